@@ -79,7 +79,7 @@ OF_OTHERS = [
     "packages/accel_train/tests/trainers",
     "plugins/accel_npu/tests/real",
     "plugins/accel_tpu/tests/real",
-    *(f"tests/{name}" for name in ("faults", "site", "fuzz", "stress")),
+    *(f"tests/{name}" for name in ("faults", "foreign", "fuzz", "site", "stress")),
 ]
 # With coverage, which is measured by night, the tests for the night run too.
 BY_DAY = () if MEASURED else ("-m", "not nightly")

@@ -38,6 +38,7 @@ html_title = "accel"
 html_theme_options = {"navigation_with_keys": True}
 html_static_path = ["_static"]
 html_css_files = ["tables.css"]
+html_search_scorer = str(HERE / "_static/scorer.js")
 html_show_sourcelink = False
 html_copy_source = False
 exclude_patterns = ["backends/notes"]

@@ -115,7 +115,13 @@ def test_without_torch_what_needs_it_is_counted_in_one_line():
 
 #: AWS's index has torch-neuronx and lacks what that needs of PyPI, so AWS's instructions name both. On PyPI
 #: AWS holds the name with a placeholder.
-BESIDE_PYPI = ("accel_tools/setup/formats.py", "plugins/accel_neuron/README.md")
+BESIDE_PYPI = (
+    "accel_tools/setup/formats.py",
+    "accel_tools/setup/resolving.py",  # which resolves for those commands
+    "docs/backends/neuron.md",
+    "docs/backends/notes/neuron.md",
+    "plugins/accel_neuron/README.md",
+)
 
 
 def test_no_second_index_stands_beside_pypi():

@@ -47,7 +47,7 @@ def test_every_command_of_the_help_has_a_heading(page_of_commands):
     section = help_text.partition("\nCommands:\n")[2].partition("\n\n")[0]
     names = re.findall(r"^  (\S+)", section, re.MULTILINE)
     assert {"list", "doctor", "run", "verify"} <= {*names}
-    headings = re.findall(r"<h3>(\w+)<", page_of_commands)
+    headings = re.findall(r"<h4>(\w+)<", page_of_commands)
     assert headings == sorted(names)
 
 

@@ -258,12 +258,12 @@ def read_notes(file: Path) -> Notes:
 
 #: How to get the right torch and the vendor's package, by the page's name.
 SETUP = """\
-[`accel setup {name}`](../howto/setup.md), of accel-tools, prints the commands that install the
-right torch and the vendor's packages on your machine. `accel why {name}` explains why the
-backend cannot be used.
+[`accel setup {name}`](../howto/setup.md), a command of accel-tools, prints the commands that
+install the right torch and the vendor's packages on your machine. If the backend cannot be used,
+`accel why {name}` explains why.
 """
 TRAIN = """\
-Save this program as `train.py`. It runs unchanged on every backend:
+Save this program, which runs unchanged on every backend, as `train.py`:
 
 ```python
 {program}
@@ -271,20 +271,20 @@ Save this program as `train.py`. It runs unchanged on every backend:
 
 {command}
 
-`DS_ACCELERATOR` [pins](../howto/pin.md) the backend: accel raises an error if that backend cannot
-be used. Without this variable, accel uses the usable backend with the highest priority, or the
-CPU. The [tutorial](../tutorial/index.md) adds mixed precision, pinned memory and checkpoints.
-[`accel run`](../howto/multinode.md) starts one process per device."""
+`DS_ACCELERATOR` [pins](../howto/pin.md) the backend: accel raises an error if the pinned
+backend cannot be used. Without `DS_ACCELERATOR`, accel chooses the usable backend with the highest
+priority, or the CPU. The [tutorial](../tutorial/index.md) adds mixed precision, pinned memory and
+checkpoints to such a program. [`accel run`](../howto/multinode.md) starts one process per device."""
 DIFFERENCES = """\
 ### Known numerical differences
 
-These operations return wrong results without an error:
+On this device, these operations return wrong results without raising an error:
 
 {items}
 """
 DECLARATION = """\
 These are the [fields](../reference/plugin.md#backend) of the backend's declaration.
-`accel declarations {name}`, of accel-tools, prints them as JSON."""
+`accel declarations {name}`, a command of accel-tools, prints the fields as JSON."""
 PAGE = """\
 <!-- Written by tools/backend_pages.py from the declaration, notes/{name}.md and notes/train.py.
      Edit those, then run `./dev docs --write`. -->
@@ -304,7 +304,7 @@ def install(family: list[Shipped]) -> str:
     # The core is in the same command: without it, pip would look for it on PyPI.
     folders = "." if folder == "." else f". {folder}"
     text = (
-        "accel is not on PyPI yet. In a checkout of its repository, run:\n\n"
+        "accel is not on PyPI yet. In a clone of accel's repository, run:\n\n"
         f"    pip install {folders}\n"
     )
     if first.backend.install_hint:
@@ -328,7 +328,9 @@ def declaration(family: list[Shipped]) -> str:
         if len(family) > 1:
             parts.append(f"### `{one.backend.name}`: {one.backend.description}")
         if number:
-            parts.append("The other fields have the values of the first declaration.")
+            parts.append(
+                "All other fields have the same values as in the first declaration."
+            )
             declared = {**dict.fromkeys(first, NONE), **declared}
             declared = {k: v for k, v in declared.items() if first.get(k) != v}
         lines = [f"- {field}: {value}" for field, value in declared.items()]
@@ -393,8 +395,8 @@ def all_of_them(all_shipped: list[Shipped], notes: dict[str, Notes]) -> str:
     return f"""\
 {table(("backend", "priority", "description", "tested on"), first)}
 
-The next table has each backend's plugin, torch's names for the device type and the communication
-backend, the vendor's module, and the environment variables that select devices:
+The next table shows each backend's plugin, the names of its device type and communication backend
+in torch, the vendor's module, and the environment variables that select devices:
 
 {table(second_head, second)}"""
 

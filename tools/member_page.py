@@ -77,18 +77,19 @@ def section(known: dict[str, Any], count: int) -> str:
         for name, function in sorted(known["elsewhere"].items())
     ]
     return f"""\
-{len(known["members"])} of the {count} members do what a function of `torch.accelerator` does. On a
-device that is built into torch (`cuda`, `xpu`, `mps`), the member is that function. On other devices,
-the vendor's function comes first. If the vendor has no such function, or if it raises an error, the
-member uses torch's; `acc.refused` contains the vendor's error. Three members use the vendor's function
-on every device: `device_count`, `current_stream`, and `memory_stats`. If the installed torch is older
-than the release in the table, the member uses the vendor's function or accel's default.
+{len(known["members"])} of the {count} members do the same as a function of `torch.accelerator`. On a device
+that is built into torch (`cuda`, `xpu`, `mps`), the member is torch's function. On all other devices, the
+member calls the vendor's function. If the vendor has no such function, or if the function raises an
+error, the member calls torch's function, and `acc.refused` contains the vendor's error. Three members
+call the vendor's function on every device: `device_count`, `current_stream`, and `memory_stats`. If the
+installed torch is older than the release in the table, the member uses the vendor's function or
+accel's default.
 
 {table(head, lines)}
 
-The releases were read from {known["source"]}.
+The column "since torch" was read from {known["source"]}.
 
-Other parts of torch do what these members do:
+Functions and classes outside `torch.accelerator` correspond to the members in this table:
 
 {table(("torch", "accel"), elsewhere)}"""
 

@@ -44,10 +44,14 @@ BEAT = 10.0
 
 
 def documents() -> list[Path]:
-    """Those that a reader tries things from."""
+    """Return the documents that a reader tries things from.
+
+    The notes of the backends are left out: their blocks run in the pages that include them.
+    """
+    pages = sorted((ROOT / "docs").rglob("*.md"))
     return [
         ROOT / "README.md",
-        *sorted((ROOT / "docs").rglob("*.md")),
+        *(page for page in pages if page.parent.name != "notes"),
         *sorted(ROOT.glob("p*/*/README.md")),
     ]
 

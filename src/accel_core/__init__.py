@@ -13,10 +13,11 @@ from __future__ import annotations
 import importlib
 import sys
 
-#: The version of every distribution of this release; hatchling reads it from here.
+#: The version of every distribution of this release; hatchling reads the version here.
 __version__ = "0.1.0"
 
-#: The module of each public name; tools/public_names.py writes `__init__.pyi` from it.
+#: The module of each public name. tools/public_names.py writes `__init__.pyi` from
+#: this table.
 _MODULES = {
     "Accelerator": "interface",
     "NotImplementedBuilder": "interface.op_builders",

@@ -1,8 +1,8 @@
-"""`Backend`: a plugin's frozen declaration of one backend.
+"""Declare backends: `Backend` is the frozen declaration of one backend by its plugin.
 
-It holds strings and numbers only, so that listing, ranking and diagnosing need neither
-torch nor the vendor's package. Fields of one subject form a record: `Hardware`,
-`Visibility`, `ResourceRequest`, `TorchIntegration`, `Environment`.
+A declaration holds strings and numbers only, so that listing, ranking and diagnosing
+backends need neither torch nor the vendor's package. Related fields form a record:
+`Hardware`, `Visibility`, `ResourceRequest`, `TorchIntegration`, `Environment`.
 """
 
 import importlib
@@ -19,9 +19,9 @@ ENTRY_POINT_GROUP = "accel.backends"
 #: pluggy's project name.
 PROJECT = "accel"
 
-#: Builds of torch that a backend can require, by their names in `torch.version`.
+#: Builds of torch that a backend can require; the names are those in `torch.version`.
 TORCH_BUILDS = ("cuda", "hip", "xpu")
-#: Grammars of visible-devices variables, which `hardware.visible_devices` parses.
+#: Grammars of visible-devices variables; `hardware.visible_devices` parses each of them.
 GRAMMARS = (
     "cuda", "ascending", "modules", "mlu", "level-zero", "indices", "ranges",
 )  # fmt: skip
@@ -29,37 +29,42 @@ GRAMMARS = (
 
 @dataclass(frozen=True, order=True)
 class Provenance:
-    """The distribution and the entry point that register a backend, or another plugin.
+    """Identify the distribution and the entry point that register a backend or another
+    plugin.
 
-    The backends that accel-core itself contains have no entry point.
+    The built-in backends of accel-core have no entry point.
     """
 
     distribution: str
     version: str
-    #: The entry point's name: `"npu"`.
+    #: The entry point's name, such as `"npu"`.
     entry_point: str = ""
-    #: The object that the entry point refers to: `"package.module:object"`.
+    #: The object that the entry point refers to, such as `"package.module:object"`.
     value: str = ""
 
     @property
     def name(self) -> str:
-        """The entry point's name, as `importlib.metadata` calls it."""
+        """The entry point's name under the attribute name that `importlib.metadata`
+        uses.
+        """
         return self.entry_point
 
     @property
     def module(self) -> str:
-        """The module that the entry point's value names; empty if it names none."""
+        """The module that the entry point refers to; empty if there is none."""
         module, _ = self._reference()
         return module
 
     @property
     def top(self) -> str:
-        """The top-level package of that module."""
+        """The top-level package of the entry point's module."""
         return self.module.partition(".")[0]
 
     def load(self) -> Any:
-        """Import and return the module or object that the value names:
-        `"package.module"`, `"package.module:object"`.
+        """Import and return the object that the entry point refers to.
+
+        The value is `"package.module"` or `"package.module:object"`. Raises the errors
+        of the import.
         """
         # `metadata.EntryPoint.load` fails without a reason at a value like "accel npu".
         module, attributes = self._reference()
@@ -69,7 +74,9 @@ class Provenance:
         return loaded
 
     def _reference(self) -> tuple[str, list[str]]:
-        """Split the value, without its extras, into a module and attributes."""
+        """Split the entry point's value, without its extras, into a module and
+        attributes.
+        """
         reference, _, _ = self.value.partition("[")
         module, _, attributes = reference.partition(":")
         return module.strip(), list(filter(None, attributes.strip().split(".")))
@@ -80,20 +87,20 @@ class Provenance:
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """The result of `accel_probe`: whether the backend is usable, why, and the user's
-    next step.
+    """The result of `accel_probe`: whether the backend is usable, the reason, and the
+    user's next step.
     """
 
     usable: bool
-    #: One clause, without the backend's name: "torch.cuda is overridden by
+    #: One clause without the backend's name, such as "torch.cuda is overridden by
     #: torch_supa".
     reason: str = ""
-    #: The next step: a command or a setting.
+    #: The user's next step: a command or a setting.
     hint: str = ""
     _: KW_ONLY
-    #: Number of devices, if the probe counts them.
+    #: The number of devices; `None` if the probe does not count devices.
     devices: int | None = None
-    #: The device may be present, but this backend leaves it to another backend.
+    #: Whether this backend leaves the device, which may be present, to another backend.
     deferred: bool = False
 
 
@@ -103,20 +110,20 @@ class Hardware:
     package.
 
     Fields:
-        name: The device's name for people, in the singular: `"NVIDIA GPU"`.
-        nodes: Set it if the driver makes device nodes: glob patterns,
+        name: The device's name for people, in the singular, such as `"NVIDIA GPU"`.
+        nodes: Glob patterns of the device nodes that the driver creates, such as
             `"/dev/davinci[0-9]*"`.
-        shared_nodes: Set it if nodes of the device may be another maker's too,
-            `"/dev/dri/renderD*"`: if they exist, that proves nothing; if not, a
-            container lacks its devices.
-        pci_ids: Set it if the device is on the PCI bus: `"vendor"`, `"vendor:device"`
-            or `"vendor/class"` in lower-case hexadecimal, `"10de/03"`.
-        driver_file: A file or folder that only a loaded driver brings:
-            `"/sys/module/biren"`.
+        shared_nodes: Glob patterns of device nodes that devices of other vendors have
+            too, such as `"/dev/dri/renderD*"`. Existing nodes prove nothing; missing
+            nodes mean that a container was started without its devices.
+        pci_ids: The device's ids on the PCI bus: `"vendor"`, `"vendor:device"` or
+            `"vendor/class"` in lower-case hexadecimal, such as `"10de/03"`.
+        driver_file: A file or folder that exists only while the driver is loaded, such
+            as `"/sys/module/biren"`.
         driver_step: The next step if the device is on the bus and the driver is not
             loaded.
-        platforms: Set it if only some systems have it: `"linux"`, or with the machine,
-            `"darwin-arm64"`.
+        platforms: The systems that can have the device, if not all can: a system, such
+            as `"linux"`, or a system and a machine, such as `"darwin-arm64"`.
     """
 
     name: str = ""
@@ -131,14 +138,14 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Visibility:
-    """The environment variables that say which devices a process sees.
+    """The environment variables that restrict which devices a process sees.
 
     Fields:
-        variables: Their names, the one with the highest precedence first:
-            `("ACME_VISIBLE_DEVICES",)`.
-        filters: Variables that apply before those, one after the other:
-            `("ROCR_VISIBLE_DEVICES",)`.
-        grammar: The form of their values: one of `GRAMMARS`.
+        variables: The names of the variables, the name with the highest precedence
+            first, such as `("ACME_VISIBLE_DEVICES",)`.
+        filters: The names of variables that apply before `variables`, one after the
+            other, such as `("ROCR_VISIBLE_DEVICES",)`.
+        grammar: The grammar of the variables' values: one of `GRAMMARS`.
     """
 
     variables: tuple[str, ...] = ()
@@ -149,16 +156,17 @@ class Visibility:
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceRequest:
-    """Words with which containers and schedulers give a process the device.
+    """How to request the device from container runtimes and schedulers.
 
     Fields:
-        docker: Options of `docker run`: `"--gpus all"`, `"--device /dev/acme0"`.
-        kubernetes: The resource's name: `"nvidia.com/gpu"`.
-        slurm: The name in `--gres`: `"gpu"`.
-        apptainer: Options of `apptainer exec`: `"--nv"`.
-        podman: Options of `podman run`, if Docker's do not work there:
-            `"--device nvidia.com/gpu=all"`.
-        ray: The resource's name: `"NPU"`.
+        docker: Options of `docker run`, such as `"--gpus all"` or
+            `"--device /dev/acme0"`.
+        kubernetes: The resource name in Kubernetes, such as `"nvidia.com/gpu"`.
+        slurm: The resource name in Slurm's `--gres`, such as `"gpu"`.
+        apptainer: Options of `apptainer exec`, such as `"--nv"`.
+        podman: Options of `podman run` if Docker's options do not work with Podman,
+            such as `"--device nvidia.com/gpu=all"`.
+        ray: The resource name in Ray, such as `"NPU"`.
         ray_noset: The variable that keeps Ray from setting the visible-devices
             variable.
     """
@@ -174,20 +182,22 @@ class ResourceRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class TorchIntegration:
-    """The device's place in torch, and its relation to other vendors' packages.
+    """How the device is integrated into torch, and how other packages change it.
 
     Fields:
-        builds: Set it if torch must be built for the device: any of `TORCH_BUILDS`.
-        same_version: Set it if a distribution must have torch's major and minor
-            version: `("torch-npu",)`.
-        private_use1: The device is torch's renamed PrivateUse1, of which a process has
-            one.
-        takes_over: Set it if the vendor takes over another torch namespace
-            (`torch_supa`: `"cuda"`).
-        wrapped_by: Packages that wrap torch's own functions and keep the same device.
-            Any other package that replaces functions of torch's own
-            `torch.<device_type>` counts as having taken it over.
-        taken_over_by: Packages that put another device behind torch's own functions.
+        builds: The builds of torch that support the device, of `TORCH_BUILDS`, if torch
+            must be built for the device.
+        same_version: The distributions whose major and minor version must equal
+            torch's, such as `("torch-npu",)`.
+        private_use1: Whether the device uses torch's PrivateUse1 slot. A process has
+            one such slot.
+        takes_over: The torch namespace of another device that the vendor's package
+            takes over; `torch_supa` takes over `"cuda"`.
+        wrapped_by: Packages that wrap torch's functions for this device and keep the
+            device. Any other package that replaces functions of `torch.<device_type>`
+            counts as having taken over the namespace.
+        taken_over_by: Packages that put another device behind torch's functions for
+            this device.
     """
 
     builds: tuple[str, ...] = ()
@@ -203,11 +213,10 @@ class Environment:
     """Environment variables of a job's processes.
 
     Fields:
-        forward: Prefixes of the variables that a launcher forwards to other nodes,
-            three characters or more: `"HCCL_"`. Every variable with such a prefix is
-            forwarded.
-        defaults: Variables that the vendor recommends, `"NAME=value"`: ranks and
-            `activate()` set them.
+        forward: Prefixes of three characters or more, such as `"HCCL_"`. A launcher
+            forwards every variable with such a prefix to other nodes.
+        defaults: Variables that the vendor recommends, as `"NAME=value"`. Launchers set
+            the variables for their ranks, and `activate()` sets them in its process.
     """
 
     forward: tuple[str, ...] = ()
@@ -222,39 +231,44 @@ class Backend:
     Raises `InvalidBackendError`, which lists every fault, if a field is malformed.
 
     Fields:
-        name: The name that users write in `DS_ACCELERATOR`, in lower case: `"npu"`,
-            `"xpu.external"`.
-        priority: Rank among the usable backends, highest first. First-party plugins use
-            0 to 900.
+        name: The name that users write in `DS_ACCELERATOR`, in lower case, such as
+            `"npu"` or `"xpu.external"`.
+        priority: The backend's rank among the usable backends, highest first.
+            First-party plugins use 0 to 900.
         device_type: torch's device type, as in `torch.device(device_type)`.
-        vendor_import: Set it if a package other than torch brings the device into
-            torch: the module to import. If you give several, the first that is
-            installed is imported.
-        accelerator: Set it if the device needs its own class: `"module:Class"`. Empty:
-            `TorchAccelerator`.
+        vendor_import: The module to import after torch, if a package other than torch
+            adds the device to torch. Of several modules, the first that is installed
+            is imported.
+        accelerator: The accelerator class, as `"module:Class"`, if the device needs its
+            own class. If empty, `TorchAccelerator` is used.
         description: One line for people.
-        url: A page with more for users of this backend.
-        install_hint: The next step if the vendor import is missing:
+        url: A page with more information for users of this backend.
+        install_hint: The next step if the vendor import is missing, such as
             `"pip install torch-npu"`, or `"accel setup npu"` for a plugin whose table
             accel-tools reads.
-        requires: Set it if distributions must be installed, as PEP 508 requirements:
-            `"torch>=2.6"`.
-        communication_backend: torch.distributed's backend. Empty: torch's for the
-            device, else `"staged"`.
-        compile_backend: torch.compile's backend. Empty: `"inductor"` if it supports it,
-            else `"aot_eager"`.
-        hardware: Signs of the device, visible without its package: `Hardware`.
-        visibility: The variables that hide it: `Visibility`.
-        request: Words with which containers and schedulers give it: `ResourceRequest`.
-        torch_integration: Its place in torch, and its relation to other packages: `TorchIntegration`.
-        environment: Variables to forward to ranks, or to set for them: `Environment`.
-        hints: Next steps for known errors: pairs of a regular expression, searched in
-            the error's text without regard to case, and the step. The first that
-            matches counts. If that is not enough, implement `accel_explain`.
-        known_differences: Set it if the device gives another result than other
-            devices, and no error: pairs of the check of `accel verify` that shows it,
-            and what users should know and do.
-        provenance: The origin of the declaration; discovery fills it in.
+        requires: The distributions that must be installed, as PEP 508 requirements such
+            as `"torch>=2.6"`.
+        communication_backend: The backend of torch.distributed. If empty, the backend
+            that torch registers for the device is used, or otherwise `"staged"`.
+        compile_backend: The backend of torch.compile. If empty, `"inductor"` is used if
+            it supports the device, and otherwise `"aot_eager"`.
+        hardware: Signs of the device that are visible without its package, as a
+            `Hardware` record.
+        visibility: The variables that hide devices, as a `Visibility` record.
+        request: How to request the device from container runtimes and schedulers, as a
+            `ResourceRequest` record.
+        torch_integration: How the device is integrated into torch, as a
+            `TorchIntegration` record.
+        environment: Variables to forward to ranks, or to set for ranks, as an
+            `Environment` record.
+        hints: Next steps for known errors. Each is a pair of a regular expression,
+            which is searched in the error's text without regard to case, and the next
+            step. The first match applies. For anything more complex, implement
+            `accel_explain`.
+        known_differences: Cases in which the device computes a different result than
+            other devices without an error. Each is a pair: the check of `accel verify`
+            that detects the difference, and what users should know and do.
+        provenance: The origin of the declaration. Discovery sets this field.
     """
 
     name: str
@@ -288,7 +302,9 @@ class Backend:
 
     @property
     def vendor_imports(self) -> tuple[str, ...]:
-        """`vendor_import`, which is a tuple once the declaration exists."""
+        """The modules of `vendor_import` as a tuple, also if it was declared as a
+        string.
+        """
         assert isinstance(self.vendor_import, tuple)
         return self.vendor_import
 
@@ -311,8 +327,9 @@ RECORDS: dict[str, type[Any]] = {
 
 
 def decode_backend(document: Mapping[str, Any]) -> Backend:
-    """Return the declaration that `dataclasses.asdict` turned into `document`, also if
-    the document has passed through JSON.
+    """Return the declaration that `dataclasses.asdict` turned into `document`.
+
+    The document may have passed through JSON, which turns tuples into lists.
     """
     values = {name: _tuples(value) for name, value in document.items()}
     for name, record in {**RECORDS, "provenance": Provenance}.items():
@@ -322,7 +339,7 @@ def decode_backend(document: Mapping[str, Any]) -> Backend:
 
 
 def _tuples(value: Any) -> Any:
-    """Return `value` with each list, which is JSON's form of a tuple, as a tuple."""
+    """Return `value` with each list turned into a tuple, because JSON has no tuples."""
     if isinstance(value, list):
         return tuple(_tuples(item) for item in value)
     if isinstance(value, dict):
@@ -331,11 +348,12 @@ def _tuples(value: Any) -> Any:
 
 
 def is_unknown_field(error: BaseException) -> bool:
-    """Whether a declaration raised `error` because this accel-core lacks one of its
-    fields.
+    """Return whether a declaration raised `error` because this accel-core lacks one of
+    its fields.
 
-    Python's `TypeError` carries no field, so its text is searched for the two names
-    that it quotes: `Backend.__init__() got an unexpected keyword argument 'colour'`.
+    Python's `TypeError` has no attribute for the field. Its text is therefore searched
+    for the two names that it quotes: `Backend.__init__() got an unexpected keyword
+    argument 'colour'`.
     """
     if not isinstance(error, TypeError):
         return False
@@ -351,11 +369,11 @@ def is_unknown_field(error: BaseException) -> bool:
 
 # --- Faults of a declaration ----------------------------------------------------------
 
-#: The limit keeps priorities printable.
+#: The largest absolute priority. The limit keeps priorities printable.
 _LARGEST = 10**9
-#: The types of the fields whose default does not show them.
+#: The types of the fields whose type does not follow from a default.
 _TYPES = {"name": str, "priority": int, "device_type": str, "provenance": Provenance}
-#: The fields that hold pairs of text.
+#: The fields that hold pairs of strings.
 _PAIRS = ("hints", "known_differences")
 
 
@@ -378,7 +396,7 @@ def _faults_of_record(name: str, record: Any) -> Iterator[str]:
 
 
 def _faults_of(name: str, value: Any, default: Any) -> Iterator[str]:
-    """Yield the faults of one field: a value of another type, or of another form."""
+    """Yield the faults of one field: a value of the wrong type or in the wrong form."""
     if default is not MISSING and value is default:
         return
     expected = _TYPES.get(name, type(default))
@@ -420,11 +438,12 @@ class _Form(NamedTuple):
     expected: str
 
 
-#: A name in Python and in the environment, a module, and torch's name of a device.
+#: Regular expressions of a name in Python or in the environment, of a module, and of a
+#: device type in torch.
 _WORD = r"[A-Za-z_][A-Za-z0-9_]*"
 _MODULE = rf"{_WORD}(\.{_WORD})*"
 _DEVICE_TYPE = r"[a-z][a-z0-9_]*"
-#: An absolute path or glob pattern; "**" would walk whole file systems.
+#: An absolute path or glob pattern, without "**", which would walk whole file systems.
 _NODE = r"/(?!/)(?!.*\*\*)(?s:.+)"
 _PCI_ID = r"[0-9a-f]{4}(:[0-9a-f]{4})?(/[0-9a-f]{2})?"
 _ASSIGNMENT = rf"{_WORD}=(?s:.*)"
@@ -439,13 +458,15 @@ def _one_of(values: tuple[str, ...]) -> _Form:
 
 
 def is_device_type(text: str) -> bool:
-    """Whether `text` can be a device type of torch."""
+    """Return whether `text` can be a device type of torch."""
     return re.fullmatch(_DEVICE_TYPE, text) is not None
 
 
 def is_variable_prefix(text: str) -> bool:
-    """Whether a launcher may forward all variables with this prefix; a shorter one
-    would match too many.
+    """Return whether a launcher may forward all variables with this prefix.
+
+    The prefix must have at least three characters, because a shorter prefix would match
+    too many variables.
     """
     is_word = re.fullmatch(_WORD, text) is not None
     return is_word and len(text) >= 3 and len(text.strip("_")) >= 2
@@ -467,7 +488,7 @@ _PREFIX = _Form(
 #: The end of a message about a prefix that `is_variable_prefix` rejects.
 EXPECTED_PREFIX = f"expected {_PREFIX.expected}"
 
-#: The form of each field that has one; the default is accepted too.
+#: The required form of each field that has one. Each field's default is accepted too.
 _FORMS = {
     "name": _pattern(rf"{_DEVICE_TYPE}(\.{_DEVICE_TYPE})*", "e.g. 'npu'"),
     "priority": _Form(_is_small, f"a number from -{_LARGEST} to {_LARGEST}"),
@@ -492,7 +513,7 @@ _FORMS = {
     "torch_integration.taken_over_by": _pattern(_WORD, "e.g. 'torch_xmlir'"),
     "environment.forward": _PREFIX,
     "environment.defaults": _pattern(_ASSIGNMENT, "e.g. 'PT_HPU_LAZY_MODE=0'"),
-    # Their patterns are compiled when there is an error to explain.
+    # The patterns of hints are compiled only when there is an error to explain.
     "hints": _Form(_is_pair, r"e.g. ('lib(cuda)\.so', 'install the driver')"),
     "known_differences": _Form(
         _is_pair, "e.g. ('compute.numbers.nan_and_infinity', 'clamp loses NaN')"

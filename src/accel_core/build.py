@@ -1,6 +1,8 @@
-"""A plugin and its device, asked in this process: build the accelerator, count its devices.
+"""Run a plugin and its device in this process: build the accelerator and count its
+devices.
 
-`create` raises whatever goes wrong. To `probe_device` every failure is a verdict.
+`create` raises the errors of the plugin and the vendor's package. `probe_device` turns
+every failure into a verdict.
 """
 
 from __future__ import annotations
@@ -35,12 +37,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Group:
-    """Backends that are judged together."""
+    """Backends that are probed together."""
 
     verdicts: tuple[Verdict, ...]
-    #: Whether this process may import plugins only to explain an error: a child may.
+    #: Whether this process may import plugins only to explain an error. A child
+    #: process may.
     imports_to_explain: bool = False
-    #: The accelerators that this process has, by declaration: each is built once.
+    #: The accelerators that this process has built, by declaration.
     built: Mapping[Backend, Accelerator] = field(default_factory=dict)
 
     def others_than(self, verdict: Verdict) -> tuple[Backend, ...]:
@@ -85,14 +88,14 @@ def _stand_in_for_blocked(
 def create(verdict: Verdict, group: Group) -> Accelerator:
     """Import torch and the vendor's package and build the accelerator.
 
-    No device is initialised. Each step is logged before it runs, so that a step that
-    fails, hangs or crashes is known. Output of the vendor's package goes to stderr. An
-    accelerator that this process has built before is returned again.
+    No device is initialised. Each step is logged before it runs, so that the log names
+    the step that fails, hangs or crashes. Output of the vendor's package goes to
+    stderr. If this process has built the accelerator before, that object is returned.
 
     Errors of the plugin and of the vendor's package are raised unchanged. Raises
     `BackendUnavailableError` if torch is missing or its PrivateUse1 slot is taken,
     `DeclinedError` if another package has taken over the device's torch namespace, and
-    `InvalidAcceleratorError` if the plugin builds something else.
+    `InvalidAcceleratorError` if the plugin builds an object that is not an accelerator.
     """
     from accel_core.interface import Accelerator, adapted
 
@@ -104,7 +107,7 @@ def create(verdict: Verdict, group: Group) -> Accelerator:
         _import_vendor(verdict, backend, others)
         if verdict.builtin:
             backend = builtin.with_torch_device_type(backend, others)
-            if backend in group.built:  # it was pinned by another name
+            if backend in group.built:  # The backend was pinned by another name before.
                 return group.built[backend]
             built: object = _instance(backend)
         else:
@@ -113,8 +116,8 @@ def create(verdict: Verdict, group: Group) -> Accelerator:
             built = adapted(built, backend) or built
     if not isinstance(built, Accelerator):
         raise errors.InvalidAcceleratorError(
-            f"{current_step.get()} gave {built!r} ({type(built).__name__}), expected an "
-            "accel_core.Accelerator, or an object or class that an adapter knows "
+            f"{current_step.get()} returned {built!r} ({type(built).__name__}), expected "
+            "an accel_core.Accelerator, or an object or class that an adapter supports "
             "(DeepSpeed's DeepSpeedAccelerator)"
         )
     return built
@@ -133,10 +136,10 @@ def _import_vendor(
     with torch_import.autoload_restored():
         log_step(f"importing {name} ({verdict.provenance})")
         importlib.import_module(name)
-    # torch cannot be imported twice, should the vendor have deleted it.
+    # The vendor's package may have removed torch, which cannot be imported twice.
     sys.modules["torch"] = torch
     other = checks.loaded_overtaker(backend)
-    if other:  # a start-up hook can make torch's import bring it
+    if other:  # A start-up hook may load the other package when torch is imported.
         reason = f"torch.{backend.device_type} is overridden by {other}"
         hint = f"choose that vendor's own backend, or do not load {other}"
         raise errors.DeclinedError(reason, hint=hint, deferred=True)
@@ -145,8 +148,8 @@ def _import_vendor(
 def _call_accel_create(
     verdict: Verdict, backend: Backend, others: tuple[Backend, ...]
 ) -> object:
-    """Return the result of the plugin's `accel_create`, or an instance of the declared
-    class.
+    """Return the result of the plugin's `accel_create`, or otherwise an instance of the
+    declared class.
     """
     log_step(f"accel_create() of {verdict.provenance}")
     plugin = Plugin(verdict.provenance)
@@ -158,15 +161,15 @@ def _call_accel_create(
     return _instance(backend)
 
 
-#: Serves any device module of torch.
+#: The class that supports any device module of torch.
 _ANY_DEVICE = "accel_core.interface.torch_device:TorchAccelerator"
 
 
 def _instance(backend: Backend) -> object:
     """Return an instance of the declared class.
 
-    If the class implements another framework's interface, the class itself is returned,
-    for the adapter of that framework.
+    If the class implements the interface of another framework, the class itself is
+    returned, for the adapter of that framework.
     """
     from accel_core.interface import Accelerator, prepared
 
@@ -187,9 +190,9 @@ def _instance(backend: Backend) -> object:
 def probe_device(verdict: Verdict, group: Group, *, pinned: bool) -> Verdict:
     """Call the plugin's probe, then build the accelerator and count its devices.
 
-    If the plugin reports that the backend is usable, its devices are not counted. If
-    its accelerator then cannot be built, the verdict is that failure. The verdict
-    contains the accelerator that was built, also for a pinned backend without a device.
+    Devices are not counted if the plugin reports that the backend is usable. If the
+    accelerator then cannot be built, that failure is the verdict. The verdict contains
+    the accelerator, even if a pinned backend has no device.
     """
     answer = plugin_verdict(verdict, group)
     if answer is not None and not answer.usable:
@@ -198,7 +201,8 @@ def probe_device(verdict: Verdict, group: Group, *, pinned: bool) -> Verdict:
             return answer
     try:
         log_step("importing torch")
-        # Before the state is noted: what torch sets is not the vendor's.
+        # torch is imported before the state is recorded, because the vendor's package
+        # does not cause the changes that torch makes.
         torch_import.import_torch()
         with preserved_state(verdict.provenance) as kept:
             accelerator = create(verdict, group)
@@ -212,7 +216,7 @@ def probe_device(verdict: Verdict, group: Group, *, pinned: bool) -> Verdict:
                 kept.keep()
     except PLUGIN_ERRORS as error:
         return failure(verdict, error, group)
-    # The annotation of device_count() is a promise of the plugin's.
+    # A plugin may violate the annotation of device_count().
     if not checks.is_count(count):
         return _invalid_answer(verdict, "device_count() gave", count, checks.COUNT)
     assert isinstance(count, int)
@@ -243,8 +247,8 @@ def _verdict_on_count(
 
 
 def plugin_verdict(verdict: Verdict, group: Group) -> Verdict | None:
-    """Return the verdict of the plugin's `accel_probe`; `None` if the default probe
-    decides.
+    """Return the verdict of the plugin's `accel_probe`; `None` if the plugin leaves the
+    verdict to the default probe.
     """
     others = group.others_than(verdict)
     if verdict.builtin:
@@ -284,8 +288,8 @@ def _checked_answer(verdict: Verdict, answer: Any) -> Verdict:
 
 
 def invalid_field(answer: ProbeResult) -> tuple[str, object, str] | None:
-    """Return the name, the value and the expected type of the first field of a wrong
-    type.
+    """Return the first field that has the wrong type: its name, its value and the
+    expected type. Return `None` if every field has the right type.
     """
     for name in ("usable", "deferred"):
         value = getattr(answer, name)
@@ -300,7 +304,7 @@ def invalid_field(answer: ProbeResult) -> tuple[str, object, str] | None:
     return None
 
 
-# --- A failure, and what helps ----------------------------------------------------------
+# --- Failures and next steps ------------------------------------------------------------
 
 
 def _invalid_answer(
@@ -316,7 +320,8 @@ def _invalid_answer(
     return replace(verdict, status=Status.INVALID, why=why)
 
 
-#: Steps in which a plugin's own code runs; in the others it is the vendor's.
+#: The beginnings of steps that run code of a plugin. All other steps run code of a
+#: vendor or of torch.
 _STEPS_OF_PLUGIN = (
     "accel_backends()",
     "accel_probe()",
@@ -326,26 +331,27 @@ _STEPS_OF_PLUGIN = (
 
 
 def is_step_of_plugin(step: str) -> bool:
-    """Whether the step with this name runs code of a plugin."""
+    """Return whether the step called `step` runs code of a plugin."""
     return step.startswith(_STEPS_OF_PLUGIN) or ", the plugin of " in step
 
 
 def failure(verdict: Verdict, error: BaseException, group: Group) -> Verdict:
-    """Return the verdict on an error that the current step raised."""
+    """Return the verdict on `error`, which the current step raised."""
     source = verdict.provenance
     if not verdict.builtin and source.module not in sys.modules:
         return replace(load_failure(source, error), backend=verdict.backend)
     if error.__traceback__ is not None:
-        # The record is kept; the objects of the frames must not be.
+        # The traceback is kept, but the objects in its frames must be freed.
         traceback.clear_frames(error.__traceback__)
     step = current_step.get()
-    log_step(f"{step}, and what its error means")  # plugins are asked for that
+    # Plugins are called to explain the error, and their code may fail too.
+    log_step(f"{step}, and what its error means")
     failed = with_error(verdict, error)
     if step.startswith(_STEPS_OF_PLUGIN):
         mismatch = core_mismatch(failed, error, step)
         if mismatch is not None:
             return mismatch
-    if isinstance(error, errors.DeclinedError):  # an answer, which needs no explanation
+    if isinstance(error, errors.DeclinedError):  # This error needs no explanation.
         status = Status.DEFERRED if error.deferred else Status.NO_DEVICE
         facts = {"text": str(error), "step": error.hint}
         return replace(failed, status=status, why=Why(Reason.PLUGIN_ANSWERS, facts))
@@ -384,8 +390,7 @@ def _explanation(
 ) -> tuple[str, str]:
     """Return a plugin's explanation of the error and the next step; both may be empty.
 
-    An error of our own has its next step already. Plugins explain all other
-    errors.
+    An accel error with a hint keeps its hint. Plugins explain all other errors.
     """
     if isinstance(error, errors.AccelError) and error.hint:
         return "", error.hint
@@ -393,16 +398,17 @@ def _explanation(
     return answer.reason, answer.hint
 
 
-#: As many plugins are asked at most: among hundreds, each error would import all.
+#: The largest number of plugins that are called for an error. Without a limit, an error
+#: would import every installed plugin.
 _MOST_PLUGINS = 20
 
 
 def explain_error(verdict: Verdict, error: BaseException, group: Group) -> ProbeResult:
-    """Return a plugin's explanation of an error; its texts are empty if no plugin has
-    one.
+    """Return a plugin's explanation of an error; the reason and the hint are empty if
+    no plugin has an explanation.
 
-    The order is: the backend's own plugin, the hints of its declaration, the other
-    plugins.
+    The backend's own plugin is called first. The hints of the backend's declaration
+    follow, and then the other plugins.
     """
     backend, own = verdict.declaration, verdict.provenance
     for source in _plugins_that_explain(verdict, group):

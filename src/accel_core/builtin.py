@@ -1,9 +1,9 @@
-"""The backends that accel_core brings itself: the CPU, and devices that no plugin declares.
+"""The built-in backends: the CPU, and devices that no plugin declares.
 
-torch imports every package that announces itself in its entry-point group, wherever it is
-installed and whatever is chosen. If accel_core is the first to import torch, it leaves that
-out, and each package that no plugin declares is a candidate `generic` of its own: only the
-chosen one is loaded.
+While torch is imported, its autoload imports every package in torch's entry-point
+group, even if another device is chosen. If accel_core is the first to import torch, it
+turns the autoload off. Each package that no plugin declares is then a separate
+candidate `generic`, and only the chosen candidate is loaded.
 """
 
 import os
@@ -34,21 +34,21 @@ CPU = Backend(
 GENERIC = Backend(
     name="generic",
     priority=100,
-    device_type=torch_import.FREE_SLOT,  # until torch says what it is
+    device_type=torch_import.FREE_SLOT,  # replaced by the type that torch reports
     accelerator="accel_core.interface.torch_device:GenericAccelerator",
-    description="an accelerator that torch reports and no installed plugin knows",
+    description="an accelerator that torch reports and no installed plugin declares",
     install_hint="accel setup",
 )
 
-#: The source of what accel_core brings itself.
+#: The provenance of the built-in backends.
 OWN = Provenance("accel-core", __version__)
 
 
-# --- What there is ----------------------------------------------------------------------
+# --- Built-in backends ------------------------------------------------------------------
 
 
 def builtin_verdicts() -> tuple[Verdict, ...]:
-    """Return the verdicts on the CPU, and on `generic` for a device that needs no
+    """Return unprobed verdicts on the CPU, and on `generic` for a device that needs no
     package.
     """
     return (_builtin(CPU, OWN), _builtin(GENERIC, OWN))
@@ -74,11 +74,11 @@ def generic_for_distribution(pin: Pin) -> tuple[Verdict, ...]:
 
 
 def generic_for_device_type(pin: Pin) -> tuple[Verdict, ...]:
-    """Return `generic` for torch's device type `pin.name`, which no plugin declares.
+    """Return `generic` for the torch device type `pin.name`, which no plugin declares.
 
-    The device comes from a package of that name, or torch has it already. The result is
-    empty for a device type with a first-party plugin, because the user only has to
-    install the plugin.
+    Either a package that is named after the device type adds the device, or torch has
+    the device already. The result is empty for a device type with a first-party plugin,
+    because the user only has to install that plugin.
     """
     if f"accel-{pin.name}" in OWN_DISTRIBUTIONS or not is_device_type(pin.name):
         return ()
@@ -94,7 +94,7 @@ def generic_for_device_type(pin: Pin) -> tuple[Verdict, ...]:
 
 
 def _has_torch_device(device_type: str) -> bool:
-    """Whether torch is imported, and its accelerator is of this type."""
+    """Return whether torch is imported and its accelerator has this device type."""
     if "torch" not in sys.modules:
         return False
     device = current_device()
@@ -109,9 +109,9 @@ def _builtin(backend: Backend, source: Provenance) -> Verdict:
 def autoload_packages() -> list[Provenance]:
     """Return the packages that torch's autoload imports, in torch's order.
 
-    The result leaves out accel-train's entry point, which adds no device, and
-    distributions that `ACCEL_BLOCK` blocks as a whole. torch imports the latter;
-    accel-core does not.
+    The result leaves out accel-train's entry point, which adds no device. It also
+    leaves out distributions that `ACCEL_BLOCK` blocks as a whole: torch imports them,
+    but accel-core does not.
     """
     own = torch_import.OWN_ENTRY_POINT
     every = permitted_entry_points(torch_import.TORCH_GROUP)
@@ -121,8 +121,8 @@ def autoload_packages() -> list[Provenance]:
 def packages_named_after(device_type: str) -> list[Provenance]:
     """Return the autoloaded packages that are named after this device type.
 
-    Either the entry point has that name, as torch's documentation recommends, or the
-    package has: `torch_foo`.
+    The entry point is called like the device type, as torch's documentation recommends,
+    or the package is, such as `torch_foo` for `foo`.
     """
     return [
         package
@@ -132,7 +132,9 @@ def packages_named_after(device_type: str) -> list[Provenance]:
 
 
 def undeclared_packages(others: Iterable[Backend]) -> list[Provenance]:
-    """Return the packages that torch's autoload imports and none of `others` declares."""
+    """Return the packages that torch's autoload imports and that no backend in `others`
+    declares.
+    """
     backends = tuple(others)
     return [e for e in autoload_packages() if not declarers_of(e, backends)]
 
@@ -157,14 +159,14 @@ def package_of(backend: Backend) -> Provenance | None:
     return source
 
 
-# --- What they come to ------------------------------------------------------------------
+# --- Verdicts on built-in backends ------------------------------------------------------
 
 
 def static_verdict(verdict: Verdict, others: tuple[Backend, ...]) -> Verdict | None:
-    """Probe a built-in backend without importing torch or a vendor's package; `None` if
-    that is not enough.
+    """Probe a built-in backend without importing torch or a vendor's package; return
+    `None` if the verdict needs an import.
 
-    It is enough for the CPU, because an earlier check found that torch is installed.
+    The CPU needs no import, because an earlier check found that torch is installed.
     """
     backend = verdict.declaration
     if backend.name == CPU.name:
@@ -194,8 +196,8 @@ def _deferred_if_declared(
 def _verdict_by_torch_build(
     verdict: Verdict, others: tuple[Backend, ...]
 ) -> Verdict | None:
-    """Return the verdict that follows from the devices that torch was built for; torch
-    is not imported.
+    """Return the verdict that follows from the devices that torch was built for,
+    without importing torch.
     """
     build = torch_import.torch_build()
     built_for = _device_types_of(build)
@@ -239,9 +241,10 @@ def with_torch_device_type(backend: Backend, others: tuple[Backend, ...]) -> Bac
     """Load the package of a `generic` backend; return the declaration with the device
     type that the package registers.
 
-    The CPU's declaration is returned unchanged. Raises `DeclinedError` if there is no
-    such device or another backend declares it, and `BackendUnavailableError` if the
-    package fails or registers another device than the pinned one.
+    The CPU's declaration is returned unchanged. Raises `DeclinedError` if torch has no
+    such device or another backend declares the device. Raises `BackendUnavailableError`
+    if the package fails, or if the package registers a device type other than the
+    pinned one.
     """
     if backend.name == CPU.name:
         return backend
@@ -266,7 +269,9 @@ def with_torch_device_type(backend: Backend, others: tuple[Backend, ...]) -> Bac
 def _require_undeclared(device_type: str, others: tuple[Backend, ...]) -> None:
     for other in others:
         if other.device_type == device_type:
-            reason = f"torch's accelerator is {device_type}, which {other.name} claims"
+            reason = (
+                f"torch's accelerator is {device_type}, which {other.name} declares"
+            )
             raise errors.DeclinedError(reason, deferred=True)
 
 
@@ -280,22 +285,22 @@ def _other_type_error(
 
 
 def _require_no_package(device_type: str, others: tuple[Backend, ...]) -> None:
-    """Raise `DeclinedError` if an imported package added the device: that package has a
-    backend of its own.
+    """Raise `DeclinedError` if an imported package added the device, because that
+    package has a separate backend.
     """
     if device_type != torch_import.private_use1_name():
         return
     for package in undeclared_packages(others):
         if package.top in sys.modules:
-            reason = f"{package} brings {device_type}"
+            reason = f"{package} adds {device_type} to torch"
             raise errors.DeclinedError(reason, deferred=True)
 
 
 def load(package: Provenance) -> None:
     """Load one package as torch's autoload does.
 
-    Raises `BackendUnavailableError` with the distribution, which breaks every
-    `import torch` of this environment.
+    Raises `BackendUnavailableError` if the package fails. The error names the
+    distribution, which breaks every `import torch` of this environment.
     """
     log_step(f"importing {package.value} ({package})")
     try:
@@ -307,7 +312,7 @@ def load(package: Provenance) -> None:
 def autoload_failure(
     package: Provenance, error: BaseException
 ) -> errors.BackendUnavailableError:
-    """Return the error for a package that fails when torch loads it."""
+    """Return the error to raise for a package that fails when torch loads it."""
     cause, _ = torch_import.cause_and_step(error)
     place = f"{torch_import.TORCH_GROUP}: {package.name} = {package.value}"
     reason = one_line(f"{package} fails when torch loads it ({place}): {cause}")
@@ -321,14 +326,14 @@ def remedy(package: Provenance) -> str:
 
 
 def current_device() -> Any:
-    """Return the device of `torch.accelerator`; `None` if there is none."""
+    """Return the device of `torch.accelerator`; `None` if torch has no accelerator."""
     from accel_core.interface.devices import current_torch_accelerator
 
     return current_torch_accelerator(torch_import.import_torch())
 
 
 def pin_of(package: Provenance) -> str:
-    """Return the pin that selects the device of one package."""
+    """Return the pin that selects the device of `package`."""
     return f"{GENERIC.name}@{package.distribution}"
 
 
@@ -336,12 +341,14 @@ def pin_of(package: Provenance) -> str:
 
 
 def needs_slot(backend: Backend) -> bool:
-    """Whether the device may be torch's PrivateUse1, of which a process has one."""
+    """Return whether the device may use torch's PrivateUse1 slot, of which a process
+    has one.
+    """
     return backend.torch_integration.private_use1 or package_of(backend) is not None
 
 
 def require_free_slot(backend: Backend, others: tuple[Backend, ...]) -> None:
-    """Raise `BackendUnavailableError` if another device has the PrivateUse1 slot in
+    """Raise `BackendUnavailableError` if another device holds the PrivateUse1 slot in
     this process.
 
     torch allows only one name for the slot.
@@ -354,8 +361,8 @@ def require_free_slot(backend: Backend, others: tuple[Backend, ...]) -> None:
 def slot_taken_error(
     backend: Backend, others: tuple[Backend, ...], holder: str
 ) -> errors.BackendUnavailableError:
-    """Return the error for a device whose PrivateUse1 slot another device holds, with a
-    next step.
+    """Return the error to raise for a device whose PrivateUse1 slot another device,
+    `holder`, uses. The error has a next step.
     """
     package = package_of(backend)
     pin = f"set DS_ACCELERATOR={pin_of(package) if package else backend.name}"
@@ -366,7 +373,7 @@ def slot_taken_error(
         no_autoload = f"{torch_import.AUTOLOAD}=0"
         hint = f"{pin} and {no_autoload} before Python starts: `import torch` loads {subject}"
     else:
-        hint = f"{pin} before Python starts, and import nothing of {holder}'s"
+        hint = f"{pin} before Python starts, and do not import the package of {holder}"
     reason = f"torch's one PrivateUse1 slot is held by {holder} in this process"
     return errors.BackendUnavailableError(reason, hint=hint)
 
@@ -374,8 +381,10 @@ def slot_taken_error(
 def _autoloaded_distributions_for(
     device_type: str, others: tuple[Backend, ...]
 ) -> list[str]:
-    """Return the autoloaded distributions that may have registered the device type: those
-    of the backends that declare it, or all if none of `others` does.
+    """Return the autoloaded distributions that may have registered the device type.
+
+    These are the distributions of the backends that declare the device type, or all
+    autoloaded distributions if no backend in `others` declares it.
     """
     packages = set()
     for other in others:

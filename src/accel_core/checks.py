@@ -1,7 +1,8 @@
-"""Checks of a backend that import neither torch nor its vendor's package.
+"""Check a backend without importing torch or its vendor's package.
 
-A check returns the verdict if it rules the backend out, else `None`. The cheapest come
-first; reading version ranges costs more than all the others together.
+A check returns a verdict if it rules the backend out, and `None` otherwise. Cheap
+checks run first. Reading version requirements costs more than all other checks
+together, so it runs last.
 """
 
 import os
@@ -23,12 +24,12 @@ from accel_core.verdict import Reason, Status, Verdict, Why
 
 @dataclass(frozen=True)
 class Context:
-    """Facts that the checks need beside the verdict."""
+    """Facts that the checks need besides the verdict."""
 
     settings: Settings
     #: The user asked for this backend by name, so it may be usable without a device.
     pinned: bool = False
-    #: The folder under which `/proc`, `/sys` and `/dev` are looked for.
+    #: The folder below which `/proc`, `/sys` and `/dev` are read.
     root: str = "/"
 
 
@@ -40,7 +41,7 @@ def with_reason(
 
 
 def no_device_verdict(verdict: Verdict, reason: Reason, **facts: Any) -> Verdict:
-    """Return the verdict that only a device is missing, for the given reason."""
+    """Return the verdict, for the given reason, that the backend lacks only a device."""
     result = with_reason(verdict, Status.NO_DEVICE, reason, **facts)
     return replace(result, devices=0)
 
@@ -48,12 +49,12 @@ def no_device_verdict(verdict: Verdict, reason: Reason, **facts: Any) -> Verdict
 def run_checks(
     verdict: Verdict, context: Context
 ) -> tuple[Verdict | None, Verdict | None]:
-    """Return the verdict that excludes the backend, and a verdict of a missing device
-    that is not certain.
+    """Return the verdict that excludes the backend, and an uncertain verdict that the
+    device is missing.
 
-    Either may be `None`. A missing device does not exclude a pinned backend. A backend
-    that declares device nodes and no PCI ids is not excluded by missing nodes: drivers
-    rename them, and the vendor's package can count the devices.
+    Either may be `None`. A missing device does not exclude a pinned backend. Missing
+    device nodes do not exclude a backend that declares device nodes and no PCI ids:
+    drivers rename nodes, and the vendor's package can count the devices.
     """
     uncertain: Verdict | None = None
     for check in CHECKS:
@@ -70,7 +71,7 @@ def run_checks(
 
 
 def _is_uncertain(verdict: Verdict, check: object) -> bool:
-    """Whether the verdict says only that device nodes are missing, of hardware without
+    """Return whether the verdict reports only missing device nodes of hardware without
     PCI ids.
     """
     backend = verdict.backend
@@ -78,7 +79,8 @@ def _is_uncertain(verdict: Verdict, check: object) -> bool:
 
 
 def _add_missing_hardware(result: Verdict, context: Context) -> Verdict:
-    """Add to the verdict on a pin that the hardware is missing too, if that is certain.
+    """Add the missing hardware to the verdict on a pin, if the hardware is certainly
+    missing.
 
     The user's first step is then to use a machine that has the hardware.
     """
@@ -143,7 +145,7 @@ def _other_missing_distributions(backend: Backend) -> list[str]:
     distribution.
 
     The vendor's distribution is known only from `same_version`. If that is empty, the
-    result is empty too, because a required distribution may be the vendor's.
+    result is empty too, because a missing distribution may be the vendor's.
     """
     vendor_distributions = backend.torch_integration.same_version
     if not vendor_distributions:
@@ -166,7 +168,7 @@ def _check_release_of_torch(verdict: Verdict, _context: Context) -> Verdict | No
     """
     names = verdict.declaration.torch_integration.same_version
     build = torch_import.torch_build() if names else None
-    if build is None:  # building the accelerator says that torch is missing
+    if build is None:  # A later step reports that torch is missing.
         return None
     for name in names:
         installed = version(name)
@@ -192,7 +194,9 @@ def _check_release_of_torch(verdict: Verdict, _context: Context) -> Verdict | No
 
 
 def _minor_release(text: str) -> str:
-    """Return `"2.8"` of `"2.8.10+xpu"`."""
+    """Return the major and minor version of a release, such as `"2.8"` for
+    `"2.8.10+xpu"`.
+    """
     release = text.split("+", maxsplit=1)[0]
     return ".".join(release.split(".")[:2])
 
@@ -208,7 +212,7 @@ def _check_hardware(verdict: Verdict, context: Context) -> Verdict | None:
     """Check for signs of the device.
 
     This check precedes the check of torch's build, because a user without the device
-    needs no other build.
+    does not need another build of torch.
     """
     if verdict.seen is None or verdict.seen or _is_running(verdict):
         return None
@@ -227,8 +231,8 @@ def _check_hardware(verdict: Verdict, context: Context) -> Verdict | None:
 def _check_build_of_torch(verdict: Verdict, _context: Context) -> Verdict | None:
     """Check that torch was built for the toolkit that the backend needs.
 
-    If torch lacks the device type, it lacks every build with that type: "without CUDA
-    and ROCm".
+    If torch has no build for the device type, the verdict lists every toolkit of the
+    device type, as in "without CUDA and ROCm".
     """
     backend = verdict.declaration
     builds = backend.torch_integration.builds
@@ -250,8 +254,8 @@ def _check_build_of_torch(verdict: Verdict, _context: Context) -> Verdict | None
 def _check_visible_devices(verdict: Verdict, context: Context) -> Verdict | None:
     """Check that no variable hides every device.
 
-    Malformed values, and numbers of missing devices, pass: only the vendor's runtime
-    decides about them.
+    Malformed values and numbers of missing devices pass, because only the vendor's
+    runtime interprets them.
     """
     backend = verdict.declaration
     if _is_running(verdict) or not set_variables(backend, os.environ):
@@ -265,8 +269,8 @@ def _check_visible_devices(verdict: Verdict, context: Context) -> Verdict | None
 def _check_driver(verdict: Verdict, context: Context) -> Verdict | None:
     """Check that a device on the bus has a device node.
 
-    Without a node, either the driver is not loaded or the container has no device. Some
-    drivers create their nodes at the first use.
+    A node is missing if the driver is not loaded, or if the container was started
+    without the device. Some drivers create their nodes at the first use.
     """
     backend, root = verdict.declaration, context.root
     if _is_running(verdict) or not _is_without_node(verdict, root):
@@ -284,7 +288,7 @@ def _check_driver(verdict: Verdict, context: Context) -> Verdict | None:
 
 
 def _is_without_node(verdict: Verdict, root: str) -> bool:
-    """Whether the hardware is on the bus and has no device node."""
+    """Return whether the hardware is on the bus and has no device node."""
     declared = verdict.declaration.hardware
     if not declared.name or not verdict.seen or verdict.seen.nodes:
         return False
@@ -292,7 +296,9 @@ def _is_without_node(verdict: Verdict, root: str) -> bool:
 
 
 def _check_requirements(verdict: Verdict, _context: Context) -> Verdict | None:
-    """Check required distributions by their metadata; markers that do not apply pass."""
+    """Check the required distributions by their metadata. A requirement passes if its
+    marker does not apply.
+    """
     for text in verdict.declaration.requires:
         try:
             name, installed, is_met = check_requirement(text)
@@ -325,7 +331,7 @@ def _check_requirements(verdict: Verdict, _context: Context) -> Verdict | None:
     return None
 
 
-#: In this order; each rules the backend out, or passes with `None`.
+#: The checks, in the order in which they run.
 CHECKS: tuple[Callable[[Verdict, Context], Verdict | None], ...] = (
     _check_policy,
     _check_declaration,
@@ -341,24 +347,24 @@ CHECKS: tuple[Callable[[Verdict, Context], Verdict | None], ...] = (
 )
 
 
-# --- What several checks ask ------------------------------------------------------------
+# --- Queries that several checks share --------------------------------------------------
 
 
 def _is_running(verdict: Verdict) -> bool:
-    """Whether the device's runtime has started in this process: then files and
-    variables have no effect.
+    """Return whether the device's runtime has started in this process. Files and
+    variables have no effect after that.
     """
     namespace = getattr(sys.modules.get("torch"), verdict.device_type, None)
     is_initialized = getattr(namespace, "is_initialized", None)
     if is_initialized is None:
         return False
-    with suppress(Exception):  # a vendor's namespace may fail as its package did
+    with suppress(Exception):  # The vendor's namespace may be broken.
         return bool(is_initialized())
     return False
 
 
 def installed_imports(backend: Backend) -> list[str]:
-    """Return the vendor imports that are installed; none is imported."""
+    """Return the vendor imports that are installed, without importing any of them."""
     return [name for name in backend.vendor_imports if is_installed(name)]
 
 
@@ -368,7 +374,7 @@ def namespace_owner(backend: Backend) -> str:
 
     torch_supa, `torch_npu.contrib.transfer_to_npu` and torch_mlu's `gpu_migration` take
     over torch.cuda, which then reports a device that is not an NVIDIA GPU. A package
-    that replaces torch.cuda below Python is recognised by its name only.
+    that replaces torch.cuda below the level of Python is recognised only by its name.
     """
     other = loaded_overtaker(backend)
     if other or backend.name == builtin.GENERIC.name:
@@ -380,7 +386,9 @@ def namespace_owner(backend: Backend) -> str:
 
 
 def loaded_overtaker(backend: Backend) -> str:
-    """Return the first imported package of `TorchIntegration.taken_over_by`; else empty."""
+    """Return the first imported package of `TorchIntegration.taken_over_by`; empty if
+    none is imported.
+    """
     for name in backend.torch_integration.taken_over_by:
         if name in sys.modules:
             return name
@@ -395,8 +403,8 @@ def with_hardware(verdict: Verdict, root: str = "/") -> Verdict:
 
 
 def can_be_broken(verdict: Verdict) -> bool:
-    """Whether the device is missing and the vendor's package is installed, so the
-    package may be broken.
+    """Return whether the device is missing but the vendor's package is installed, so
+    that the package may be broken too.
     """
     if verdict.status is not Status.NO_DEVICE or verdict.backend is None:
         return False
@@ -404,9 +412,11 @@ def can_be_broken(verdict: Verdict) -> bool:
 
 
 def is_count(number: object) -> bool:
-    """Whether `number` is a plausible number of devices."""
+    """Return whether `number` is a plausible number of devices: an `int` from 0 to
+    999999.
+    """
     return type(number) is int and 0 <= number < 10**6
 
 
-#: What `is_count` expects, for messages.
+#: The values that `is_count` accepts, in words, for messages.
 COUNT = "a number of devices from 0 to 999999"

@@ -1,8 +1,9 @@
-"""The one place with state: the accelerator this process uses, and the record of how it was chosen.
+"""The state of the process: the accelerator that it uses, and the record of the choice.
 
-`get_accelerator()` is one global read once a choice is made. `use_accelerator()` overrides it for the
-calling context (thread or task) only: while an override is active anywhere, the fast global is empty and
-the context is queried.
+After the choice, `get_accelerator()` only reads a global variable. `use_accelerator()`
+overrides the choice for the calling context (thread or task) only. While an override is
+active anywhere, the global variable is `None`, and `get_accelerator()` queries the
+context.
 """
 
 from __future__ import annotations
@@ -39,11 +40,12 @@ if TYPE_CHECKING:
 
     from accel_core.operators import OpProvider
 
-#: What `get_accelerator()` returns at once; `None` before the choice and while an override is active.
+#: The accelerator that `get_accelerator()` returns without any other step; `None` before
+#: the choice and while an override is active.
 _fast: Accelerator | None = None
 _chosen: Accelerator | None = None
 _selection: Selection | None = None
-#: The one object of each backend, and of each name that was requested.
+#: The accelerator object of each backend, and of each requested name.
 _built: dict[Backend, Accelerator] = {}
 _by_pin: dict[Pin, Accelerator] = {}
 #: The blocks of `use_accelerator` that have not ended, in any thread or task.
@@ -52,12 +54,12 @@ _override: ContextVar[_Override | None] = ContextVar(
     "accel_core_override", default=None
 )
 _lock = threading.RLock()
-#: What was warned of, which is said once.
+#: The warnings that were given; each is given once.
 _warned: set[str] = set()
 
 
 class _Override:
-    """One block of `use_accelerator`, and the one around it in this context."""
+    """One block of `use_accelerator`, and the block around it in the same context."""
 
     def __init__(self, accelerator: Accelerator, outer: _Override | None) -> None:
         self.accelerator = accelerator
@@ -65,19 +67,24 @@ class _Override:
 
 
 def overriding() -> Accelerator | None:
-    """Return the accelerator of the innermost active `use_accelerator`; `None` if none is active."""
+    """Return the accelerator of the innermost active `use_accelerator` block; `None` if
+    no block is active.
+    """
     override = _override.get()
-    while override is not None and override not in _overrides:  # its block has ended
+    # An override whose block has ended no longer applies.
+    while override is not None and override not in _overrides:
         override = override.outer
     return override.accelerator if override is not None else None
 
 
 def get_accelerator() -> Accelerator:
-    """Return this process's accelerator; the first call chooses it, later calls return the same object.
+    """Return this process's accelerator. The first call chooses the accelerator; later
+    calls return the same object.
 
-    Choosing imports torch and the chosen vendor's package, and initialises no device. Raises an `AccelError`
-    if a pinned backend (`DS_ACCELERATOR`) cannot be used or a setting is invalid. Warns with
-    `AcceleratorFallbackWarning` if the CPU is chosen although an accelerator is installed or present.
+    Choosing imports torch and the chosen vendor's package, and initialises no device.
+    Raises an `AccelError` if a pinned backend (`DS_ACCELERATOR`) cannot be used or a
+    setting is invalid. Warns with `AcceleratorFallbackWarning` if the CPU is chosen
+    although an accelerator is installed or present.
     """
     if (current := _fast) is not None:
         return current
@@ -85,9 +92,10 @@ def get_accelerator() -> Accelerator:
 
 
 def selection() -> Selection:
-    """Return the record of the choice; choose first if this process has not chosen yet.
+    """Return the record of the choice; if this process has not chosen yet, choose
+    first.
 
-    `notes` also contain the variables that were changed too late to have an effect. A
+    `notes` also contains the variables that were changed too late to have an effect. A
     `SettingWarning` reports each of these variables once.
     """
     with _lock:
@@ -104,7 +112,9 @@ def selection() -> Selection:
 class LateChange:
     """A variable that was changed too late to have an effect, and the next step."""
 
+    #: A clause that names the variable and its two values.
     what: str
+    #: The user's next step.
     step: str
 
     def __str__(self) -> str:
@@ -112,25 +122,27 @@ class LateChange:
 
 
 def late_changes() -> tuple[LateChange, ...]:
-    """Return which variables were changed too late, and warn of each once.
+    """Return the variables that were changed too late to have an effect, and warn once
+    of each variable.
 
-    They have no effect on this process any more. A mask counts until the device has
-    started. A pin that was taken away asks for nothing else.
+    A visible-devices variable has an effect until the device has started.
+    `DS_ACCELERATOR` has an effect until the accelerator is chosen; removing the
+    variable later is not reported.
     """
     if _chosen is None or _selection is None or _selection.how is How.SET:
         return ()
-    before = _selection.environ
+    environ_at_choice = _selection.environ
     late = []
     for name in _variables_of(_chosen):
-        now = os.environ.get(name)
-        if now == before.get(name):
+        value = os.environ.get(name)
+        if value == environ_at_choice.get(name):
             continue
         is_mask = name != DS_ACCELERATOR.name
         if is_mask and not _chosen.is_initialized():
             continue
         what = (
-            f"{name} was {before.get(name)!r} when {_chosen.name} was chosen and is "
-            f"{now!r} now, which has no effect any more"
+            f"{name} was {environ_at_choice.get(name)!r} when {_chosen.name} was chosen "
+            f"and is {value!r} now, which has no effect any more"
         )
         late.append(LateChange(what, "set it before Python starts"))
     for change in late:
@@ -156,10 +168,12 @@ def _warn_once(text: str) -> None:
 
 
 def set_accelerator(new: object) -> None:
-    """Use `new`, an accelerator or a backend's name, from now on; with `None`, choose again at the next call.
+    """Use `new`, which is an accelerator or a backend's name, from now on. With `None`,
+    choose again at the next call of `get_accelerator`.
 
-    A class is called without arguments. An object or a class with DeepSpeed's interface is adapted. Raises
-    `InvalidAcceleratorError` for anything else; for a name, raises what `accelerator(name)` raises.
+    A class is called without arguments. An object or class that implements DeepSpeed's
+    interface is adapted. Raises `InvalidAcceleratorError` for any other object. For a
+    name, raises the errors of `accelerator(name)`.
     """
     if new is None:
         _set_current(None, None)
@@ -180,10 +194,10 @@ def set_accelerator(new: object) -> None:
 def use_accelerator(new: object) -> Iterator[Accelerator]:
     """Make `new` the current accelerator of this thread or task until the block ends.
 
-    `new` is what `set_accelerator` accepts. The accelerator is held in a context
-    variable: tasks that start inside the block inherit it, and new threads do not. If a
-    suspended generator has set it, the generator's caller sees it too. When the block
-    ends, none of them uses `new` any more.
+    `new` is any argument that `set_accelerator` accepts except `None`. The accelerator
+    is held in a context variable: tasks that start inside the block inherit it, and new
+    threads do not. If a suspended generator has entered the block, the generator's
+    caller gets `new` too. After the block has ended, no task uses `new` any more.
     """
     override = _Override(_resolve(new), _override.get())
     try:
@@ -193,9 +207,8 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
         _override.set(override)
         yield override.accelerator
     finally:
-        _overrides.discard(
-            override
-        )  # before the lock: a wait for it may be interrupted
+        # This precedes the lock, because an interrupt may end the wait for the lock.
+        _overrides.discard(override)
         with _lock:
             _set_current(_chosen, _selection)
         if _override.get() is override:
@@ -204,20 +217,20 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
 
 def accelerator(what: str | torch.device | torch.Tensor) -> Accelerator:
     """Return the accelerator of a backend or of a device, whether or not it is the
-    chosen one.
+    chosen accelerator.
 
     There is one object for each backend. A backend's name is `"npu"` or
-    `"npu@distribution"`; if several distributions declare the name, `DS_ACCELERATOR`
-    decides. The backend may be usable without a device.
+    `"npu@distribution"`. If several distributions declare the name, `DS_ACCELERATOR`
+    decides which of them is used. The backend may be usable without a device.
 
-    A device is a `torch.device`, its name with an index (`"npu:0"`), or a tensor on it.
-    For the device type of the process's own accelerator, that accelerator is returned.
-    For another type, the result is the highest-ranking usable backend of the type, or
-    `generic` if torch has the device and no plugin declares it.
+    A device is a `torch.device`, a device name with an index (`"npu:0"`), or a tensor
+    on the device. If the process's accelerator has that device type, the process's
+    accelerator is returned. Otherwise the result is the highest-ranking usable backend
+    of the device type, or `generic` if torch has the device and no plugin declares it.
 
     Raises `BackendNotFoundError`, `BackendConflictError` or `BackendUnavailableError`
-    as for a pinned name, and `InvalidAcceleratorError`, a `TypeError`, for anything
-    else.
+    as for a pinned name, and `InvalidAcceleratorError`, a `TypeError`, for any other
+    argument.
     """
     device = what if isinstance(what, str) else getattr(what, "device", what)
     if isinstance(device, str):
@@ -241,7 +254,7 @@ def accelerator(what: str | torch.device | torch.Tensor) -> Accelerator:
 def accelerator_of_pin(pin: Pin, request: str) -> Accelerator:
     """Return the accelerator that a pin selects.
 
-    `request` is the call or the command that errors quote.
+    Errors quote `request`, which is the call or the command that contains the pin.
     """
     with _lock:
         if _chosen is not None and _matches_pin(_chosen, pin):
@@ -257,11 +270,11 @@ def _matches_pin(chosen: Accelerator, pin: Pin) -> bool:
 
 
 def _accelerator_for_type(kind: str, request: str) -> Accelerator:
-    """Return the accelerator for a device of torch's type `kind`."""
+    """Return the accelerator for a device of torch's device type `kind`."""
     own = overriding() or _chosen
     if own is not None and own.device_type == kind:
         return own
-    key = Pin(f"{kind}:")  # no backend has that name
+    key = Pin(f"{kind}:")  # No backend has such a name.
     with _lock:
         if key in _by_pin:
             return _by_pin[key]
@@ -271,8 +284,8 @@ def _accelerator_for_type(kind: str, request: str) -> Accelerator:
 
 
 def _pins_of_type(kind: str, request: str, settings: Settings) -> tuple[Pin, ...]:
-    """Return pins of the backends that may drive the device type, in the order to try
-    them.
+    """Return pins of the backends that may drive the device type, in the order of their
+    trial.
 
     Raises `BackendNotFoundError` if there is no such backend.
     """
@@ -283,11 +296,11 @@ def _pins_of_type(kind: str, request: str, settings: Settings) -> tuple[Pin, ...
         if current != kind and not builtin.packages_named_after(kind):
             raise errors.BackendNotFoundError(
                 f"{request}: no installed plugin declares a device of type {kind!r}, and "
-                f"torch's own accelerator is {current}. `accel list` shows the installed "
+                f"torch's accelerator is {current}. `accel list` shows the installed "
                 "plugins."
             )
         names = [kind]
-    # DS_ACCELERATOR decides among them, as it does for a choice.
+    # Backends that DS_ACCELERATOR names are tried first, as in a choice.
     preferred = [pin.name for pin in settings.pins]
     ranked = sorted(dict.fromkeys(names), key=lambda name: name not in preferred)
     return tuple(qualified_pin(settings, Pin(name)) for name in ranked)
@@ -304,8 +317,8 @@ def _select_among(
 
 
 def qualified_pin(settings: Settings, pin: Pin) -> Pin:
-    """Return the settings' pin of the same name, which may name a distribution; else
-    `pin` itself.
+    """Return the pin in the settings that has the same name as `pin`, because it may
+    name a distribution. Return `pin` itself if there is no such pin.
     """
     if not pin.distribution:
         for preferred in settings.pins:
@@ -343,7 +356,8 @@ def _log_to_stderr_if_requested() -> contextlib.AbstractContextManager[None]:
 
 
 def _accelerator_of(record: Selection) -> Accelerator:
-    """Return the one accelerator object of the chosen backend; its probe built it.
+    """Return the accelerator of the chosen backend, which its probe built; there is one
+    object for each backend.
 
     Raises the error of a failed choice.
     """
@@ -358,7 +372,9 @@ def _accelerator_of(record: Selection) -> Accelerator:
 
 
 def _op_providers(backend: Backend) -> tuple[OpProvider, ...]:
-    """Providers of operators for `backend`, looked up when an operator is requested."""
+    """Return the providers of operators for `backend`. Called when an operator is
+    requested.
+    """
     from accel_core.op_providers import providers
 
     return providers(backend)
@@ -373,18 +389,18 @@ def _set_current(chosen: Accelerator | None, record: Selection | None) -> None:
 
 def swap_state(choice: tuple[Any, ...] | None) -> tuple[Any, ...]:
     """Replace the choice and the built accelerators of this process; return the
-    previous ones.
+    previous state.
 
-    `None` resets the process to its state before any choice. For tests that make a
-    choice of their own and restore the previous one. Active `use_accelerator` blocks
-    stay active.
+    `None` resets the process to its state before any choice. Tests use this to make a
+    separate choice and restore the previous one. Active `use_accelerator` blocks stay
+    active.
     """
     global _built, _by_pin, _warned
     with _lock:
-        before = (_chosen, _selection, _built, _by_pin, _warned)
+        previous_state = (_chosen, _selection, _built, _by_pin, _warned)
         chosen, record, _built, _by_pin, _warned = choice or (None, None, {}, {}, set())
         _set_current(chosen, record)
-        return before
+        return previous_state
 
 
 def _resolve(new: object) -> Accelerator:
@@ -405,8 +421,8 @@ def _resolve(new: object) -> Accelerator:
 
 
 def _warn_of_fallback(record: Selection) -> None:
-    """Warn once per job that the CPU is used, at the user's line that led to the
-    choice.
+    """Warn once per job that the CPU is used. The warning points to the user's line
+    that led to the choice.
     """
     if record.how is not How.FALLBACK or "fallback" in _warned:
         return
@@ -435,10 +451,11 @@ def _fallback_warning(
 
 
 def _is_reporting_rank(must_act: bool) -> bool:
-    """Whether this rank of a job is the one that warns.
+    """Return whether this rank of a job gives the warning.
 
-    Global rank 0 reports that none was found; local rank 0 of each host reports what is
-    broken there: the host of rank 0 may be another.
+    Global rank 0 reports that no accelerator was found. Local rank 0 of each host
+    reports a backend that is broken on that host, because global rank 0 may be on
+    another host.
     """
     ranks = []
     for name in ("LOCAL_RANK", "RANK"):
@@ -450,9 +467,9 @@ def _is_reporting_rank(must_act: bool) -> bool:
     return all(rank == "0" for rank in ranks)
 
 
-# A fork waits for a choice that is under way, so that a child never inherits half of one:
-# it has the parent's accelerator or chooses for itself. The wait is bounded, for the thread
-# that chooses may itself wait for the one that forks.
+# A fork waits until a running choice is complete, so that a child never inherits an
+# incomplete choice. The child has the parent's accelerator, or makes a choice of its own.
+# The wait is bounded, because the choosing thread may wait for the forking thread.
 _FORK_SECONDS = 10.0
 _is_held_for_fork = False
 
@@ -464,7 +481,7 @@ def _before_fork() -> None:
 
 def _after_fork_in_parent() -> None:
     global _fast
-    _fast = None  # the next call looks which variables have changed
+    _fast = None  # The next call checks which variables have changed.
     if _is_held_for_fork:
         _lock.release()
 

@@ -1,15 +1,16 @@
-"""Every error and warning of accel.
+"""The errors and warnings of accel.
 
-Each error is an `AccelError` and also the built-in class that a caller would expect, so
-that code written against the built-in keeps working.
+Each error class derives from `AccelError` and also from the built-in class that a
+caller expects, so that code written for the built-in class keeps working.
 """
 
 from accel_core.text import escape_control_chars
 
 
 class _Escaped(Exception):  # noqa: N818 - a base class
-    """Escapes control characters: an error quotes vendors, plugins and other ranks, and
-    ends in a terminal.
+    """An exception whose control characters are escaped.
+
+    Messages quote vendors, plugins and other ranks, and are printed to a terminal.
     """
 
     def __init__(self, *arguments: object, **keywords: object) -> None:
@@ -23,10 +24,10 @@ def _escape(argument: object) -> object:
 
 
 class AccelError(_Escaped):
-    """Base class of the errors of accel-core, its packages and plugins; control
+    """Base class of the errors of accel-core, its packages and plugins. Control
     characters in the text are escaped.
 
-    `hint` is the next step, if it is known and the message does not contain it.
+    `hint` is the next step if it is known and the message does not contain it.
     """
 
     def __init__(self, *arguments: object, hint: str = "") -> None:
@@ -37,24 +38,25 @@ class AccelError(_Escaped):
 class BackendNotFoundError(AccelError, LookupError, ValueError):
     """No installed distribution declares the requested backend.
 
-    Also a `ValueError`, which DeepSpeed raises for a `DS_ACCELERATOR` that it does not
-    know.
+    Also a `ValueError`, because DeepSpeed raises one for an unknown `DS_ACCELERATOR`.
     """
 
 
 class BackendUnavailableError(AccelError, RuntimeError, ValueError):
-    """The backend is installed but cannot be used now; `hint` is the next step, if
+    """The backend is installed but cannot be used now. `hint` is the next step, if
     known.
-    Also a `ValueError`, which DeepSpeed raises for a `DS_ACCELERATOR` that cannot be
-    used.
+
+    Also a `ValueError`, because DeepSpeed raises one for a `DS_ACCELERATOR` that cannot
+    be used.
     """
 
 
 class DeclinedError(BackendUnavailableError):
-    """Raise it while an accelerator is built, if the backend is not for this machine.
+    """Raised by a plugin while an accelerator is built, if the backend does not suit
+    this machine.
 
-    `hint` is the user's next step. `deferred` means that another backend has the
-    device; otherwise there is no such device.
+    `hint` is the user's next step. `deferred` means that another backend should drive
+    the device; otherwise there is no such device.
     """
 
     def __init__(self, reason: str, *, hint: str = "", deferred: bool = False) -> None:
@@ -67,7 +69,7 @@ class BackendConflictError(AccelError, RuntimeError):
 
 
 class InvalidBackendError(AccelError, ValueError):
-    """A declaration is invalid; the message lists every fault, and `hint` is the next
+    """A declaration is invalid. The message lists every fault, and `hint` is the next
     step, if known.
     """
 
@@ -77,14 +79,14 @@ class InvalidAcceleratorError(AccelError, TypeError):
 
 
 class InvalidArgumentError(AccelError, TypeError):
-    """An argument has a type that the function does not accept; the message lists the
+    """An argument has a type that the function does not accept. The message lists the
     accepted types.
     """
 
 
 class InvalidDeviceError(AccelError, ValueError):
-    """The device does not exist, or belongs to another accelerator; the message names
-    it and the valid range.
+    """The device does not exist, or belongs to another accelerator. The message names
+    the device and the valid range.
     """
 
 
@@ -107,12 +109,12 @@ class LaunchError(AccelError, ValueError):
 
 
 class RankMismatchError(AccelError, RuntimeError):
-    """The ranks of a job chose different accelerators, or one of them cannot start."""
+    """The ranks of a job chose different accelerators, or a rank cannot start."""
 
 
 class RankLostError(AccelError, RuntimeError):
-    """A rank died or cannot be reached; `ranks` are the numbers of those known to be
-    lost.
+    """A rank died or cannot be reached. `ranks` contains the numbers of the ranks that
+    are known to be lost.
     """
 
     def __init__(self, message: str, *, ranks: tuple[int, ...] = ()) -> None:
@@ -121,20 +123,20 @@ class RankLostError(AccelError, RuntimeError):
 
 
 class CommunicationError(AccelError, RuntimeError):
-    """A collective of the staged process group failed; the message names the
+    """A collective of the staged process group failed. The message names the
     collective, the rank and the next step.
     """
 
 
 class ChildError(AccelError, AssertionError):
-    """A test's child process failed; the message contains its output.
+    """A test's child process failed. The message contains the output of the child.
 
     Also an `AssertionError`, so that the test fails.
     """
 
 
 class OpInputError(AccelError, ValueError):
-    """An operator got an invalid argument; the message names the operator and the
+    """An operator got an invalid argument. The message names the operator and the
     argument.
     """
 
@@ -145,7 +147,7 @@ class IntegrationMissingError(AccelError, ImportError):
 
 class IntegrationError(AccelError, RuntimeError):
     """A framework cannot use the chosen accelerator, or was configured to use another
-    one.
+    accelerator.
     """
 
 
@@ -154,16 +156,16 @@ class HostMemoryError(AccelError, RuntimeError):
 
 
 class UnsupportedError(AccelError, NotImplementedError):
-    """The device cannot do this; the message names the backend, the member and the
-    vendor's version.
+    """The device does not support this operation. The message names the backend, the
+    member and the vendor's version.
     """
 
 
 class AcceleratorFallbackWarning(_Escaped, UserWarning):
     """The CPU was chosen because no installed or present accelerator could be used.
 
-    `merely_absent`: no accelerator was found on this machine, and nothing that is
-    installed is broken.
+    `merely_absent` is True if no accelerator was found on this machine and no installed
+    backend is broken.
     """
 
     merely_absent = False

@@ -1,5 +1,5 @@
-"""Reading exceptions of plugins, vendors and torch: the first cause, its place, a
-hint.
+"""Interpret exceptions of plugins, vendors and torch: find the first cause, the place
+that raised it, and a hint.
 """
 
 import re
@@ -10,21 +10,22 @@ from pathlib import PurePath
 from traceback import walk_stack, walk_tb
 from types import FrameType
 
-#: What code of a plugin or a vendor may raise; `KeyboardInterrupt` passes.
+#: The exceptions of plugins and vendors that accel catches; `KeyboardInterrupt` passes.
 PLUGIN_ERRORS = (Exception, SystemExit)
-#: Packages whose lines of code belong neither to a user nor to a plugin.
+#: The packages of accel itself. Their code belongs neither to a user nor to a plugin.
 OWN_MODULES = ("accel_core", "accel_train", "accel_tools", "accel_testing")
 #: Folders of installed packages.
 _SITE_FOLDERS = {"site-packages", "dist-packages"}
 
 
 def root_cause(error: BaseException) -> str:
-    """Return the first exception of a chain as `Type: message`: later ones mostly
-    report only that something failed to load.
+    """Return the first exception of a chain, as `Type: message`.
+
+    Later exceptions of a chain mostly report only that a module failed to load.
     """
     first = first_in_chain(error)
     if isinstance(first, SystemExit):
-        return f"SystemExit: it tried to end the process with {first.code!r}"
+        return f"SystemExit: it tried to exit the process with {first.code!r}"
     kind = type(first).__name__
     text = message(first)
     if not text:
@@ -34,12 +35,12 @@ def root_cause(error: BaseException) -> str:
 
 def root_place(error: BaseException) -> str:
     """Return the file and line that raised the first exception of a chain; empty if
-    that is a line of accel.
+    accel itself raised it.
     """
     place = ""
     for frame, line in walk_tb(first_in_chain(error).__traceback__):
         file = frame.f_code.co_filename
-        if file.startswith("<"):  # Python's own import
+        if file.startswith("<"):  # a frame of Python's import system
             continue
         if is_own_frame(frame):
             place = ""
@@ -49,8 +50,10 @@ def root_place(error: BaseException) -> str:
 
 
 def user_stacklevel() -> int:
-    """Return the `stacklevel` with which `warnings.warn` reports the user's line: that
-    of the nearest caller outside installed packages, else outside accel.
+    """Return the `stacklevel` with which `warnings.warn` reports the user's line.
+
+    That line is in the nearest caller outside installed packages, or otherwise in the
+    nearest caller outside accel.
     """
     level = nearest = 0
     for frame, _ in walk_stack(sys._getframe(1)):
@@ -61,7 +64,7 @@ def user_stacklevel() -> int:
             continue
         if not nearest:
             nearest = level
-        # An installed package only passes on what its user calls.
+        # An installed package only passes on the call of its user.
         is_installed = not _SITE_FOLDERS.isdisjoint(PurePath(file).parts)
         if not is_installed and not file.startswith("<frozen "):
             return level
@@ -69,13 +72,13 @@ def user_stacklevel() -> int:
 
 
 def is_own_frame(frame: FrameType) -> bool:
-    """Whether the frame runs code of accel-core, its packages or plugins."""
+    """Return whether the frame runs code of accel-core, its packages or plugins."""
     module = str(frame.f_globals.get("__name__"))
     return module.partition(".")[0] in OWN_MODULES
 
 
 def first_in_chain(error: BaseException) -> BaseException:
-    """Return the first cause of `error`."""
+    """Return the exception that caused all later exceptions of the chain of `error`."""
     chain = list(_chain(error))
     return chain[-1]
 
@@ -83,8 +86,8 @@ def first_in_chain(error: BaseException) -> BaseException:
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """Yield `error` and the exceptions that caused it, the latest first.
 
-    An exception that a caller is handling right now is not a cause: the frame that
-    raised it is still running.
+    An exception that a caller is still handling is not a cause: the frame that raised
+    it is still running.
     """
     running = [frame for frame, _ in walk_stack(None)]
     seen: set[int] = set()
@@ -102,7 +105,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _earlier(error: BaseException) -> BaseException | None:
-    """Return the exception that a traceback shows above `error`."""
+    """Return the exception that Python's traceback prints above `error`; `None` if
+    there is none.
+    """
     if error.__cause__ is not None:
         return error.__cause__
     if error.__suppress_context__:
@@ -122,9 +127,9 @@ def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | No
     """Return the hint of the first pattern that matches the text of `error` or of its
     causes; `None` if no pattern matches.
 
-    For `Backend.hints`, and for a plugin's `accel_explain`. `hints` are pairs: a
-    regular expression, matched without regard to case, and the user's next step. An
-    invalid pattern is skipped.
+    `Backend.hints` uses this function, and a plugin's `accel_explain` may use it.
+    `hints` are pairs of a regular expression, which is matched without regard to case,
+    and the user's next step. An invalid pattern is skipped.
     """
     text = "\n".join(map(message, _chain(error)))
     for pattern, hint in hints:

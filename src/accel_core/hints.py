@@ -1,6 +1,6 @@
-"""Next steps for errors that mean the same on every device.
+"""Next steps for errors that have the same cause on every device.
 
-A plugin declares hints for its vendor's own errors in `Backend.hints`.
+A plugin declares hints for its vendor's errors in `Backend.hints`.
 """
 
 from accel_core.backend import Backend
@@ -14,20 +14,22 @@ COMMON = (
     (
         r"out of memory",
         (
-            "look with the vendor's tool which processes hold the device's memory, or use less of it"
+            "use the vendor's tool to see which processes hold the device's memory, or use less of it"
         ),
     ),
 )
-#: For backends in torch's PrivateUse1, which a process has once.
+#: The pattern for backends that use torch's PrivateUse1 slot, of which a process has one.
 _PRIVATE_USE1 = r"privateuse1|already been (set|registered)"
 
 
 def hints_of(backend: Backend) -> tuple[tuple[str, str], ...]:
-    """Return the hints that the backend declares, followed by the common ones."""
+    """Return the hints that the backend declares, followed by the hints for every
+    device.
+    """
     if not backend.torch_integration.private_use1:
         return (*backend.hints, *COMMON)
     step = (
-        f"a process has room for one vendor: set DS_ACCELERATOR={backend.name} before "
-        "anything imports another's package"
+        f"a process can use one vendor's device only: set DS_ACCELERATOR={backend.name} "
+        "before another vendor's package is imported"
     )
     return (*backend.hints, (_PRIVATE_USE1, step), *COMMON)

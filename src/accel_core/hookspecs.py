@@ -1,9 +1,9 @@
-"""Hooks that a plugin may implement: pluggy hook specifications.
+"""The hooks that a plugin may implement, as pluggy hook specifications.
 
-An entry point in group `accel.backends` names a module whose functions carry
+An entry point in group `accel.backends` names a module whose functions are marked with
 `hookimpl`. Importing that module must import neither torch nor the vendor's package.
-Hooks run while an accelerator is found and built, never between the user and the
-device.
+Hooks run only while an accelerator is found and built. Calls of the accelerator run no
+hook.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,41 +18,43 @@ from accel_core.backend import PROJECT, Backend, ProbeResult
 class CheckResult:
     """The result of a check."""
 
-    #: `"ok"`: as it should be; `"warning"`: it works, and not as somebody would expect;
-    #: `"error"`: it does not work.
+    #: `"ok"`; `"warning"` if the device works, but not as a user would expect; or
+    #: `"error"` if the device does not work.
     level: str
-    #: One sentence without a full stop: "CANN's variables are not set".
+    #: The finding as one sentence without a full stop, such as "CANN's variables are not
+    #: set".
     what: str
-    #: The next command or step; empty if nothing is to be done.
+    #: The user's next step, such as a command; empty if there is nothing to do.
     step: str = ""
-    #: What the check found, by name.
+    #: The values that the check read, by name.
     facts: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
 class Fix:
-    """A repair for the finding of a check; it runs only if the user agrees."""
+    """A repair for the finding of a check. It runs only if the user agrees."""
 
-    #: The repair, as a clause that follows "it would": "write /etc/acme.conf".
+    #: The repair as a clause that follows "it would", such as "write /etc/acme.conf".
     what: str
-    #: Repairs, in a child process, as the user who runs the command; it may raise. The
-    #: check runs again after it. It must be safe: it can run twice, loses nothing of
-    #: the user's, and installs nothing.
+    #: Runs the repair in a child process, as the user who runs the command, and may
+    #: raise an exception. The check runs again after the repair. The repair must be
+    #: safe: it can run twice, deletes no data of the user, and installs nothing.
     apply: Callable[[], object]
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that a plugin examines for `accel doctor`."""
+    """One check that a plugin adds to `accel doctor`."""
 
-    #: For scripts, in lower case with hyphens: `"cann-variables"`.
+    #: The check's name for scripts, in lower case with hyphens, such as
+    #: `"cann-variables"`.
     name: str
-    #: For people: "CANN's variables".
+    #: The check's title for people, such as "CANN's variables".
     title: str
-    #: Reads, and changes nothing; called in a child process. All checks together have
-    #: the time of one probe.
+    #: Runs the check, without changing anything. It is called in a child process. All
+    #: checks of a backend together have the timeout of one probe.
     run: Callable[[], CheckResult]
-    #: The repair, if there is a safe one.
+    #: The repair, if there is a safe repair.
     fix: Fix | None = None
 
 
@@ -63,58 +65,61 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def accel_backends() -> Backend | Sequence[Backend]:  # type: ignore[empty-body]
-    """Return the `Backend` declarations of this plugin, one or several."""
+    """Return the `Backend` declarations of this plugin: one declaration, or a sequence
+    of them.
+    """
 
 
 @hookspec(firstresult=True)
 def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
-    """Return whether `backend` is usable; `None` leaves that to the default probe.
+    """Return whether `backend` is usable; `None` leaves the answer to the default
+    probe.
 
-    Called for the backend's own plugin only, after its declaration was checked and
-    before torch or the vendor's package is imported; in the child process if the probe
-    is isolated. `others` are the other installed backends. An exception means "not
-    usable", with the exception as the reason.
+    Called only for the plugin that declares the backend, after its declaration was
+    checked and before torch or the vendor's package is imported. If the probe is
+    isolated, the hook is called in the child process. `others` are the other installed
+    backends. An exception means that the backend is not usable, with the exception as
+    the reason.
     """
 
 
 @hookspec(firstresult=True)
 def accel_create(backend: Backend, others: tuple[Backend, ...]) -> object:
-    """Return the `Accelerator` for `backend`; `None` means the class that
+    """Return the `Accelerator` for `backend`; `None` selects the class that
     `Backend.accelerator` names.
 
     torch and the vendor's package are already imported. Raise `DeclinedError` if the
-    backend is not for this machine.
+    backend does not suit this machine.
     """
 
 
 @hookspec
 def accel_op_builders(backend: Backend) -> object:
-    """Return operator builders for `backend`: `{"FusedAdamBuilder": "module:Class"}`,
-    or an `OpProvider`.
+    """Return operator builders for `backend`, such as `{"FusedAdamBuilder":
+    "module:Class"}`, or an `OpProvider`. Return `None` if there are no builders.
 
-    Called for every installed plugin, and for the modules that entry points in group
-    `accel.op_builders` name. `backend.device_type` is torch's name of the device.
-    `None` means no builders.
+    Called for every installed plugin, and for every module that an entry point in group
+    `accel.op_builders` names. `backend.device_type` is the device type in torch.
     """
 
 
 @hookspec(firstresult=True)
 def accel_explain(backend: Backend, error: BaseException) -> str | ProbeResult | None:
-    """Return the next step for a user who got `error` ("source CANN's set_env.sh"), or
-    `None`.
+    """Return the next step for a user who got `error`, such as "source CANN's
+    set_env.sh"; `None` if the plugin has no explanation.
 
-    Use it if `Backend.hints` cannot express the step. A `ProbeResult(False, reason,
-    hint)` also explains `error`: "torch_npu 2.13.0 needs CANN, which is not installed".
-    Every plugin is called for the errors of every `backend`, the backend's own plugin
-    first.
+    Implement this hook if `Backend.hints` cannot express the step. Return a
+    `ProbeResult(False, reason, hint)` to explain `error` too, with a reason such as
+    "torch_npu 2.13.0 needs CANN, which is not installed". Every plugin is called for
+    the errors of every `backend`. The backend's plugin is called first.
     """
 
 
 @hookspec(firstresult=True)
 def accel_checks(backend: Backend) -> Sequence[Check] | None:
-    """Return the checks that `accel doctor` runs for `backend`, as `Check` objects;
-    `None` means none.
+    """Return the checks that `accel doctor` runs for `backend`; `None` if there are no
+    checks.
 
-    Called for the backend's own plugin only, in a child process that has imported
-    neither torch nor the vendor's package; a check may import them.
+    Called only for the plugin that declares the backend, in a child process that has
+    imported neither torch nor the vendor's package. A check may import them.
     """

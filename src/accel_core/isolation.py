@@ -1,7 +1,7 @@
-"""Plugins and devices, asked in child processes.
+"""Load plugins and probe devices in child processes.
 
-A plugin or a vendor's package can end the process, crash or hang while it is imported. The
-child takes that: its end, whatever it is, is a verdict. Records travel as JSON.
+A plugin or a vendor's package can exit, crash or hang the process that imports it. In a
+child process, any such end becomes a verdict. Records are passed as JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from accel_core.sandbox import child
 from accel_core.sandbox.guard import selection_in_progress, steps_to
 from accel_core.verdict import Reason, Status, Verdict, Why
 
-#: The verdicts on what each plugin declares.
+#: The verdicts on the declarations of each plugin.
 Declared = dict[Provenance, "tuple[Verdict, ...]"]
 
 
@@ -27,11 +27,12 @@ Declared = dict[Provenance, "tuple[Verdict, ...]"]
 
 
 class IsolatedLoader:
-    """Reads plugins' declarations in child processes, each once; this process imports
-    no plugin.
+    """Loads the declarations of plugins in child processes, each plugin once. This
+    process imports no plugin.
 
-    One child loads all plugins. A plugin that fails there, or that the dead child did
-    not reach, is loaded alone in another child. `timeout`: seconds for a child.
+    One child loads all plugins. A plugin that fails in that child, or that the child
+    did not reach before it died, is loaded alone in another child. `timeout` is the
+    number of seconds that a child may take.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -39,7 +40,7 @@ class IsolatedLoader:
         self._known: Declared = {}
 
     def __call__(self, sources: Sequence[Provenance]) -> list[tuple[Verdict, ...]]:
-        """Return the declarations of each plugin in `sources`."""
+        """Return the declarations of each plugin in `sources`, in their order."""
         new = [s for s in dict.fromkeys(sources) if s not in self._known]
         if new:
             LOGGER.debug("load %s plugins in a child process", len(new))
@@ -115,7 +116,7 @@ def probe_in_child(
 ) -> Verdict:
     """Probe the backend with its plugin in a child process.
 
-    The child imports another plugin only to explain an error.
+    The child imports other plugins only to explain an error.
     """
     others = [v for v in group.verdicts if not v.is_about(verdict)]
     job = {
@@ -150,7 +151,9 @@ def _run_or_verdict(
     timeout: float,
     verdict: Verdict,
 ) -> Any:
-    """Run a child process; return its report, or a verdict if the child gave no answer."""
+    """Run a child process; return its report, or a verdict if the child returned no
+    answer.
+    """
     try:
         report = child.run(function, job, timeout)
     except OSError as error:
@@ -158,7 +161,7 @@ def _run_or_verdict(
         return replace(verdict, status=Status.CRASHED, why=why, error=error)
     if report.answer is not None:
         return report
-    if report.timed_out:  # which says nothing of the package
+    if report.timed_out:  # The package may still work.
         facts: dict[str, Any] = {"seconds": report.waited, "stage": report.stage}
         why = Why(Reason.TIMED_OUT, facts)
         return replace(verdict, status=Status.TIMED_OUT, why=why)
@@ -177,7 +180,9 @@ def _run_or_verdict(
 
 
 def encode(verdict: Verdict) -> dict[str, object]:
-    """Return a verdict as JSON values, without objects that exist only in this process."""
+    """Return a verdict as JSON values. Objects that exist only in this process are left
+    out.
+    """
     return {
         "name": verdict.name,
         "provenance": asdict(verdict.provenance),
@@ -188,7 +193,7 @@ def encode(verdict: Verdict) -> dict[str, object]:
 
 
 def decode(document: Mapping[str, Any]) -> Verdict:
-    """Return the verdict that `encode` turned into `document`."""
+    """Return the verdict from the `document` that `encode` returned."""
     declared = document["backend"]
     verdict = Verdict(
         document["name"],

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 
 class ForkSafeLock:
-    """A re-entrant lock that is free in a forked child, unless its own thread holds it.
+    """A re-entrant lock that is free in a forked child, unless the forking thread holds
+    it.
 
-    The thread that held it in the parent is not there to release it.
+    Otherwise the child could wait forever: the thread that held the lock in the parent
+    does not exist in the child.
     """
 
     def __init__(self) -> None:
@@ -23,7 +25,8 @@ class ForkSafeLock:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Hold the lock until the block ends."""
-        # A fork in the block replaces `self._lock`; the child must release this lock.
+        # A fork in the block replaces `self._lock`. The child must release the lock that
+        # was acquired here.
         lock = self._lock
         with lock:
             yield

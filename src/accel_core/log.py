@@ -4,23 +4,23 @@ import contextlib
 import logging
 from collections.abc import Iterator
 
-#: The log: the choice at INFO, each step before it at DEBUG.
+#: The logger. The choice is logged at level INFO, each step before it at level DEBUG.
 LOGGER = logging.getLogger("accel_core")
 #: The format of a record in `accel -v`.
-LINES = logging.Formatter(
+LINE_FORMATTER = logging.Formatter(
     "[accel %(asctime)s.%(msecs)03d %(process)d] %(message)s", "%H:%M:%S"
 )
 
 
 @contextlib.contextmanager
 def logged_by(handler: logging.Handler) -> Iterator[None]:
-    """Give `handler` all records within the block."""
-    before = LOGGER.level
-    handler.setFormatter(LINES)
+    """Send all log records within the block to `handler`."""
+    previous_level = LOGGER.level
+    handler.setFormatter(LINE_FORMATTER)
     LOGGER.addHandler(handler)
     LOGGER.setLevel(logging.DEBUG)
     try:
         yield
     finally:
-        LOGGER.setLevel(before)
+        LOGGER.setLevel(previous_level)
         LOGGER.removeHandler(handler)

@@ -1,9 +1,9 @@
-"""Providers of operators for a backend: the one place where they are combined.
+"""Collect the providers of operators for a backend.
 
-Two kinds of distributions bring operators: plugins, through the hook
-`accel_op_builders`, and those that declare no backend (a framework's builders, a
-package of kernels), through the entry-point group `accel.op_builders`, whose modules
-implement the same hook: accel-train's own, which come last, do so too.
+Plugins provide operators through the hook `accel_op_builders`. Distributions that
+declare no backend, such as a framework or a package of kernels, provide operators
+through the entry-point group `accel.op_builders`, whose modules implement the same
+hook. accel-train's portable operators use that group too, and come last.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,8 @@ from accel_core.sandbox.guard import preserved_state, stdout_to_stderr
 from accel_core.select import discover
 from accel_core.settings import permitted_entry_points
 
-#: Entry points that name a module with the hook `accel_op_builders` and no backend.
+#: The group of entry points that name a module with the hook `accel_op_builders` but
+#: declare no backend.
 GROUP = "accel.op_builders"
 _HOOK = "accel_op_builders"
 
@@ -25,10 +26,11 @@ _HOOK = "accel_op_builders"
 def providers(backend: Backend) -> tuple[OpProvider, ...]:
     """Return all providers of operators for `backend`, in order of preference.
 
-    The order is: plugins, the backend's own distribution first and the others by rank;
-    the entry points of `accel.op_builders`, by name, without those of blocked
-    distributions; at the end, providers with `OpProvider.last`. A provider that fails
-    has no builders, and its `advice` contains the error.
+    Plugins come first: the plugin of the backend's distribution, and then the other
+    plugins by rank. The entry points of `accel.op_builders` follow, sorted by name,
+    without those of blocked distributions. Providers with `OpProvider.last` are moved
+    to the end. A provider that fails has no builders, and its `advice` contains the
+    error.
     """
     result: list[OpProvider] = []
     for plugin in _plugins(backend):
@@ -43,7 +45,7 @@ def providers(backend: Backend) -> tuple[OpProvider, ...]:
 
 
 def _plugins(backend: Backend) -> list[Provenance]:
-    """The installed plugins, each once; the backend's own comes first."""
+    """Return the installed plugins, each once, with the backend's plugin first."""
     plugins: list[Provenance] = []
     for candidate in discover():
         if candidate.backend is None or candidate.builtin:
@@ -62,7 +64,7 @@ def _providers_of(
 ) -> list[OpProvider]:
     """Return the operator providers of one distribution.
 
-    With `must_have_hook`, a module without the hook counts as a failure.
+    With `must_have_hook`, a module without the hook is a failure.
     """
     try:
         with stdout_to_stderr(), preserved_state(source):
@@ -76,13 +78,14 @@ def _providers_of(
             results = hook(backend=backend)
             return [_as_provider(result, str(source), kind) for result in results]
     except PLUGIN_ERRORS as error:
-        advice = f"{source} cannot be asked for operators: {root_cause(error)}"
+        advice = f"{source} cannot list its operators: {root_cause(error)}"
         return [OpProvider({}, name=str(source), kind=kind, advice=advice)]
 
 
 def _as_provider(result: object, name: str, kind: str) -> OpProvider:
-    """Normalise a hook's result to an `OpProvider` with a name and a kind; `TypeError`
-    for anything else.
+    """Return the result of the hook as an `OpProvider` with a name and a kind.
+
+    Raises `TypeError` if the result is neither a mapping nor an `OpProvider`.
     """
     if isinstance(result, Mapping):
         result = OpProvider(result)

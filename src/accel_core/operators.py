@@ -1,8 +1,8 @@
-"""Operators, their candidate builders, and which one is used.
+"""Operators and their candidate builders.
 
-An operator is known by the name of its builder: `FusedAdamBuilder`. Of its candidates
-the first whose builder reports that it is compatible is used. No builder is imported
-before its operator is requested.
+An operator is known by the name of its builder, such as `FusedAdamBuilder`. Of an
+operator's candidates, the first whose builder reports that it is compatible is used. No
+builder is imported before its operator is requested.
 """
 
 import importlib
@@ -25,28 +25,31 @@ class OpProvider:
     this class.
     """
 
-    #: `{"FusedAdamBuilder": "module:Class"}`; a module is imported when its operator is
-    #: asked for.
+    #: The builders by name, such as `{"FusedAdamBuilder": "module:Class"}`. A module is
+    #: imported when its operator is requested.
     builders: Mapping[str, str]
-    #: For people; by default the distribution and its version: `"accel-npu 1.2"`.
+    #: The provider's name for people; by default the distribution and its version, such
+    #: as `"accel-npu 1.2"`.
     name: str = ""
-    #: One word for tables: `"plugin"` by default, or the entry point's name in group
-    #: `accel.op_builders`.
+    #: One word for tables: by default `"plugin"`, or the name of the entry point in
+    #: group `accel.op_builders`.
     kind: str = ""
     #: A package with a module for each builder, in which a framework lists operators;
-    #: empty for none.
+    #: empty if there is none.
     package: str = ""
-    #: Whether a builder that fails to import is skipped. By default it is not: whoever
-    #: installed the provider wants it used.
+    #: Whether a builder that fails to import is skipped. By default it is not skipped,
+    #: because a user who installs a provider expects that it is used.
     optional: bool = False
-    #: Whether this provider is asked last (portable fallbacks).
+    #: Whether this provider comes last, as portable fallbacks do.
     last: bool = False
-    #: The next step if nobody has an operator: `"pip install acme-kernels may bring
-    #: it"`.
+    #: The next step if no provider has a requested operator, such as `"pip install
+    #: acme-kernels may provide it"`.
     advice: str = ""
 
     def compatibility(self, builder: Any) -> str:
-        """Return one sentence on why a builder cannot be used here; empty if it can."""
+        """Return the reason why a builder cannot be used here, as one sentence; empty
+        if it can be used.
+        """
         if hasattr(builder, "compatibility"):
             return str(builder.compatibility())
         if hasattr(builder, "is_compatible") and not builder.is_compatible():
@@ -54,14 +57,14 @@ class OpProvider:
         return ""
 
     def is_built(self, builder: Any) -> bool:
-        """Whether nothing is left to compile. An exception means that this is not
-        known.
+        """Return whether the operator is compiled already. An exception means that this
+        is unknown.
         """
         return bool(builder.is_built())
 
     def load(self, source: str) -> type[Any]:
-        """Return the builder class for `"module:Class"`; raises the errors of the
-        import.
+        """Import and return the builder class that `source`, `"module:Class"`, names.
+        Raises the errors of the import.
         """
         module, _, attribute = source.partition(":")
         return cast("type[Any]", getattr(importlib.import_module(module), attribute))
@@ -71,23 +74,23 @@ class OpProvider:
 class OpCandidate:
     """One builder of one operator, imported when one of its properties is first read."""
 
-    #: The name that is asked for: `"FusedAdamBuilder"`.
+    #: The operator's name, such as `"FusedAdamBuilder"`.
     op: str
-    #: `"module:Class"`.
+    #: The builder class, as `"module:Class"`.
     source: str
-    #: Who provides it.
+    #: The provider of the builder.
     origin: OpProvider
 
     @property
     def provider(self) -> str:
-        """The provider's name for people: `"accel-npu 1.2"`, `"accel-train
+        """The provider's name for people, such as `"accel-npu 1.2"` or `"accel-train
         portable"`.
         """
         return self.origin.name
 
     @property
     def kind(self) -> str:
-        """The kind: `"plugin"`, `"portable"`, or the provider's own word."""
+        """The provider's kind, such as `"plugin"` or `"portable"`."""
         return self.origin.kind
 
     @property
@@ -97,12 +100,14 @@ class OpCandidate:
 
     @property
     def error(self) -> BaseException | None:
-        """The exception that its import raised; `None` if it can be imported."""
+        """The exception that the import of the builder raised; `None` if the import
+        succeeds.
+        """
         return self._imported[1]
 
     @property
     def verdict(self) -> str:
-        """`"compatible"`, `"not compatible"`, or `"broken"` if it cannot be
+        """`"compatible"`, `"not compatible"`, or `"broken"` if the builder cannot be
         imported.
         """
         if self.error is not None:
@@ -111,19 +116,19 @@ class OpCandidate:
 
     @cached_property
     def reason(self) -> str:
-        """Why the builder cannot be used here, as one sentence; empty if it is
-        compatible.
+        """The reason why the builder cannot be used here, as one sentence; empty if the
+        builder is compatible.
         """
         if self.error is not None:
             return f"{self.source} fails to import: {root_cause(self.error)}"
         try:
             return self.origin.compatibility(self._builder)
         except PLUGIN_ERRORS as error:
-            return f"{self.source} cannot be made, or asked whether it is compatible: {root_cause(error)}"
+            return f"{self.source} fails when it is created or checked for compatibility: {root_cause(error)}"
 
     @cached_property
     def is_built(self) -> bool | None:
-        """Whether nothing is left to compile; `None` if that is unknown."""
+        """Whether the operator is compiled already; `None` if that is unknown."""
         with suppress(*PLUGIN_ERRORS):
             return self.origin.is_built(self._builder)
         return None
@@ -143,22 +148,21 @@ class OpCandidate:
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator: all its candidate builders in order of preference, and the one that
-    is used.
-    """
+    """One operator with all its candidate builders in order of preference."""
 
-    #: The name of its builder: `"FusedAdamBuilder"`.
+    #: The name of the operator's builder, such as `"FusedAdamBuilder"`.
     name: str
-    #: One or several.
+    #: The candidates in order of preference; at least one.
     candidates: tuple[OpCandidate, ...]
 
     @cached_property
     def used(self) -> OpCandidate:
         """The first compatible candidate.
 
-        If no candidate is compatible, the result is the first one that can be imported;
-        its `reason` explains why. A builder that fails to import is skipped only if its
-        provider is optional. Candidates after the result are not imported.
+        If no candidate is compatible, the result is the first candidate that can be
+        imported, and its `reason` explains why it cannot be used. A builder that fails
+        to import is skipped only if its provider is optional. Candidates after the
+        result are not imported.
         """
         if len(self.candidates) == 1:
             return self.candidates[0]
@@ -179,17 +183,17 @@ class Operator:
         return any(candidate.error is not None for candidate in tried)
 
     def untried(self) -> "Operator":
-        """Return the operator without imported candidates: an import that failed may
-        succeed later.
+        """Return a copy of the operator in which no candidate is imported, because an
+        import that failed may succeed later.
         """
-        # A copy has none of the cached imports.
+        # A copied candidate has no cached import.
         copies = tuple(replace(candidate) for candidate in self.candidates)
         return replace(self, candidates=copies)
 
 
 def operators_by_name(providers: Iterable[OpProvider]) -> dict[str, Operator]:
-    """Return every operator of `providers`, sorted by name; its candidates are in the
-    providers' order.
+    """Return every operator of `providers`, sorted by name. The candidates of an
+    operator are in the order of the providers.
     """
     candidates: dict[str, list[OpCandidate]] = {}
     for provider in providers:

@@ -1,7 +1,7 @@
-"""Installed distributions, entry points and packages, looked up without an import.
+"""Look up installed distributions, entry points and packages without an import.
 
 Metadata on `sys.path` may be broken in many ways. A distribution whose metadata cannot
-be read is skipped with one line in the log; it never hides another distribution.
+be read is skipped, with one line in the log, and never hides another distribution.
 """
 
 import functools
@@ -19,11 +19,11 @@ from accel_core.text import one_line
 
 
 def normalize_distribution(name: str) -> str:
-    """Return a distribution's name as packaging compares names: in lower case, with
-    each run of `-_.` as one `-`.
+    """Return a distribution's name in the normalized form that packaging compares: in
+    lower case, with each run of `-_.` replaced by one `-`.
 
-    The expression is that of the PyPA's "Names and normalization". `packaging.utils`
-    has it too, but its import takes 12 to 20 ms, which each choice would pay.
+    The expression is from the PyPA's "Names and normalization". `packaging.utils` has
+    the function too, but importing it takes 12 to 20 ms in every choice.
     """
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -32,13 +32,13 @@ def entry_points(group: str) -> tuple[Provenance, ...]:
     """Return the entry points of `group` of all installed distributions, in the order
     of `sys.path`.
 
-    Of several distributions of one name the first on `sys.path` counts.
+    If a distribution is installed more than once, the first on `sys.path` counts.
     """
     result: list[Provenance] = []
     for normalized in _names_mentioning(group):
         for distribution in distributions(normalized):
             name, version = name_and_version(distribution)
-            # A finder may ignore the name that is asked for.
+            # A finder may ignore the requested name.
             if normalize_distribution(name) == normalized:
                 for entry_point in _entry_points_of(distribution, group):
                     provenance = Provenance(
@@ -58,7 +58,7 @@ def _names_mentioning(group: str) -> list[str]:
     """
     names: list[str] = []
     for distribution in distributions():
-        # A text is searched faster than each file is parsed.
+        # Searching the text is faster than parsing each file.
         if group in _read(distribution, "entry_points.txt"):
             name, _ = name_and_version(distribution)
             normalized = normalize_distribution(name)
@@ -78,20 +78,20 @@ def _entry_points_of(
 
 
 def distributions(name: str | None = None) -> list[metadata.Distribution]:
-    """Return the installed distributions, or those of one name, in the order of
+    """Return the installed distributions, or those called `name`, in the order of
     `sys.path`.
     """
     try:
         return list(metadata.distributions(name=name))
-    except Exception as error:  # of somebody's finder
+    except Exception as error:  # from a third-party finder
         _log_skipped("a finder of distributions", error)
     context = metadata.DistributionFinder.Context(name=name)
     return list(metadata.MetadataPathFinder.find_distributions(context))
 
 
 def name_and_version(distribution: metadata.Distribution) -> tuple[str, str]:
-    """Return a distribution's name and version; two empty texts if its metadata cannot
-    be read.
+    """Return a distribution's name and version; two empty strings if its metadata
+    cannot be read.
     """
     try:
         fields = distribution.metadata
@@ -104,8 +104,8 @@ def name_and_version(distribution: metadata.Distribution) -> tuple[str, str]:
 
 
 def version(distribution: str) -> str | None:
-    """Return the version of an installed distribution; `None` if it is not installed or
-    cannot be read.
+    """Return the version of an installed distribution; `None` if the distribution is
+    not installed or its metadata cannot be read.
     """
     if not distribution:
         return None
@@ -119,13 +119,15 @@ def version(distribution: str) -> str | None:
 
 
 def check_requirement(text: str) -> tuple[str, str | None, bool]:
-    """Return the distribution of a PEP 508 requirement, its installed version, and
-    whether the requirement is met.
+    """Return the distribution that a PEP 508 requirement names, the installed version
+    of that distribution, and whether the requirement is met.
 
-    A requirement whose marker does not apply is met. Raises `ValueError` if the
-    requirement is malformed or its marker cannot be evaluated.
+    The version is `None` if the distribution is not installed. A requirement whose
+    marker does not apply is met. Raises `ValueError` if the requirement is malformed or
+    its marker cannot be evaluated.
     """
-    from packaging.requirements import Requirement  # 15 ms, and few plugins need it
+    # Imported here because the import takes 15 ms and few plugins need it.
+    from packaging.requirements import Requirement
 
     required = Requirement(text)
     installed = version(required.name)
@@ -139,8 +141,8 @@ def check_requirement(text: str) -> tuple[str, str | None, bool]:
 
 
 def read(distribution: str, name: str) -> str:
-    """Return the text of one of the distribution's metadata files; empty if the file or
-    the distribution does not exist.
+    """Return the text of the distribution's metadata file called `name`; empty if the
+    file or the distribution does not exist.
     """
     try:
         return _read(metadata.distribution(distribution), name)
@@ -153,7 +155,7 @@ def read(distribution: str, name: str) -> str:
 
 def distribution_of_module(module: str) -> tuple[str, str]:
     """Return the name and version of the distribution that contains the module; two
-    empty texts if there is none.
+    empty strings if there is none.
     """
     if not package_folders(module):
         return "", ""
@@ -176,7 +178,7 @@ def _read(distribution: metadata.Distribution, name: str) -> str:
 
 
 def _description(distribution: metadata.Distribution) -> str:
-    """Return a text that identifies a distribution whose metadata cannot be read."""
+    """Return a string that identifies a distribution whose metadata cannot be read."""
     try:
         fields = distribution.metadata
         return f"{fields['Name']} {fields['Version']}"
@@ -190,28 +192,28 @@ def _log_skipped(name: str, why: object) -> None:
 
 @functools.cache
 def _log_once(name: str, why: str) -> None:
-    LOGGER.warning("%s is passed over, as its metadata cannot be read: %s", name, why)
+    LOGGER.warning("%s is skipped because its metadata cannot be read: %s", name, why)
 
 
 # --- Packages -------------------------------------------------------------------------
 
 
 def is_installed(name: str) -> bool:
-    """Whether the package of the module `name` (`"torch_npu"`,
-    `"habana_frameworks.torch"`) is installed.
+    """Return whether the package of the module `name` is installed, such as
+    `"torch_npu"` or `"habana_frameworks.torch"`.
 
-    Nothing is imported for the answer, so below a package with an `__init__` no deeper
-    level is searched. A folder without one is a namespace, which may contain anybody's
-    files: there the next level decides, and a folder that only has the right name is
-    not a package. An import that is forbidden by `None` in `sys.modules`, or that a
-    finder fails at, counts as not installed.
+    Nothing is imported. Levels below a package with an `__init__` are therefore not
+    searched. A folder without an `__init__` is a namespace package, to which several
+    distributions can add files: the next level decides, and a folder that only has the
+    right name is not a package. If `None` in `sys.modules` forbids the import, or a
+    finder fails, the package counts as not installed.
     """
     return _spec(name) is not None
 
 
 def package_folders(name: str) -> list[str]:
-    """Return the folders of the installed package `name`; none for a single-file module
-    or one that is not installed.
+    """Return the folders of the installed package `name`; an empty list if it is a
+    single file or is not installed.
     """
     spec = _spec(name)
     if spec is None or spec.submodule_search_locations is None:
@@ -220,8 +222,8 @@ def package_folders(name: str) -> list[str]:
 
 
 def _spec(name: str) -> ModuleSpec | None:
-    """Return the spec of the first package with an `__init__` on the way down to
-    `name`, or of the module itself.
+    """Return the spec of the first package with an `__init__` on the path to `name`, or
+    of the module itself; `None` if it is not installed.
     """
     top_level, *below = name.split(".")
     spec = _top_level_spec(top_level)
@@ -236,7 +238,8 @@ def _spec(name: str) -> ModuleSpec | None:
 
 
 def _top_level_spec(name: str) -> ModuleSpec | None:
-    if name in sys.modules and sys.modules[name] is None:  # how an import is forbidden
+    # `None` in `sys.modules` forbids an import.
+    if name in sys.modules and sys.modules[name] is None:
         return None
     try:
         return find_spec(name)

@@ -1,7 +1,7 @@
-"""Installed plugins, and the verdicts that their declarations begin with.
+"""Find installed plugins, and turn their declarations into verdicts.
 
-A plugin that fails to import, declares nothing or declares nonsense is a verdict too, so
-that one broken distribution cannot hide the others.
+A plugin that fails to import, declares no backend or has an invalid declaration is a
+verdict too, so that a broken distribution cannot hide other distributions.
 """
 
 import sys
@@ -30,15 +30,15 @@ from accel_core.verdict import Reason, Status, Verdict, Why
 
 @dataclass(frozen=True)
 class Plugin:
-    """One entry point whose module implements hooks, such as one of group
-    `accel.backends`.
+    """One entry point, of group `accel.backends` for example, whose module implements
+    hooks.
     """
 
     source: Provenance
 
     @cached_property
     def module(self) -> Any:
-        """The plugin's module, imported at first use; raises the errors of the import."""
+        """The plugin's module, imported at first use. Raises the errors of the import."""
         if self.source.module not in sys.modules:
             value = one_line(self.source.value)
             log_step(f"importing {value}, the plugin of {self.source}")
@@ -47,10 +47,10 @@ class Plugin:
 
     @cached_property
     def hooks(self) -> Any:
-        """The plugin's hooks, registered with a pluggy manager of their own.
+        """The plugin's hooks, registered with a separate pluggy manager.
 
-        So a plugin that raises does not stop the hooks of other plugins. Raises
-        `pluggy.PluginValidationError` if the plugin does not fit the hook
+        An exception in this plugin therefore does not stop the hooks of other plugins.
+        Raises `pluggy.PluginValidationError` if the plugin does not match the hook
         specifications.
         """
         return hooks_of(self.module)
@@ -65,26 +65,27 @@ def hooks_of(module: object) -> Any:
     return manager.hook
 
 
-#: Reads the declarations of plugins: the verdicts of each, in their order.
+#: A function that reads the declarations of plugins. It returns the verdicts of each
+#: plugin, in the order of the plugins.
 Load = Callable[[Sequence[Provenance]], "list[tuple[Verdict, ...]]"]
 
 
-# --- Which backends there are -----------------------------------------------------------
+# --- Installed backends -----------------------------------------------------------------
 
 
 def find_backends(
     pin: Pin | None, settings: Settings, load: Load
 ) -> tuple[Verdict, ...]:
-    """Return the backends that `pin` selects, or all of them, not probed, in rank
-    order.
+    """Return the backends that `pin` selects, or all backends without a pin, in rank
+    order. None of them is probed.
 
-    An entry point usually has the name of its backend, so only the plugins of that name
-    are imported first. If none of them declares the backend, the other plugins are
-    loaded too. If two distributions declare the name and the pin names neither, both
-    are returned and neither is imported.
+    An entry point usually has the name of its backend. Therefore only the plugins whose
+    entry point has the pin's name are imported first. If none of them declares the
+    backend, the other plugins are loaded too. If two distributions declare the name and
+    the pin has no distribution, both are returned and neither is imported.
 
-    A device that no plugin declares is a `generic` backend. Its pin is torch's name of
-    the device (`gcu`), or `generic@` and the distribution of the package that adds the
+    A device that no plugin declares is a `generic` backend. Its pin is the device type
+    in torch (`gcu`), or `generic@` and the distribution of the package that adds the
     device.
     """
     installed = packages.entry_points(ENTRY_POINT_GROUP)
@@ -161,7 +162,7 @@ def _declared_by(
 
 
 def installed_names() -> list[str]:
-    """Return the names of all installed backends, from metadata only."""
+    """Return the names of all installed backends. Only metadata is read."""
     names = {
         one_line(plugin.name.lower())
         for plugin in packages.entry_points(ENTRY_POINT_GROUP)
@@ -172,16 +173,18 @@ def installed_names() -> list[str]:
 
 
 def declarers(name: str) -> set[str]:
-    """Return the distributions with an entry point of that name, from metadata only."""
+    """Return the distributions with an entry point called `name`. Only metadata is
+    read.
+    """
     installed = packages.entry_points(ENTRY_POINT_GROUP)
     return {plugin.distribution for plugin in installed if plugin.name.lower() == name}
 
 
 def rank(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
-    """Sort the verdicts: by priority, highest first, then by name and distribution.
+    """Sort the verdicts by priority, highest first, then by name and distribution.
 
-    A backend that takes over another device's torch namespace comes before all backends
-    of that device type, whatever their priority: otherwise the other backend would look
+    A backend that takes over another device's torch namespace precedes all backends of
+    that device type, whatever their priority. Otherwise those backends would seem
     usable.
     """
     every = tuple(verdicts)
@@ -210,7 +213,7 @@ def _overtaken_by(verdict: Verdict, among: Sequence[Verdict]) -> list[Verdict]:
     return [v for v in among if v.device_type == taken and v is not verdict]
 
 
-# --- What a plugin declares -------------------------------------------------------------
+# --- Declarations of a plugin -----------------------------------------------------------
 
 
 def load_here(plugins: Sequence[Provenance]) -> list[tuple[Verdict, ...]]:
@@ -219,21 +222,21 @@ def load_here(plugins: Sequence[Provenance]) -> list[tuple[Verdict, ...]]:
 
 
 def declare(source: Provenance) -> tuple[Verdict, ...]:
-    """Import one plugin's module and return a verdict on each declaration, or on the
-    failure.
+    """Import one plugin's module and return a verdict on each of its declarations, or
+    one verdict on the failure.
     """
     try:
         with stdout_to_stderr(), preserved_state(source):
             if not source.module:
                 raise errors.InvalidBackendError(
-                    "the entry point names no module, expected 'accel_npu'"
+                    "the entry point names no module, expected one such as 'accel_npu'"
                 )
             hooks = Plugin(source).hooks
             log_step(f"accel_backends() of {source}")
             backends = declared_backends(hooks)
     except PLUGIN_ERRORS as error:
         return (load_failure(source, error),)
-    # One that is declared twice counts once.
+    # A backend that is declared twice counts once.
     declared = {(b.name, b.priority): replace(b, provenance=source) for b in backends}
     return tuple(Verdict(b.name, source, b) for b in declared.values())
 
@@ -241,8 +244,8 @@ def declare(source: Provenance) -> tuple[Verdict, ...]:
 def declared_backends(hooks: Any) -> list[Backend]:
     """Return the backends that a plugin with these hooks declares.
 
-    Raises `InvalidBackendError` if the plugin declares no backend, or returns something
-    else.
+    Raises `InvalidBackendError` if the plugin declares no backend, or returns an object
+    that is not a `Backend`.
     """
     backends = []
     for answer in hooks.accel_backends():
@@ -250,13 +253,13 @@ def declared_backends(hooks: Any) -> list[Backend]:
     if not backends:
         raise errors.InvalidBackendError(
             "the plugin declares no backend: expected a function accel_backends() with "
-            "@accel_core.hookimpl that returns one, or several"
+            "@accel_core.hookimpl that returns one or more backends"
         )
     return backends
 
 
 def _as_backends(answer: Any) -> list[Backend]:
-    """Return the answer of `accel_backends()` as a list."""
+    """Return the result of `accel_backends()` as a list."""
     is_one = isinstance(answer, (str, Backend)) or not isinstance(answer, Sequence)
     items = [answer] if is_one else list(answer)
     for item in items:
@@ -264,15 +267,16 @@ def _as_backends(answer: Any) -> list[Backend]:
             kind = type(item).__name__
             raise errors.InvalidBackendError(
                 f"accel_backends() returned {short_repr(item)} ({kind}), expected "
-                "accel_core.Backend or a sequence of them"
+                "accel_core.Backend or a sequence of accel_core.Backend objects"
             )
     return items
 
 
 def name_of(source: Provenance) -> str:
-    """Return the name for a verdict on a plugin that was not read.
+    """Return the name to use in a verdict on a plugin whose declarations were not read.
 
-    An entry point without a name gets its distribution's name, which users can block.
+    For an entry point without a name, this is the distribution's name, which users can
+    block.
     """
     name = one_line(source.name.lower())
     return name or normalize_distribution(source.distribution)
@@ -315,9 +319,10 @@ def load_failure(source: Provenance, error: BaseException) -> Verdict:
 
 
 def _core_mismatch(failed: Verdict, error: BaseException, where: str) -> Verdict | None:
-    """Return the verdict on a plugin written for another accel-core; `None` for others.
+    """Return the verdict on a plugin that was written for another version of
+    accel-core; `None` for any other failure.
 
-    Such a plugin uses a name, a hook or a hook's argument that this accel_core lacks.
+    Such a plugin uses a name, a hook or a hook's argument that this accel-core lacks.
     """
     if is_made_for_other_core(error):
         why = Why(Reason.NEEDS_OTHER_CORE, {"at": where})
@@ -329,14 +334,14 @@ def _core_mismatch(failed: Verdict, error: BaseException, where: str) -> Verdict
 
 
 def core_mismatch(verdict: Verdict, error: BaseException, where: str) -> Verdict | None:
-    """Return the verdict on a hook that failed because the plugin needs another
-    accel-core; `None` for any other failure.
+    """Return the verdict on a hook that failed because the plugin needs another version
+    of accel-core; `None` for any other failure.
     """
     return _core_mismatch(with_error(verdict, error), error, where)
 
 
 def is_made_for_other_core(error: BaseException) -> bool:
-    """Whether a plugin uses something that this accel-core does not have."""
+    """Return whether a plugin failed because it uses a name that this accel-core lacks."""
     first: Any = first_in_chain(error)
     if isinstance(first, ImportError):
         return str(first.name).partition(".")[0] == "accel_core"

@@ -1,6 +1,7 @@
-"""A backend to its verdict: the checks that import nothing, then the device.
+"""Probe backends: run the checks that import nothing, then build the accelerator and
+count its devices.
 
-Nothing is raised: every failure is a verdict.
+No error is raised: every failure is a verdict.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ class Prober:
     """Probes backends, each only once.
 
     With `isolated`, as in commands, all probes run in child processes and this process
-    does not import torch; broken packages of backends without a device are then
-    reported too. `built`: the accelerators that this process has built already.
+    does not import torch. The verdict on a backend without a device then also reports a
+    broken package. `built` contains the accelerators that this process has built
+    already.
     """
 
     def __init__(
@@ -48,8 +50,8 @@ class Prober:
     ) -> Verdict:
         """Return the verdict on one of the backends in `among`.
 
-        `pinned`: the user named this backend, so it may be usable without a device, as
-        on a login node.
+        `pinned` means that the user named this backend. A pinned backend may be usable
+        without a device, as on a login node.
         """
         known = self._known_verdict(verdict, pinned)
         if known is not None:
@@ -70,16 +72,16 @@ class Prober:
         return result
 
     def check(self, verdict: Verdict, why: Why) -> Verdict:
-        """Return the verdict of the checks that import nothing; a backend that passes
-        them is not probed, because of `why`.
+        """Return the verdict of the checks that import nothing. A backend that passes
+        the checks is not probed, for the reason `why`.
         """
         verdict = with_hardware(verdict)
         result, _ = run_checks(verdict, Context(self._settings))
         return result or replace(verdict, status=Status.NOT_PROBED, why=why)
 
     def _known_verdict(self, verdict: Verdict, pinned: bool) -> Verdict | None:
-        """Return the verdict of an earlier probe; a usable backend is usable as a pin
-        too.
+        """Return the verdict of an earlier probe; `None` if there was none. A backend
+        that is usable unpinned is usable as a pin too.
         """
         ranked = self._known.get(_key(verdict, False))
         if ranked is not None and ranked.usable:
@@ -98,14 +100,16 @@ class Prober:
         if uncertain and not pinned and _confirms_absence(result):
             return replace(uncertain, slot=result.slot, ms=result.ms)
         if pinned and result.lacks_device:
-            # What was seen without the vendor's package says more than its count.
+            # The result of the checks explains more than a count of 0.
             because = uncertain.why if uncertain else result.why
             why = Why(Reason.PINNED_WITHOUT_DEVICE, {"because": because})
             return replace(result, status=Status.USABLE, why=why)
         return result
 
     def _probe_device(self, verdict: Verdict, group: Group, *, pinned: bool) -> Verdict:
-        """Probe the plugin and its device: in a child process, in this one, or in both."""
+        """Probe the plugin and its device in a child process, in this process, or in
+        both.
+        """
         if self.isolated or self._settings.isolated:
             # A built-in backend may answer without importing anything.
             result = plugin_verdict(verdict, group) if verdict.builtin else None
@@ -120,7 +124,9 @@ class Prober:
     def _with_broken_package(
         self, result: Verdict, verdict: Verdict, among: tuple[Verdict, ...]
     ) -> Verdict:
-        """Probe as if pinned, to find a broken package behind the missing device."""
+        """Probe the backend as if it were pinned, to find a broken package of a missing
+        device.
+        """
         pinned = self.probe(verdict, among, pinned=True)
         is_broken = pinned.status.is_failure
         if not is_broken or pinned.status is Status.TIMED_OUT:
@@ -129,7 +135,7 @@ class Prober:
 
 
 def _confirms_absence(verdict: Verdict) -> bool:
-    """Whether the vendor's package counts no device either, or fails without one."""
+    """Return whether the vendor's package counts no device, or fails without a device."""
     return verdict.status is Status.NO_DEVICE or verdict.status.is_failure
 
 

@@ -1,8 +1,8 @@
-"""The one decision: which backend is chosen.
+"""Choose one backend.
 
-Nothing here looks at the machine: a `Prober` probes when it is asked. Ranked choice goes
-down the order and stops at the first usable backend, so nothing below it is imported. A pin
-looks at what it names and nothing else.
+This module does not look at the machine itself: a `Prober` probes backends on request.
+A ranked choice probes the backends in rank order and stops at the first usable one, so
+no backend of a lower rank is imported. A pinned choice probes only the pinned backends.
 """
 
 from __future__ import annotations
@@ -31,25 +31,28 @@ from accel_core.verdict import How, Reason, Selection, Status, Verdict, Why
 if TYPE_CHECKING:
     from accel_core.interface import Accelerator
 
-#: Returns the backends that a pin means, not probed; `None` for all of them.
+#: A function that returns the unprobed backends that a pin selects, or all backends for
+#: the pin `None`.
 Find = Callable[[Pin | None], "tuple[Verdict, ...]"]
 
 
 def discover(*, isolated: bool = False) -> tuple[Verdict, ...]:
-    """Return every built-in or installed backend, not probed, in rank order.
+    """Return every built-in or installed backend in rank order, without probing them.
 
-    This imports each plugin's module. A plugin that `ACCEL_ALLOW` or `ACCEL_BLOCK` excludes
-    is not imported: its verdict has no declaration, and its entry point's name. With
-    `isolated`, or `ACCEL_PROBE=isolated`, a child process imports the modules; this process
-    imports a plugin only when one of its hooks is called. Raises `SettingError` for an
-    invalid setting.
+    This imports each plugin's module. A plugin that `ACCEL_ALLOW` or `ACCEL_BLOCK`
+    excludes is not imported: its verdict has the name of the entry point and no
+    declaration. With `isolated`, or `ACCEL_PROBE=isolated`, a child process imports the
+    modules; this process imports a plugin only when it calls one of the plugin's hooks.
+    Raises `SettingError` for an invalid setting.
     """
     settings = read()
     return find_backends(None, settings, loader(settings, isolated=isolated))
 
 
 def loader(settings: Settings, *, isolated: bool = False) -> Load:
-    """Return the function that loads declarations, in child processes if isolated."""
+    """Return the function that loads declarations. It uses child processes with
+    `isolated` or `ACCEL_PROBE=isolated`.
+    """
     if isolated or settings.isolated:
         return IsolatedLoader(settings.probe_timeout)
     return load_here
@@ -63,12 +66,12 @@ def select(
     prober: Prober | None = None,
     built: Mapping[Backend, Accelerator] = MappingProxyType({}),
 ) -> Selection:
-    """Choose a backend according to `settings`; a failed choice is returned with its
-    error.
+    """Choose a backend according to `settings`; return a record of the choice, which
+    has an error if the choice failed.
 
     `find` and `prober` replace the default discovery and probing. With `isolated`,
-    plugins and vendors' packages are imported in child processes only. Without it, the
-    chosen verdict contains the accelerator: one of `built`, or a new one.
+    plugins and vendors' packages are imported in child processes only. Otherwise the
+    chosen verdict contains the accelerator, which is one of `built` or a new one.
     """
     start = time.perf_counter()
     if find is None:
@@ -93,10 +96,11 @@ def select(
 
 
 def _fail_if_unknown(selection: Selection, settings: Settings) -> Selection:
-    """Return a failed choice if a command cannot predict what a program would choose.
+    """Turn the selection into a failed choice if a command cannot predict the choice of
+    a program.
 
-    A backend that timed out may answer a program. A backend that crashes would end the
-    program before the next backend is probed.
+    A backend that timed out may respond in time in a program. A backend that crashes
+    would end the program before the next backend is probed.
     """
     if len(settings.pins) == 1:
         return selection
@@ -112,7 +116,7 @@ def _fail_if_unknown(selection: Selection, settings: Settings) -> Selection:
 
 
 def _setting_notes(settings: Settings, selection: Selection) -> tuple[str, ...]:
-    """Return notes for the user about the settings."""
+    """Return notes for the user about settings that are probably mistakes."""
     chosen = selection.chosen
     is_without_device = chosen is not None and chosen.devices == 0
     has_rules = bool(settings.misspelt or settings.allow or settings.block)
@@ -177,7 +181,9 @@ def _fail_without_backend(selection: Selection) -> Selection:
 
 
 def _fail_if_cpu_is_refused(selection: Selection, settings: Settings) -> Selection:
-    """Return a failed choice if `ACCEL_STRICT` does not let the CPU be the fallback."""
+    """Turn the selection into a failed choice if `ACCEL_STRICT` forbids the CPU
+    fallback.
+    """
     verdicts, missing = selection.verdicts, selection.missing_plugins
     must_act = bool(missing) or any(v.needs_attention for v in verdicts)
     is_refused = settings.strict == "always" or (settings.strict and must_act)
@@ -195,7 +201,8 @@ def rivals_of(
 ) -> list[str]:
     """Return the other permitted distributions that declare the same backend.
 
-    With rivals, none of the distributions is used. Built-in backends have no rivals.
+    If there are rivals, none of the distributions is used. Built-in backends have no
+    rivals.
     """
     if verdict.builtin or verdict.backend is None:
         return []
@@ -221,11 +228,11 @@ def _conflict_verdict(verdict: Verdict, rivals: list[str]) -> Verdict:
 def with_slot_conflict(
     verdict: Verdict, earlier: Sequence[Verdict], among: Sequence[Verdict]
 ) -> Verdict:
-    """Return the verdict that one process would reach after the `earlier` verdicts.
+    """Return the verdict that a program would reach, which probes all backends in one
+    process, after the `earlier` verdicts.
 
-    A command probes each backend in a process of its own, but a program probes all of
-    them in one. There, packages of earlier backends keep torch's PrivateUse1 slot, even
-    if their device cannot be used.
+    A command probes each backend in a separate process. In a program, a package of an
+    earlier backend keeps torch's PrivateUse1 slot, even if its device cannot be used.
     """
     backend = verdict.backend
     if not verdict.slot or backend is None or not builtin.needs_slot(backend):
@@ -254,7 +261,7 @@ class _Search:
 
 
 def _choose_pinned(settings: Settings, find: Find, prober: Prober) -> Selection:
-    """Choose the only pinned backend, or the first usable one of several pins."""
+    """Choose the pinned backend or, of several pins, the first usable backend."""
     is_single = len(settings.pins) == 1
     search = _Search()
     for pin in settings.pins:
@@ -294,7 +301,7 @@ def _try_pin(
 def _note_unknown_pin(
     search: _Search, pin: Pin, settings: Settings, find: Find, prober: Prober
 ) -> None:
-    """Record that no backend matches the pin; that is an error if there is no other
+    """Record that no backend matches the pin. This is an error if there is no other
     pin.
     """
     from accel_core.explain import messages
@@ -307,9 +314,9 @@ def _note_unknown_pin(
 
 
 def backends_of_pin(pin: Pin, settings: Settings, find: Find) -> tuple[Verdict, ...]:
-    """Return the backends that a pin selects, without the blocked ones.
+    """Return the backends that a pin selects, without the blocked backends.
 
-    If all of them are blocked, all are returned, and their verdicts say so.
+    If all of them are blocked, all are returned, and their verdicts report that.
     """
     matching = find(pin)
     permitted = tuple(v for v in matching if settings.permits(v.name, v.distribution))
@@ -317,7 +324,7 @@ def backends_of_pin(pin: Pin, settings: Settings, find: Find) -> tuple[Verdict, 
         return matching
     if len(permitted) > 1:
         return permitted
-    # Found by its distribution, its declaration is read.
+    # With its distribution in the pin, the backend is found together with its declaration.
     return find(
         Pin(permitted[0].name, normalize_distribution(permitted[0].distribution))
     )
@@ -339,7 +346,7 @@ def _no_pin_usable_error(
 
 
 def _is_cpu_usable(find: Find, prober: Prober) -> bool:
-    """Whether the CPU could be pinned instead."""
+    """Return whether the CPU could be pinned instead."""
     cpus = find(Pin(builtin.CPU.name))
     checked = [prober.check(cpu, Why(Reason.NOT_ASKED)) for cpu in cpus]
     return any(v.status is Status.NOT_PROBED for v in checked)

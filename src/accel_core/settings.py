@@ -1,7 +1,9 @@
-"""The variables that steer a choice; `read()` turns an environment into `Settings`.
+"""The environment variables that control a choice; `read()` turns an environment into
+`Settings`.
 
-Values are stripped and compared without regard to case; an empty variable counts as
-unset. Variables of operators, launchers and integrations are a `Variable` there.
+Values are stripped and compared without regard to case. An empty variable counts as
+unset. Operators, launchers and integrations define their variables elsewhere, as
+`Variable` objects.
 """
 
 import math
@@ -30,7 +32,7 @@ OWN_DISTRIBUTIONS = frozenset(f"accel-{name}" for name in (*_CORE, *_VENDORS))
 
 
 class Pin(NamedTuple):
-    """A backend by name, and optionally by distribution: `name` or `name@distribution`.
+    """A backend by name and optionally by distribution: `name` or `name@distribution`.
 
     In `ACCEL_ALLOW` and `ACCEL_BLOCK`, `@distribution` means every backend of that
     distribution.
@@ -45,18 +47,21 @@ class Pin(NamedTuple):
         return f"{self.name}@{self.distribution}"
 
     def matches(self, name: str, distribution: str) -> bool:
-        """Whether this pin means a backend with that name, from that distribution."""
+        """Return whether this pin selects a backend called `name` from `distribution`."""
         normalized = normalize_distribution(distribution)
         return self.name in ("", name) and self.distribution in ("", normalized)
 
 
 # --- Parsers --------------------------------------------------------------------------
-# Each returns the value of a text, or raises a ValueError that names what is accepted.
+# Each parser returns the value of a string, or raises a ValueError whose message
+# describes the accepted values.
 
 
 def parse_pin(text: str, *, allow_distribution_only: bool = False) -> Pin:
-    """Parse `"npu"` or `"npu@accel-npu"`; with `allow_distribution_only`, also
-    `"@accel-npu"`.
+    """Parse `"npu"` or `"npu@accel-npu"`. With `allow_distribution_only`, accept
+    `"@accel-npu"` too.
+
+    Raises `ValueError`, with the accepted forms, for any other text.
     """
     name, at, distribution = text.lower().partition("@")
     pin = Pin(name.strip(), normalize_distribution(distribution.strip()))
@@ -83,7 +88,7 @@ def parse_pins(text: str) -> tuple[Pin, ...]:
 
 
 def parse_rules(text: str) -> tuple[Pin, ...]:
-    """Parse a comma-separated list of pins, and of `@distribution`."""
+    """Parse a comma-separated list of pins, which may have the form `@distribution`."""
     names = parse_names(text)
     return tuple(parse_pin(name, allow_distribution_only=True) for name in names)
 
@@ -93,7 +98,7 @@ _NO = ("0", "false", "no", "off")
 
 
 def parse_flag(text: str) -> bool:
-    """Parse yes or no."""
+    """Parse a yes-or-no value, such as `"1"` or `"off"`."""
     if text.lower() in _YES:
         return True
     if text.lower() in _NO:
@@ -102,7 +107,7 @@ def parse_flag(text: str) -> bool:
 
 
 def parse_strict(text: str) -> str:
-    """Parse `ACCEL_STRICT` as a value of `Settings.strict`."""
+    """Parse `ACCEL_STRICT`; return a value for `Settings.strict`."""
     if text.lower() == "always":
         return "always"
     try:
@@ -133,7 +138,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_whole_number(text: str) -> int:
-    """Parse a number that a launcher sets."""
+    """Parse a whole number of at most nine digits, such as a launcher sets."""
     if not re.fullmatch(r"\d{1,9}", text):
         raise ValueError("a whole number, 0 or more")
     return int(text)
@@ -147,16 +152,17 @@ class Variable(Generic[T]):
     """An environment variable."""
 
     name: str
-    #: Returns the value of a text; raises a ValueError that names what is accepted.
+    #: Parses a string; raises a ValueError whose message describes the accepted values.
     parse: Callable[[str], T]
     default: T
-    #: The line in `accel help variables`.
+    #: The description in `accel help variables`.
     help: str = ""
 
     def read(self, environ: Mapping[str, str]) -> T:
-        """Return the parsed value from `environ`; the default if it is unset or empty.
+        """Return the parsed value from `environ`; the default if the variable is unset
+        or empty.
 
-        Raises `SettingError` with the variable, the value and what is accepted.
+        Raises `SettingError` with the variable, its value and the accepted values.
         """
         text = environ.get(self.name, "").strip()
         if not text:
@@ -217,7 +223,7 @@ ACCEL_LOG = Variable(
     "1: log each step of the choice (accel -v: of a command).",
 )
 
-#: The variables that steer a choice, in the order of the documentation.
+#: The variables that control a choice, in the order of the documentation.
 VARIABLES: tuple[Variable[Any], ...] = (
     DS_ACCELERATOR,
     ACCEL_ALLOW,
@@ -238,7 +244,9 @@ _ELSEWHERE = (
 
 
 def _misspelt(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return each unknown variable that resembles one of accel's, with that one."""
+    """Return each unknown variable that resembles a variable of accel, paired with that
+    variable.
+    """
     known = [variable.name for variable in VARIABLES]
     known += _ELSEWHERE
     pairs = []
@@ -256,38 +264,41 @@ def _misspelt(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True)
 class Policy:
-    """`ACCEL_ALLOW` and `ACCEL_BLOCK`: which backends may be chosen, and which plugins
-    may be imported.
+    """The policy from `ACCEL_ALLOW` and `ACCEL_BLOCK`: the backends that may be chosen,
+    and the plugins that may be imported.
 
-    A block wins over an allowance. Without `allow`, everything is allowed.
+    A block takes precedence over an allowance. If `allow` is empty, everything is
+    allowed.
     """
 
     allow: tuple[Pin, ...] = ()
     block: tuple[Pin, ...] = ()
 
     def permits(self, name: str, distribution: str) -> bool:
-        """Whether a backend with that name, from that distribution, may be chosen."""
+        """Return whether a backend called `name` from `distribution` may be chosen."""
         if _any_matches(self.block, name, distribution):
             return False
         return not self.allow or _any_matches(self.allow, name, distribution)
 
     def permits_plugin(self, name: str, distribution: str) -> bool:
-        """Whether the plugin that registers `name` in `accel.backends` may be imported.
+        """Return whether the plugin that registers `name` in `accel.backends` may be
+        imported.
 
-        An entry point may have another name than its backends. So a rule
-        `backend@distribution` in `allow` permits each plugin of that distribution; the
-        backends that the plugin declares are then subject to `permits`.
+        An entry point may have another name than its backends. Therefore a rule
+        `backend@distribution` in `allow` permits each plugin of that distribution. The
+        backends that the plugin declares must then pass `permits`.
         """
         if _any_matches(self.block, name, distribution):
             return False
         return self._allows_code_of(distribution, [name])
 
     def permits_distribution(self, distribution: str, backends: Iterable[str]) -> bool:
-        """Whether other code of a distribution, such as its commands, may be imported;
-        `backends` are the names that it registers in `accel.backends`.
+        """Return whether other code of a distribution, such as its commands, may be
+        imported.
 
-        `block` rules it out as `@distribution` only. accel's own distributions need no
-        allowance.
+        `backends` are the names that the distribution registers in `accel.backends`.
+        `block` excludes such code only with a rule `@distribution`. accel's own
+        distributions need no rule in `allow`.
         """
         if _any_matches(self.block, "", distribution):
             return False
@@ -296,7 +307,7 @@ class Policy:
         return self._allows_code_of(distribution, backends)
 
     def _allows_code_of(self, distribution: str, backends: Iterable[str]) -> bool:
-        """Whether `allow` is empty, or names the distribution or one of its
+        """Return whether `allow` is empty, or names the distribution or one of its
         backends.
         """
         if not self.allow:
@@ -312,11 +323,11 @@ def _any_matches(rules: Iterable[Pin], name: str, distribution: str) -> bool:
 
 
 def permitted_entry_points(group: str) -> list[Provenance]:
-    """Return the entry points of `group` whose code the policy permits, those of
-    accel's own distributions first.
+    """Return the entry points of `group` whose code the policy permits. Entry points of
+    accel's own distributions come first.
 
-    `ACCEL_ALLOW` does not apply to groups of others, such as torch's. Raises
-    `SettingError`.
+    `ACCEL_ALLOW` does not apply to groups of other projects, such as torch. Raises
+    `SettingError` if a setting is invalid.
     """
     registered = packages.entry_points(group)
     if not registered:
@@ -338,8 +349,8 @@ def permitted_entry_points(group: str) -> list[Provenance]:
 
 
 def _backends_by_distribution(policy: Policy) -> Mapping[str, list[str]]:
-    """Return the names that each distribution registers in `accel.backends`, if the
-    policy depends on them.
+    """Return the names that each distribution registers in `accel.backends`; empty if
+    the policy does not depend on them.
     """
     backends: defaultdict[str, list[str]] = defaultdict(list)
     if policy.allow:
@@ -358,33 +369,35 @@ class Settings:
     """
 
     pins: tuple[Pin, ...] = ()
-    #: The origin of the pins, for messages: `"DS_ACCELERATOR='npu'"`.
+    #: The origin of the pins, for messages, such as `"DS_ACCELERATOR='npu'"`.
     request: str = ""
     allow: tuple[Pin, ...] = ()
     block: tuple[Pin, ...] = ()
-    #: When the CPU is an error instead of the fallback: `""` never, `"1"` if an
-    #: accelerator is broken or present, `"always"`.
+    #: When the CPU fallback is an error: `""` never, `"1"` if an accelerator is broken
+    #: or present, `"always"` in every case.
     strict: str = ""
+    #: Whether each vendor's package is first imported in a child process.
     isolated: bool = False
-    #: Seconds after which a child process that probes is stopped.
+    #: Seconds after which a child process that probes a backend is stopped.
     probe_timeout: float = 60.0
-    #: Unknown variables that resemble one of accel's, each with that one.
+    #: Unknown variables that resemble a variable of accel, each paired with that
+    #: variable.
     misspelt: tuple[tuple[str, str], ...] = ()
 
     @property
     def policy(self) -> Policy:
-        """`allow` and `block`."""
+        """The policy that `allow` and `block` define."""
         return Policy(self.allow, self.block)
 
     def permits(self, name: str, distribution: str) -> bool:
-        """Whether a backend with that name, from that distribution, may be chosen."""
+        """Return whether a backend called `name` from `distribution` may be chosen."""
         return self.policy.permits(name, distribution)
 
 
 def read(environ: Mapping[str, str] | None = None) -> Settings:
     """Return the settings in `environ`, by default the process's environment.
 
-    Raises `SettingError`.
+    Raises `SettingError` if a variable is invalid.
     """
     if environ is None:
         environ = os.environ

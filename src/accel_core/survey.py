@@ -1,4 +1,4 @@
-"""Every verdict at once, as commands show them."""
+"""Collect the verdicts on all backends, as commands show them."""
 
 from __future__ import annotations
 
@@ -20,25 +20,28 @@ from accel_core.verdict import Reason, Selection, Status, Verdict, Why
 class Survey:
     """Every backend with its verdict, and the choice."""
 
-    #: In rank order; they do not depend on `DS_ACCELERATOR`.
+    #: The verdicts in rank order. They do not depend on `DS_ACCELERATOR`.
     verdicts: tuple[Verdict, ...]
-    #: What `get_accelerator()` comes to; `None` if nothing was probed.
+    #: The choice that `get_accelerator()` would make; `None` if nothing was probed.
     selection: Selection | None
-    #: Hardware without an installed plugin, each with the command to run.
+    #: A line for each device without an installed plugin, with the command to install
+    #: the plugin.
     missing_plugins: tuple[str, ...]
-    #: What the one pin of the settings means; empty if there is none, or several.
+    #: The backends that the only pin of the settings selects; empty if the settings have
+    #: no pin or several pins.
     pinned: tuple[Verdict, ...]
 
 
 def survey(
     settings: Settings, *, probing: bool = True, load: Load | None = None
 ) -> Survey:
-    """Probe every backend, as many in parallel as there are cores.
+    """Probe every backend; the number of parallel probes is the number of usable cores.
 
-    Each probe runs in a child process within the settings' timeout, so this process
+    Each probe runs in a child process within the timeout in `settings`, so this process
     imports neither torch nor a vendor's package. Without `probing`, only the plugins'
     declarations are read: a backend that passes the checks is `not_probed`, and the
-    choice is unknown. `load` is a loader that may have read declarations before.
+    choice is unknown. `load` replaces the default loader; pass a loader that has read
+    the declarations before to save time.
     """
     load = load or loader(settings, isolated=True)
     prober = Prober(settings, isolated=True)
@@ -67,7 +70,7 @@ def _verdict_without_probe(
     settings: Settings,
     prober: Prober,
 ) -> Verdict:
-    """Return the verdict that needs no probe."""
+    """Return the verdict that the backend has before it is probed."""
     rivals = rivals_of(verdict, backends, settings)
     if rivals:
         why = Why(Reason.CONFLICT, {"rivals": rivals})

@@ -1,21 +1,21 @@
-"""Text from outside, made safe to print: metadata of plugins, errors of vendors.
+"""Make third-party text safe to print: metadata of plugins, errors of vendors.
 
-Such text may contain anything. An escape character could move the cursor, rename the
-window or overwrite the output; a line end could add lines that look like accel's.
+Such text may contain any character. An escape character could move the cursor, rename
+the window or overwrite the output. A line end could add lines that look like accel's.
 """
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-#: Characters that `one_line` keeps.
+#: The number of characters that `one_line` keeps.
 _MAX_LINE = 4000
-#: Characters that `short_repr` keeps.
+#: The number of characters that `short_repr` keeps.
 _MAX_REPR = 200
 
 
 def one_line(text: str) -> str:
-    """Return `text` on one line, with control characters escaped and a very long text
-    cut.
+    """Return `text` on one line, with control characters escaped, and cut after 4000
+    characters.
     """
     line = " ".join(text[:_MAX_LINE].split())
     if len(text) > _MAX_LINE:
@@ -24,8 +24,8 @@ def one_line(text: str) -> str:
 
 
 def strip_period(text: str) -> str:
-    """Return `text` without the full stop at its end, for use within a sentence; three
-    dots stay.
+    """Return `text` without the full stop at its end, for use within a sentence. An
+    ellipsis is kept.
     """
     if text.endswith(".") and not text.endswith(".."):
         return text[:-1]
@@ -46,12 +46,13 @@ def _escape(character: str) -> str:
 
 
 def short_repr(value: object) -> str:
-    """Return `repr(value)`, shortened, for an error about a plugin's result; the name
-    of its type if it has no `repr`.
+    """Return `repr(value)`, cut after 200 characters, for an error about a plugin's
+    result. If `repr` fails, return the name of the type.
     """
     try:
         text = repr(value)
-    except Exception:  # 10**5000 has none, and a plugin's class may raise anything
+    # `repr(10**5000)` fails, and the class of a plugin may raise any exception.
+    except Exception:
         return f"of {type(value).__name__}"
     if len(text) > _MAX_REPR:
         return f"{text[:_MAX_REPR]}…"
@@ -59,8 +60,8 @@ def short_repr(value: object) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return `" Did you mean 'npu'?"` if `name` is close to one of `names`; else an
-    empty text.
+    """Return a question such as `" Did you mean 'npu'?"` if `name` is similar to one of
+    `names`; otherwise an empty string.
     """
     close = get_close_matches(name.lower(), list(names), n=1)
     if not close:

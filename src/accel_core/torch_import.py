@@ -1,10 +1,10 @@
-"""Importing torch without its autoload, and reading about torch without importing it.
+"""Import torch without its autoload, and read about torch without importing it.
 
-torch imports every entry point of group `torch.backends` while it is itself imported,
-and one broken vendor wheel then makes `import torch` fail for the whole process. If
-accel_core is the first to import torch, it does so with autoload off, and the chosen
-vendor's package is loaded by name. If the user imported torch before, accel_core takes
-it as it is.
+While torch is imported, it imports every entry point of group `torch.backends`. One
+broken vendor wheel then makes `import torch` fail for the whole process. If accel_core
+is the first to import torch, it turns that autoload off and loads the chosen vendor's
+package by name. If the user's program imported torch before, accel_core does not change
+that import.
 """
 
 import contextlib
@@ -24,13 +24,13 @@ from accel_core.packages import entry_points, package_folders
 from accel_core.settings import ACCEL_IMPORT
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
-#: Packages, by comma, that are imported after torch: they bring a device, and register
-#: no entry point for it.
+#: The variable with a comma-separated list of packages to import after torch. These
+#: packages add a device to torch but register no entry point.
 IMPORTED = ACCEL_IMPORT.name
-#: torch calls the entry points of this group while it is imported.
+#: The group of the entry points that torch calls while torch is imported.
 TORCH_GROUP = "torch.backends"
-#: accel's own entry point of that group, with its distribution: it follows what a
-#: parent process activated.
+#: The name and the distribution of accel's own entry point in `TORCH_GROUP`, which
+#: activates the integrations that a parent process activated.
 OWN_ENTRY_POINT = ("accel_train", "accel-train")
 _lock = ForkSafeLock()
 #: Whether accel_core imported torch in this process, with torch's autoload off.
@@ -38,14 +38,15 @@ imported_by_us = False
 
 
 def import_torch() -> ModuleType:
-    """Return torch, imported with autoload off if it is not imported yet, and import
-    the packages in `ACCEL_IMPORT`.
+    """Return torch. If torch is not imported yet, import it with autoload off. Import
+    the packages in `ACCEL_IMPORT` too.
 
     Raises `BackendUnavailableError` with the next step if torch is missing or broken.
     """
     if sys.modules.get("torch") is not None:
-        # Another thread may be importing it. Wait for that import without the lock:
-        # that thread may need the lock for a package that torch loads.
+        # Another thread may be importing torch. This thread waits for that import
+        # without the lock, because the other thread may need the lock for a package
+        # that torch loads.
         torch = _import()
         _import_named_packages()
         return torch
@@ -67,8 +68,8 @@ def _import_without_autoload() -> ModuleType:
 def _import_named_packages() -> None:
     """Import each package in `ACCEL_IMPORT`.
 
-    Of `package:function`, which is how torch's autoload would name it, the function is
-    called after the first import.
+    An entry may have the form `package:function`, as in an entry point for torch's
+    autoload. The function is then called after the first import.
     """
     for name in ACCEL_IMPORT.read(os.environ):
         module, _, function = name.partition(":")
@@ -82,20 +83,22 @@ def _import_named_packages() -> None:
             cause, step = cause_and_step(error)
             raise BackendUnavailableError(
                 f"{name}, which {IMPORTED} names, fails to import: {cause}",
-                hint=step or f"take {name} out of {IMPORTED}",
+                hint=step or f"remove {name} from {IMPORTED}",
             ) from error
 
 
 def _run_own_entry_point() -> None:
-    """Run what torch's autoload, which was off, would have run of accel-train."""
+    """Run accel-train's entry point, which torch's autoload would have run if it were
+    on.
+    """
     for entry_point in entry_points(TORCH_GROUP):
         if (entry_point.name, entry_point.distribution) == OWN_ENTRY_POINT:
             entry_point.load()()
 
 
 def has_failed_import() -> bool:
-    """Whether an import of torch has failed in this process, or was interrupted: a
-    second one may crash.
+    """Return whether an import of torch has failed in this process, or was interrupted.
+    A second import may crash.
     """
     if "torch" in sys.modules:
         return False
@@ -103,38 +106,39 @@ def has_failed_import() -> bool:
 
 
 def autoload_is_on() -> bool:
-    """Whether `import torch` imports the packages that are registered for torch's
-    autoload.
+    """Return whether `import torch` imports the packages that are registered for
+    torch's autoload.
     """
     return os.environ.get(AUTOLOAD, "1") == "1"
 
 
 @contextlib.contextmanager
 def autoload_restored() -> Iterator[None]:
-    """Restore torch's autoload variable after the block: a torch_npu that fails to
-    import leaves it off.
+    """Restore torch's autoload variable after the block, because a torch_npu that fails
+    to import leaves autoload off.
     """
-    before = os.environ.get(AUTOLOAD)
+    previous_value = os.environ.get(AUTOLOAD)
     try:
         yield
     finally:
         os.environ.pop(AUTOLOAD, None)
-        if before is not None:
-            os.environ[AUTOLOAD] = before
+        if previous_value is not None:
+            os.environ[AUTOLOAD] = previous_value
 
 
 def _import() -> ModuleType:
     if has_failed_import():
         raise BackendUnavailableError(
-            "an `import torch` of this process failed or was interrupted, "
+            "an `import torch` in this process failed or was interrupted, "
             "and torch cannot be imported twice",
-            hint="if torch's autoload is to blame, `accel why` names the package",
+            hint="if torch's autoload is the cause, `accel why` names the package",
         )
     try:
-        # The statement: Kunlunxin's start-up hook replaces `builtins.__import__`, which
-        # `import_module` does not call, and must see torch before torch's own imports.
+        # An import statement, because Kunlunxin's start-up hook replaces
+        # `builtins.__import__`, which `import_module` does not call. The hook must see
+        # torch before torch's own imports.
         import torch
-    except AccelError:  # it has its next step
+    except AccelError:  # The error has its next step already.
         raise
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
@@ -151,21 +155,20 @@ def _import() -> ModuleType:
 
 
 def _import_error_text(error: Exception) -> str:
-    if AUTOLOAD in str(
-        error
-    ):  # torch's own text, which names the package that it loads
+    # torch's message about its autoload names the package that torch loads.
+    if AUTOLOAD in str(error):
         return f"{error} {error.__cause__ or ''}".strip()
     return f"torch fails to import: {type(error).__name__}: {error}"
 
 
 # --- torch's build --------------------------------------------------------------------
 
-#: The names of torch's builds, by the names in `torch.version`.
+#: The names of torch's builds for people, by the names in `torch.version`.
 BUILDS = {"cuda": "CUDA", "hip": "ROCm", "xpu": "XPU"}
 
 
 class TorchBuild(NamedTuple):
-    """How the installed torch was built, from `torch/version.py`."""
+    """The build of the installed torch, from `torch/version.py`."""
 
     version: str
     cuda: str | None = None
@@ -173,14 +176,14 @@ class TorchBuild(NamedTuple):
     xpu: str | None = None
 
     def has_any(self, names: tuple[str, ...]) -> bool:
-        """Whether torch was built with at least one of the given toolkits: `"cuda"`,
-        `"hip"`, `"xpu"`.
+        """Return whether torch was built with at least one of the given toolkits:
+        `"cuda"`, `"hip"`, `"xpu"`.
         """
         return any(getattr(self, name) for name in names)
 
     @property
     def kind(self) -> str:
-        """The kind of build in words: `"a CUDA build"`."""
+        """The kind of build in words, such as `"a CUDA build"`."""
         if self.cuda:
             return "a CUDA build"
         if self.hip:
@@ -199,8 +202,10 @@ class TorchBuild(NamedTuple):
 
 
 def torch_build() -> TorchBuild | None:
-    """Return the build of the installed torch, from its files unless it is imported;
-    `None` without torch.
+    """Return the build of the installed torch; `None` if torch is not installed.
+
+    The build is read from torch's files, without importing torch, unless torch is
+    already imported.
     """
     imported = getattr(sys.modules.get("torch"), "version", None)
     if imported is not None:
@@ -218,16 +223,16 @@ def _build_of(values: dict[str, str]) -> TorchBuild:
 
 
 def _version_file(folders: list[str]) -> dict[str, str]:
-    """Return the texts that the source of `torch.version` assigns, one a line, as
-    torch's build writes it.
+    """Return the strings that the source of `torch.version` assigns, by name. torch's
+    build writes one assignment per line.
     """
-    # A simulated device has a finder of its own, which returns the source for the build
-    # that it simulates.
+    # A simulated device installs a finder that returns the source for the simulated
+    # build.
     for finder in sys.meta_path:
         spec = finder.find_spec("torch.version", folders)
         if spec is None:
             continue
-        with contextlib.suppress(Exception):  # the source cannot be read
+        with contextlib.suppress(Exception):  # The source may be unreadable.
             get_source = getattr(spec.loader, "get_source", lambda _: "")
             source = get_source("torch.version") or ""
             assignment = r"^(\w+)(?:: [^=\n]+)? = ['\"]([^'\"\n]*)['\"]"
@@ -235,14 +240,14 @@ def _version_file(folders: list[str]) -> dict[str, str]:
     return {}
 
 
-#: The loader's text for a C++ symbol of torch's own namespaces that a library needs and
+#: The dynamic loader's message if a library needs a C++ symbol in torch's namespaces that
 #: torch lacks.
 _MISSING_SYMBOL = r"symbol\b.*?\b_{1,2}Z(?:T[ISV])?NK?(?:3c10|2at|5torch)\d"
 
 
 def cause_and_step(error: BaseException) -> tuple[str, str]:
-    """Return `root_cause(error)`, and the next step if a library was built for another
-    torch; else no step.
+    """Return `root_cause(error)` and, if a library was built for another version of
+    torch, the next step; otherwise an empty step.
     """
     cause = root_cause(error)
     if not re.search(_MISSING_SYMBOL, cause, re.IGNORECASE):
@@ -263,8 +268,10 @@ _KEY_FUNCTIONS = (
 
 
 def namespace_taken_by(device_type: str, own: tuple[str, ...]) -> str:
-    """Return the module, other than `own`, whose functions replace those of
-    `torch.<device_type>`; empty if there is none.
+    """Return the module whose functions replace those of `torch.<device_type>`; empty
+    if there is none.
+
+    Modules in the packages `own` do not count.
     """
     namespace = getattr(sys.modules.get("torch"), device_type, None)
     modules = []
@@ -282,19 +289,19 @@ def defining_module(function: object) -> str:
     """Return the name of the module that defines a function; empty if unknown."""
     while isinstance(function, partial):
         function = function.func
-    # functools.wraps copies `__module__` from the function that it hides, not globals.
+    # functools.wraps copies `__module__` from the wrapped function, but not its globals.
     variables = getattr(function, "__globals__", {})
     module = variables.get("__name__") or getattr(function, "__module__", None)
     return str(module or "")
 
 
-#: torch's name of the PrivateUse1 slot before a package renames it.
+#: torch's name for the PrivateUse1 slot before a package renames the slot.
 FREE_SLOT = "privateuseone"
 
 
 def private_use1_name() -> str:
-    """Return the device type that has torch's one PrivateUse1 slot in this process, or
-    `FREE_SLOT`.
+    """Return the device type that uses torch's one PrivateUse1 slot in this process;
+    `FREE_SLOT` if the slot is free.
     """
     internals = getattr(sys.modules.get("torch"), "_C", None)
     if internals is None:

@@ -1,8 +1,8 @@
-"""The records of a choice: what is known of each backend, and what was chosen.
+"""The records of a choice: the verdict on each backend, and the selection.
 
-A `Verdict` goes through every step of the pipeline, which only replaces its fields. Why
-a backend is not usable is data, a `Why`; the package `explain` makes words of it when a
-record is shown.
+A `Verdict` goes through every step of the pipeline, and each step replaces some of its
+fields. The reason why a backend is not usable is data, a `Why`. The package `explain`
+turns a `Why` into words when a record is shown.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Status(str, enum.Enum):
 
     @property
     def label(self) -> str:
-        """The status as people read it: `"no device"`."""
+        """The status in words for people, such as `"no device"`."""
         return self.value.replace("_", " ")
 
     @property
     def is_failure(self) -> bool:
-        """Whether something that is installed does not work; False if it is missing."""
+        """Whether an installed package or plugin does not work; False if it is missing."""
         return self in _FAILURES
 
 
@@ -64,7 +64,9 @@ _FAILURES = frozenset(
 
 
 class Reason(str, enum.Enum):
-    """Why a backend has its status; a comment names the fields of its `Why`."""
+    """Why a backend has its status. The comment after each value names the fields of
+    its `Why`.
+    """
 
     # The settings and the other plugins.
     BLOCKED = "blocked"  # variable, rule
@@ -120,17 +122,17 @@ class Reason(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Why:
-    """A reason, and the facts that its words need."""
+    """A reason, and the facts that its explanation needs."""
 
     reason: Reason
     fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __getitem__(self, name: str) -> Any:
-        """Return one of the fields."""
+        """Return the field called `name`. Raises `KeyError` if it is missing."""
         return self.fields[name]
 
     def get(self, name: str) -> Any:
-        """Return one of the fields; an empty text if the field is missing."""
+        """Return the field called `name`; an empty string if it is missing."""
         return self.fields.get(name, "")
 
     def to_dict(self) -> dict[str, object]:
@@ -143,7 +145,7 @@ class Why:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Why:
-        """Return what `to_dict` wrote."""
+        """Return the `Why` from the `document` that `to_dict` returned."""
         fields = {
             name: cls.from_dict(value) if _is_why(value) else value
             for name, value in document["fields"].items()
@@ -165,54 +167,58 @@ class Words:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The state of one backend here, or of a plugin that could not be read."""
+    """The state of one backend on this machine, or of a plugin that could not be read."""
 
     name: str
-    #: The distribution and entry point that declare it; of what accel-core brings itself
-    #: the distribution alone.
+    #: The distribution and the entry point that declare the backend. A built-in backend
+    #: has only a distribution.
     provenance: Provenance
     #: The declaration; `None` if it could not be read.
     backend: Backend | None = None
-    #: Whether accel-core itself brings it.
+    #: Whether the backend is built into accel-core.
     builtin: bool = False
+    #: The result of the checks and the probe.
     status: Status = Status.NOT_PROBED
+    #: The reason for the status; `None` for most usable backends.
     why: Why | None = None
-    #: Number of devices; `None` if nobody counted.
+    #: The number of devices; `None` if they were not counted.
     devices: int | None = None
-    #: Signs of the hardware; `None` if nobody looked, or the declaration names none.
+    #: Signs of the hardware; `None` if they were not searched for, or the declaration
+    #: names none.
     seen: Evidence | None = None
+    #: The exception that the probe raised in this process.
     error: BaseException | None = field(default=None, compare=False, repr=False)
-    #: Type and message of the first exception of the chain, and the file and line that
-    #: raised it; empty if there was none.
+    #: Type and message of the first exception of the chain; empty if there was none.
     cause: str = ""
+    #: The file and line that raised the first exception; empty if there was none.
     where: str = ""
-    #: Whether the probe ended its child process, as it would end a program.
+    #: Whether the probe ended its child process. It would end a program too.
     fatal: bool = False
-    #: What else does not work, though the missing device decides.
+    #: A second failure, of the vendor's package, if the status is a missing device.
     also: Verdict | None = None
-    #: The device type that has torch's PrivateUse1 slot after a probe in a child process.
+    #: The device type that uses torch's PrivateUse1 slot after a probe in a child process.
     slot: str = ""
-    #: Milliseconds that the probe took.
+    #: The duration of the probe in milliseconds.
     ms: float = field(default=0.0, compare=False)
     #: The accelerator that the probe built in this process.
     accelerator: Accelerator | None = field(default=None, compare=False, repr=False)
 
     @property
     def declaration(self) -> Backend:
-        """The declaration; raises `AssertionError` if it could not be read."""
+        """The declaration. Raises `AssertionError` if it could not be read."""
         assert self.backend is not None, self.name
         return self.backend
 
-    # The declaration's fields, empty without one
+    # Fields of the declaration; empty if there is no declaration
 
     @property
     def priority(self) -> int:
-        """The declared priority."""
+        """The declared priority; 0 without a declaration."""
         return self.backend.priority if self.backend else 0
 
     @property
     def device_type(self) -> str:
-        """Torch's type of the device."""
+        """The device type in torch."""
         return self.backend.device_type if self.backend else ""
 
     @property
@@ -224,12 +230,14 @@ class Verdict:
 
     @property
     def hardware(self) -> str:
-        """The common name of the device: `"NVIDIA GPU"`; empty if its plugin gives none."""
+        """The common name of the device, such as `"NVIDIA GPU"`; empty if its plugin
+        declares none.
+        """
         return self.backend.hardware.name if self.backend else ""
 
     @property
     def description(self) -> str:
-        """The declaration's line for people."""
+        """The backend's description in one line, for people."""
         return self.backend.description if self.backend else ""
 
     @property
@@ -239,10 +247,10 @@ class Verdict:
 
     @property
     def distribution(self) -> str:
-        """The name of the distribution; `accel-core` for what is built in."""
+        """The name of the distribution; `"accel-core"` for a built-in backend."""
         return self.provenance.distribution
 
-    # What follows from the verdict
+    # Properties that follow from the status
 
     @property
     def usable(self) -> bool:
@@ -251,12 +259,12 @@ class Verdict:
 
     @property
     def evidence(self) -> str:
-        """Device nodes and PCI ids that were found, as text."""
+        """The device nodes and PCI ids that were found, as text."""
         return str(self.seen or "")
 
     @property
     def lacks_device(self) -> bool:
-        """Whether only a device is missing; a pinned backend is then still usable."""
+        """Whether only a device is missing. A pinned backend is then still usable."""
         return self.status is Status.NO_DEVICE and self.devices == 0
 
     @property
@@ -281,11 +289,11 @@ class Verdict:
 
     @property
     def needs_attention(self) -> bool:
-        """Whether the user should act: hardware is present but unused, or something is
-        broken.
+        """Whether the user should act, because hardware is present but unused or an
+        installed package is broken.
 
-        The fallback's warning, `ACCEL_STRICT`, `accel list` and `accel doctor` use
-        this.
+        The warning of the CPU fallback, `ACCEL_STRICT`, `accel list` and `accel doctor`
+        use this property.
         """
         if self.usable or not self.is_reported:
             return False
@@ -297,11 +305,13 @@ class Verdict:
         return bool(self.seen) and not is_left_to_others
 
     def is_about(self, other: Verdict) -> bool:
-        """Whether both are about the same backend of the same distribution."""
+        """Return whether both verdicts are about the same backend of the same
+        distribution.
+        """
         own_key = (self.name, self.provenance, self.priority)
         return own_key == (other.name, other.provenance, other.priority)
 
-    # In words
+    # The verdict in words
 
     @cached_property
     def words(self) -> Words:
@@ -312,21 +322,19 @@ class Verdict:
 
     @property
     def reason(self) -> str:
-        """Why the backend has its status, as one clause; empty for most usable
-        backends.
-        """
+        """The reason for the status, as one clause; empty for most usable backends."""
         return self.words.text
 
     @property
     def hint(self) -> str:
-        """The next step for a user; empty if there is none."""
+        """The user's next step; empty if there is none."""
         return self.words.step
 
     def maker(self, others: Iterable[Verdict]) -> str:
-        """Return this backend's hardware if a namesake in `others` has other hardware;
-        else empty.
+        """Return this backend's hardware if a backend of the same name in `others` has
+        other hardware; otherwise an empty string.
 
-        CUDA and ROCm are two declarations of `cuda`.
+        CUDA and ROCm, for example, are two declarations of `cuda`.
         """
         for other in others:
             is_namesake = (other.name, other.provenance) == (self.name, self.provenance)
@@ -335,13 +343,16 @@ class Verdict:
         return ""
 
     def label(self, others: Iterable[Verdict]) -> str:
-        """Return the backend's name, with its hardware if `others` contain a namesake."""
+        """Return the backend's name, followed by its hardware if `others` contains a
+        backend of the same name.
+        """
         maker = self.maker(others)
         return f"{self.name} ({maker})" if maker else self.name
 
     def line(self, others: Iterable[Verdict] = (), reason: str | None = None) -> str:
-        """Return the verdict as one line of a text that also contains `others`;
-        `reason` replaces the verdict's own reason.
+        """Return the verdict as one line of a text that also contains `others`.
+
+        `reason` replaces the verdict's reason.
         """
         source = ", ".join(filter(None, [self.maker(others), str(self.provenance)]))
         text = self.reason if reason is None else reason
@@ -353,7 +364,7 @@ class Verdict:
         return "".join(parts)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the record as plain values, for JSON."""
+        """Return the verdict as plain values, for JSON."""
         return {
             "name": self.name,
             "status": self.status.value,
@@ -383,7 +394,7 @@ class Verdict:
 
 
 class How(str, enum.Enum):
-    """The way in which a backend was chosen; the value is what JSON holds."""
+    """How a backend was chosen. JSON documents contain the value."""
 
     PINNED = "pinned"
     PREFERRED = "preferred"
@@ -395,7 +406,7 @@ class How(str, enum.Enum):
 
     @property
     def label(self) -> str:
-        """The way as people read it."""
+        """The way of choosing in words for people."""
         return _WAYS[self]
 
 
@@ -410,27 +421,31 @@ _WAYS = {
 
 @dataclass(frozen=True)
 class Selection:
-    """The record of one choice; `print(selection)` explains it."""
+    """The record of one choice. `print(selection)` explains the choice."""
 
     #: The verdict on the chosen backend, with its accelerator; `None` if the choice failed.
     chosen: Verdict | None
+    #: How the backend was chosen.
     how: How
     #: Every verdict, in the order in which the backends were considered.
     verdicts: tuple[Verdict, ...] = ()
-    #: The error of a choice that failed.
+    #: The error of a failed choice; `None` if the choice succeeded.
     error: AccelError | None = field(default=None, compare=False)
-    #: The process that chose.
+    #: The id of the process that made the choice.
     pid: int = 0
-    #: The environment variables that mattered, as they were.
+    #: The environment variables that could affect the choice, with their values at that
+    #: time.
     environ: Mapping[str, str] = field(default_factory=dict, hash=False)
-    #: Hardware without an installed plugin, each with the command to run.
+    #: A line for each device without an installed plugin, with the command to install
+    #: the plugin.
     missing_plugins: tuple[str, ...] = ()
-    #: Milliseconds that the choice took.
+    #: The duration of the choice in milliseconds.
     ms: float = 0.0
-    #: What a user should know of the settings: misspelt names, pins without a device.
+    #: Notes on settings that are probably mistakes: misspelt names, pins without a
+    #: device.
     notes: tuple[str, ...] = ()
-    #: Packages with which `import torch` fails, or takes the device away, each with what
-    #: helps; only commands look for them.
+    #: A line for each package that breaks `import torch` or takes over the chosen device,
+    #: with the next step. Only commands search for such packages.
     autoload: tuple[str, ...] = ()
 
     @property
@@ -440,22 +455,22 @@ class Selection:
 
     @property
     def provenance(self) -> Provenance | None:
-        """The origin of the chosen backend."""
+        """The provenance of the chosen backend; `None` if the choice failed."""
         return self.chosen.provenance if self.chosen else None
 
     @property
     def problem(self) -> str:
-        """The message of the error of a choice that failed."""
+        """The message of the error of a failed choice; otherwise empty."""
         return str(self.error) if self.error else ""
 
     @property
     def is_unknown(self) -> bool:
-        """Whether the choice is unknown because a backend did not answer in time."""
+        """Whether the choice is unknown because a backend did not respond in time."""
         has_late = any(v.status is Status.TIMED_OUT for v in self.verdicts)
         return self.chosen is None and has_late
 
     def to_dict(self) -> dict[str, object]:
-        """Return the record as plain values, for JSON."""
+        """Return the selection as plain values, for JSON."""
         source = self.provenance
         return {
             "chosen": self.name,

@@ -139,7 +139,7 @@ def test_a_graph_that_would_replay_nothing_is_loud_once(cpu):
     weight = torch.zeros(())
     with pytest.warns(
         UserWarning,
-        match=r"cpu: graphs are not supported.*replay_graph\(None\) runs nothing",
+        match=r"cpu: device graphs are not supported.*replay_graph\(None\) runs nothing",
     ):
         graph = cpu.create_graph()
     assert graph is None

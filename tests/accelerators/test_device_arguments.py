@@ -159,7 +159,7 @@ def test_a_device_can_be_named_by_both_keywords_if_it_is_the_same(
     for accelerator in (initialized, cpu):
         with pytest.raises(
             InvalidArgumentError,
-            match=r": device_index=1 and device=0 name different devices: pass one",
+            match=r": device_index=1 and device=0 are different devices: pass one",
         ):
             getattr(accelerator, name)(device_index=1, device=0, **others)
 

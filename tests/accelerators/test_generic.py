@@ -184,7 +184,7 @@ def test_two_accelerators_in_one_torch_are_refused(monkeypatch, backend):
     monkeypatch.setattr(torch.accelerator, "current_accelerator", two)
     with pytest.raises(
         BackendUnavailableError,
-        match="generic: torch cannot name its accelerator: mutually",
+        match="generic: torch cannot determine its accelerator: mutually",
     ):
         GenericAccelerator(GENERIC)
     assert (

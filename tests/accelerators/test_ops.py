@@ -35,7 +35,7 @@ def test_an_operator_that_nobody_provides_cannot_be_loaded(bare):
     for call in (builder.load, builder.builder):
         with pytest.raises(
             UnsupportedError,
-            match=r"simulated: no installed .* NoSuchBuilder; accel-train brings .*",
+            match=r"simulated: no installed .* NoSuchBuilder; accel-train provides .*",
         ):
             call()
 
@@ -92,7 +92,7 @@ def test_a_builder_that_cannot_be_made_says_why_when_it_is_loaded(bare):
     builder = bare.create_op_builder("OddBuilder")
     assert builder.is_compatible() is False
     with pytest.raises(
-        UnsupportedError, match="simulated: OddBuilder cannot be made: TypeError"
+        UnsupportedError, match="simulated: OddBuilder cannot be created: TypeError"
     ):
         builder.load()
 
@@ -194,7 +194,7 @@ def test_an_optional_provider_gives_advice_only_where_nobody_has_an_operator(
     )
     assert bare.create_op_builder("NoSuchBuilder").compatibility() == (
         "simulated: no installed distribution provides NoSuchBuilder; `pip install acme-more` may bring it. "
-        "`accel ops` lists what there is."
+        "`accel ops` lists the available operators."
     )
 
 

@@ -151,7 +151,7 @@ def test_the_fraction_goes_to_the_device(simulated, vendor, without):
 def test_what_is_emulated_can_be_trained_in_and_is_not_native(simulated):
     assert simulated.is_bf16_supported() is True
     assert simulated.is_bf16_native() is False
-    with pytest.warns(RuntimeWarning, match="float16 could not be tried"):
+    with pytest.warns(RuntimeWarning, match="the trial of torch.float16 failed"):
         assert simulated.supported_dtypes() == [torch.float32, torch.bfloat16]
 
 

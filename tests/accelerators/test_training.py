@@ -156,7 +156,7 @@ def test_a_device_that_tells_nothing_says_so(backend):
 def test_the_capability_is_torchs_word_or_tried(simulated, monkeypatch):
     with pytest.raises(
         UnsupportedError,
-        match=r"get_device_capability .*: no tensor can be made on maia",
+        match=r"get_device_capability .*: no tensor can be created on maia",
     ):
         simulated.get_device_capability(1)
 

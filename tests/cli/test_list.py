@@ -248,7 +248,7 @@ def test_what_serves_is_first_then_what_is_broken_then_what_is_not_here(
     words = " ".join(said.split())
     for told in (
         "* works usable 2 devices counted: somebody's card",
-        "torch_there is not installed, though the hardware is there",
+        "torch_there is not installed, though the hardware is present",
         "next step: pip install torch_there",
         "libbad.so",
         "no Acme GPU found",

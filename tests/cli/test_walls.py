@@ -105,7 +105,7 @@ def test_where_a_backend_gives_no_answer_no_command_names_what_is_chosen(bad):
     """A program would wait for it, or go on without it: nobody knows whether the package is slow."""
     accel = bad("import time; time.sleep(60)")
     start = time.monotonic()
-    late = f"bad (accel-bad 1.0) gave no response within 1.5 s; last step: {AT}"
+    late = f"bad (accel-bad 1.0): no response within 1.5 s; last step: {AT}"
     for command in (["info"], ["why"], ["list"], ["list", "--json"]):
         done = accel(*command, ACCEL_PROBE_TIMEOUT="1.5", COLUMNS="300")
         said = done.stdout + done.stderr

@@ -128,7 +128,7 @@ def test_what_breaks_import_torch_is_named_by_every_command(accel):
         done = accel(*words, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
         assert f"{fails}{why}. {helps}" in done.stdout, words
         assert done.stdout.count("libbad.so") == 1, words  # once a page: it may be long
-        assert "no package announces" not in done.stdout
+        assert "no installed package adds" not in done.stdout
     assert "besides, torch_bad failed: ImportError: libbad.so" in accel("why").stdout
     assert fails not in accel("why", TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout
 

@@ -55,7 +55,7 @@ def test_what_registers_a_device_and_counts_none_is_named(torch_world):
     assert (
         told.reason == "torch-foo 1.0 registers 'foo' with torch, and counts no device"
     )
-    assert told.hint.startswith("run the vendor's own tool")
+    assert told.hint.startswith("run the vendor's tool")
 
 
 @pytest.mark.parametrize("pin", ["bar", "foo@other", "npu"])
@@ -104,7 +104,7 @@ def test_a_package_that_announces_nothing_can_be_named(
     ("source", "told"),
     [
         ("raise OSError('libfoo.so')", "OSError: libfoo.so"),
-        ("raise SystemExit(3)", "SystemExit: it tried to end the process with 3"),
+        ("raise SystemExit(3)", "SystemExit: it tried to exit the process with 3"),
     ],
     ids=["raises", "exits"],
 )
@@ -119,7 +119,7 @@ def test_a_package_that_is_named_and_fails_is_named_in_the_verdict(
         generic.reason
         == f"torch_foo, which ACCEL_IMPORT names, fails to import: {told}"
     )
-    assert generic.hint == "take torch_foo out of ACCEL_IMPORT"
+    assert generic.hint == "remove torch_foo from ACCEL_IMPORT"
 
 
 def test_a_package_that_a_plugin_claims_is_left_to_the_plugin(torch_world):
@@ -133,8 +133,8 @@ def test_a_package_that_a_plugin_claims_is_left_to_the_plugin(torch_world):
     }
     assert (
         found.verdicts[1].reason
-        == "torch 2.99.0+simulated (CPU build) has no accelerator, and a plugin claims what announces one to "
-        "torch (torch-foo: foo)"
+        == "torch 2.99.0+simulated (CPU build) has no accelerator, and plugins declare the packages that add "
+        "one (torch-foo: foo)"
     )
     assert "torch_foo" not in sys.modules
 
@@ -146,7 +146,7 @@ def test_a_device_that_a_plugin_claims_is_left_to_the_plugin(
     simulated_torch.accelerator.current = "mlu"
     found = chosen()
     assert statuses(found)["generic"] == "deferred"
-    assert found.verdicts[1].reason == "torch's accelerator is mlu, which mlu claims"
+    assert found.verdicts[1].reason == "torch's accelerator is mlu, which mlu declares"
 
 
 def test_torch_without_an_accelerator_is_no_device(torch_world, simulated_torch):
@@ -163,7 +163,7 @@ def test_a_torch_built_for_what_a_plugin_claims_stands_aside_unimported(world):
     generic = found.verdicts[1]
     assert generic.name == "generic"
     assert generic.status is Status.DEFERRED
-    assert generic.reason == "an installed plugin claims cuda"
+    assert generic.reason == "an installed plugin declares cuda"
 
 
 def test_a_torch_built_for_something_nobody_claims_is_asked(world):

@@ -39,7 +39,7 @@ def test_hardware_without_its_plugin_is_named_with_the_command(
     monkeypatch.setattr(vendors, "known_hardware", lambda: known)
     torch_world.backend("npu", extra=NO_DEVICE)
     assert chosen().missing_plugins == (
-        "NVIDIA GPU is present (/dev/nvidia0) and its plugin is not installed: pip install accel-cuda",
+        "NVIDIA GPU is present (/dev/nvidia0), but its plugin is not installed: pip install accel-cuda",
     )
     monkeypatch.setenv("ACCEL_BLOCK", "cuda")  # whose plugin would not be let in
     assert chosen().missing_plugins == ()
@@ -72,5 +72,6 @@ def test_a_pinned_entry_point_whose_plugin_declares_another_name_is_told(torch_w
         f"from accel_core import *\n{hook('accel_backends', '', f'return {declares}')}",
     )
     assert str(error(DS_ACCELERATOR="bad")) == (
-        "DS_ACCELERATOR='bad': the plugin of entry point bad declares another name: `accel list` shows it."
+        "DS_ACCELERATOR='bad': the plugin of entry point bad declares a backend of another name: "
+        "`accel list` shows its name."
     )

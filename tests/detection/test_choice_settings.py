@@ -106,7 +106,7 @@ REFUSED = {
     "a slip of a backend beside": ([XPU], pin("xpa"), NOT_FOUND, ["Did you mean 'xpu'", "!pip install"]),
     "gpu": (
         [CUDA, XPU], pin("gpu"), NOT_FOUND,
-        ["For a GPU name one of cuda, xpu: `accel list` shows which are usable."],
+        ["For a GPU, use one of cuda, xpu: `accel list` shows which are usable."],
     ),
     "gpu, of none": ((), pin("gpu"), NOT_FOUND, [f"No backend for a GPU is installed. {INSTEAD}"]),
     "no vendor's package": (
@@ -139,7 +139,7 @@ REFUSED = {
         (), pin("mlu", ACCEL_BLOCK="mlu"), UNAVAILABLE,
         [
             "mlu (accel-mlu 1.0) is not usable: excluded by ACCEL_BLOCK.",
-            "Next step: take mlu out of ACCEL_BLOCK.",
+            "Next step: remove mlu from ACCEL_BLOCK.",
         ],
     ),
     # The error contains the reason for each backend: nobody has to turn on debug logs.
@@ -220,7 +220,7 @@ def test_a_pin_whose_devices_are_all_hidden_is_honoured_and_told(
     monkeypatch.setenv("DS_ACCELERATOR", "npu")
     said = (
         "DS_ACCELERATOR='npu' was applied although no device is usable: NPU_VISIBLE='' hides every device. "
-        "Next step: unset NPU_VISIBLE, or name in it the devices to use."
+        "Next step: unset NPU_VISIBLE, or set it to the devices to use."
     )
     for nodes, notes in (
         (("/dev/null",), (said,)),

@@ -61,7 +61,7 @@ def test_a_neighbour_whose_metadata_is_broken_hides_nobody(
     set_sys_path([root])
     assert NPU in ours()
     if damage == "not UTF-8":
-        assert "aaa 1.0 is passed over, as its metadata cannot be read" in caplog.text
+        assert "aaa 1.0 is skipped because its metadata cannot be read" in caplog.text
 
 
 def test_paths_that_hold_nothing_are_passed_over(set_sys_path, tmp_path):

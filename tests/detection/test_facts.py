@@ -46,9 +46,9 @@ NONE = "no Acme XLA card found (looked for /dev/acme[0-9]*, PCI fade:0001)"
 NO_NODE = "/dev/acme[0-9]* not found"
 ON_THE_BUS = f"an Acme XLA card is on the bus ({CARD}), but its driver is not loaded"
 UNSET = "export {0}=0"
-SLURMS = "ask Slurm for it: #SBATCH --gres={0}:1, or srun --gres={0}:1"
-LIMITS = "ask for it under the container's resources.limits in the pod's spec"
-ASK_POD = f"{LIMITS}; `kubectl describe node` lists the names"
+SLURMS = "request it from Slurm: #SBATCH --gres={0}:1, or srun --gres={0}:1"
+LIMITS = "request it under the container's resources.limits in the pod's spec"
+ASK_POD = f"{LIMITS}; `kubectl describe node` lists the resource names"
 NOT_GIVEN = "…; Slurm gave the job 4711 none"
 
 
@@ -100,14 +100,17 @@ ROWS = {
     "no node in a container": Row(
         (
             "/dev/acme[0-9]* not found in this container",
-            "if the host has an Acme XLA card, start it with its devices: docker run --device /dev/acme0", 0,
+            (
+                "if the host has an Acme XLA card, start the container with its devices: "
+                "docker run --device /dev/acme0"
+            ), 0,
         ),
         (DOCKER, DRIVER), {}, acme(**UNKNOWN), None, True,
     ),
     "no node without a driver": Row(
         (
             f"{NO_NODE}, and the driver of an Acme XLA card is not loaded",
-            "if it has an Acme XLA card, install Acme's driver", 0,
+            "if this machine has an Acme XLA card, install Acme's driver", 0,
         ),
         (), {}, acme(**UNKNOWN), None, True,
     ),
@@ -167,7 +170,7 @@ ROWS = {
     "a container": Row(
         (
             f"the host has an Acme XLA card ({CARD}), but this Podman container has no {OURS}",
-            "start it with its devices: podman run --device /dev/acme0", 0,
+            "start the container with its devices: podman run --device /dev/acme0", 0,
         ),
         (BUS, DRIVER, PODMAN),
     ),
@@ -247,7 +250,7 @@ class TestNamespace:
         outcome, _ = machine.examine(backend)
         assert outcome.status is Status.DEFERRED
         assert outcome.reason == f"torch.acme is overridden by {by}"
-        assert outcome.hint == f"choose that vendor's own backend, or do not load {by}"
+        assert outcome.hint == f"choose that vendor's backend, or do not load {by}"
 
     def test_another_packages_functions_or_module(self, machine, monkeypatch):
         self.taken(monkeypatch, "torch_other.patch")

@@ -307,7 +307,7 @@ class TestPolicy:
         assert found.name == "cpu"
         assert generic.status is Status.NO_DEVICE
         assert (
-            "a plugin claims what announces one to torch (torch-spy: spy)"
+            "plugins declare the packages that add one (torch-spy: spy)"
             in generic.reason
         )
 

@@ -41,7 +41,7 @@ WAYS = {
     ),
     "sys.exit text": (
         "import sys; sys.exit('bye')",
-        "SystemExit: it tried to end the process with 'bye'",
+        "SystemExit: it tried to exit the process with 'bye'",
     ),
     "no text": ("raise RuntimeError", "RuntimeError"),
     "a chain": (
@@ -124,7 +124,7 @@ INVALID = Status.INVALID
 COUNT = "expected a number of devices from 0 to 999999"
 NO_BACKEND = "the plugin declares no backend: expected a function accel_backends()"
 OF_ADAPTERS = (
-    "an object or class that an adapter knows (DeepSpeed's DeepSpeedAccelerator)"
+    "an object or class that an adapter supports (DeepSpeed's DeepSpeedAccelerator)"
 )
 ACCELERATOR = f"an accel_core.Accelerator, or {OF_ADAPTERS}"
 #: Answers in each place, with what is said of them; also the status and the next step, if those are others.
@@ -273,7 +273,7 @@ def test_a_hook_that_does_not_fit_is_invalid_and_hides_nobody(
     assert found.status == INVALID
     assert found.hint == "pip install --upgrade accel-npu accel-core"
     assert found.reason.startswith(
-        "a hook has an unknown signature: PluginValidationError"
+        "a hook does not match accel-core's hook specification: PluginValidationError"
     )
     assert said in found.reason
     assert judge("mlu").usable

@@ -104,8 +104,8 @@ def test_a_slot_that_is_taken_says_what_frees_it(rivals):
         accel_core.accelerator("aurora")
     assert str(refused.value) == (
         "aurora (accel-aurora 1.0) is not usable: torch's one PrivateUse1 slot is held by borealis in this "
-        "process. Next step: set DS_ACCELERATOR=aurora before Python starts, and import nothing of "
-        "borealis's. `accel list` shows the usable backends."
+        "process. Next step: set DS_ACCELERATOR=aurora before Python starts, and do not import the "
+        "package of borealis. `accel list` shows the usable backends."
     )
 
 

@@ -41,7 +41,7 @@ def test_hardware_without_its_package_is_told(torch_world, monkeypatch):
     found = judge()
     assert (
         found.reason
-        == "torch_npu is not installed, though the hardware is there: /dev/davinci0"
+        == "torch_npu is not installed, though the hardware is present: /dev/davinci0"
     )
     assert found.evidence == "/dev/davinci0"
 
@@ -107,7 +107,7 @@ USABLE, INVALID = (
 KNOWN = {
     "usable": ({}, (), (), USABLE),
     "blocked": (
-        {}, (), (Pin("npu"),), (Status.BLOCKED, "excluded by ACCEL_BLOCK", "take npu out of ACCEL_BLOCK")
+        {}, (), (Pin("npu"),), (Status.BLOCKED, "excluded by ACCEL_BLOCK", "remove npu from ACCEL_BLOCK")
     ),
     "not allowed": (
         {}, (Pin("cuda"),), (), (Status.BLOCKED, "not listed in ACCEL_ALLOW", "add npu to ACCEL_ALLOW")
@@ -127,7 +127,7 @@ KNOWN = {
     "too old": (
         needs("torch-npu>=3"), (), (),
         (
-            Status.INCOMPATIBLE, "it needs torch-npu>=3 and torch-npu 2.6.0rc1 is installed",
+            Status.INCOMPATIBLE, "it needs torch-npu>=3, but torch-npu 2.6.0rc1 is installed",
             "pip install 'torch-npu>=3'",
         ),
     ),
@@ -139,7 +139,7 @@ KNOWN = {
     "a private build in no range": (
         needs("private>=1"), (), (),
         (
-            Status.INCOMPATIBLE, "it needs private>=1 and private our build 7 is installed",
+            Status.INCOMPATIBLE, "it needs private>=1, but private our build 7 is installed",
             "pip install 'private>=1'",
         ),
     ),

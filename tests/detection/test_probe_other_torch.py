@@ -61,7 +61,7 @@ def test_a_torch_that_does_not_import_is_for_the_doctor(torch_world):
 
 
 OTHER = (
-    "torch-npu {0} works with torch 2.8 only, and torch 2.99.0+simulated is installed"
+    "torch-npu {0} works with torch 2.8 only, but torch 2.99.0+simulated is installed"
 )
 TORCH_2_8 = "pip install 'torch==2.8.*'"
 #: Its version, whether it is pinned, its own way out; status, reason, next step.

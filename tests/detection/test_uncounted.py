@@ -21,8 +21,8 @@ CARDS = acme(
 )
 ONE, OTHER, FILTER = "ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES", "ACME_FILTER"
 ZERO = "the vendor's runtime counts no device"
-NAME = f"unset {ONE}, or name in it devices that exist"
-UNSET_IT = f"unset {ONE}, or name in it the devices to use"
+NAME = f"unset {ONE}, or set it to devices that exist"
+UNSET_IT = f"unset {ONE}, or set it to the devices to use"
 BY_INDEX = {"visibility": {"grammar": "indices"}}
 #: Variables, fields of the declaration; what is said, which may end in an ellipsis, and the next step.
 SAID = {
@@ -63,7 +63,7 @@ SAID = {
     "nodes, and no libraries": (
         {"APPTAINER_CONTAINER": "/a.sif"}, {},
         f"{ZERO} in this Apptainer container, which shows /dev/acme0, /dev/acme1",
-        "start it with the host's devices: apptainer exec --acme",
+        "start the container with the host's devices: apptainer exec --acme",
     ),
     # A pod has nodes only if it was started with them: no step repeats that.
     "nodes, in a container that was started with them": (
@@ -136,9 +136,9 @@ def test_nodes_that_this_process_may_not_open():
             f"join the group {name}: sudo usermod -aG {name} $USER, then log in again"
         )
     else:
-        step = "see `ls -l /dev/acme0`, and which devices its control group allows this process"
+        step = "see `ls -l /dev/acme0`, and check which devices this process's control group allows"
     assert outside == f"{reason} | {step}"
     assert in_job == (
         f"{reason}; Slurm gave the job 4711 none | "
-        "ask Slurm for it: #SBATCH --gres=gpu:1, or srun --gres=gpu:1"
+        "request it from Slurm: #SBATCH --gres=gpu:1, or srun --gres=gpu:1"
     )

@@ -41,8 +41,8 @@ def test_a_broken_vendor_kills_import_torch_and_not_us(real):
     first, then = alone.answer
     assert "libbad.so" in first
     assert then == (
-        "an `import torch` of this process failed or was interrupted, and torch cannot be imported "
-        "twice. Next step: if torch's autoload is to blame, `accel why` names the package."
+        "an `import torch` in this process failed or was interrupted, and torch cannot be imported "
+        "twice. Next step: if torch's autoload is the cause, `accel why` names the package."
     )
     ours = real.child(
         "import json, warnings, accel_core\n"

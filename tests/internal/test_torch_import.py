@@ -92,7 +92,7 @@ def test_a_torch_whose_import_was_interrupted_is_not_imported_again(world):
     world.module("torch.__init__", "import torch.begun\nraise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
         accel_core.get_accelerator()
-    again = "an `import torch` of this process failed or was interrupted, and torch cannot be imported twice"
+    again = "an `import torch` in this process failed or was interrupted, and torch cannot be imported twice"
     with pytest.raises(BackendUnavailableError, match=again):
         accel_core.get_accelerator()
 

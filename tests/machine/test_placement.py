@@ -79,12 +79,15 @@ def test_the_innermost_is_named(machine, marks, environ, name):
 
 
 SLURM = {"SLURM_JOB_ID": "7"}
-FROM_SLURM = "ask Slurm for it: #SBATCH --gres=gpu:1, or srun --gres=gpu:1"
-START, EXEC = "start it with its devices: ", "start it with the host's devices: "
+FROM_SLURM = "request it from Slurm: #SBATCH --gres=gpu:1, or srun --gres=gpu:1"
+START, EXEC = (
+    "start the container with its devices: ",
+    "start the container with the host's devices: ",
+)
 OF_ACME = "--bind /dev/acme0"
 SING = f"{EXEC}singularity exec"
-POD = "ask for it in the pod's spec, under the container: resources: {limits: {nvidia.com/gpu: 1}}"
-LIMITS = "ask for it under the container's resources.limits in the pod's spec"
+POD = "request it in the pod's spec, under the container: resources: {limits: {nvidia.com/gpu: 1}}"
+LIMITS = "request it under the container's resources.limits in the pod's spec"
 
 
 @pytest.mark.parametrize(
@@ -94,7 +97,7 @@ LIMITS = "ask for it under the container's resources.limits in the pod's spec"
             {"KUBERNETES_SERVICE_HOST": "::1"},
             "",
             POD,
-            f"{LIMITS}; `kubectl describe node` lists the names",
+            f"{LIMITS}; `kubectl describe node` lists the resource names",
         ),
         (
             APPTAINER,
@@ -137,5 +140,6 @@ def test_the_step_that_brings_the_devices_in(machine, environ, mark, nvidia, acm
 
 def test_a_name_that_nobody_declared_is_looked_up(machine):
     assert placement(machine.path, {"SLURM_JOB_ID": "7"}).scheduler_step(ACME) == (
-        "ask Slurm for it: #SBATCH --gres=gpu:1, or srun --gres=gpu:1; `sinfo -o %G` lists the names"
+        "request it from Slurm: #SBATCH --gres=gpu:1, or srun --gres=gpu:1; "
+        "`sinfo -o %G` lists the resource names"
     )

@@ -155,7 +155,7 @@ def test_ranges_that_select_nothing_certain(value):
     ("grammar", "value", "note"),
     [
         ("cuda", "0,-1,1", "'-1' ends the list"),
-        ("cuda", "0,0", "'0' is there twice"),
+        ("cuda", "0,0", "'0' is listed twice"),
         ("cuda", "", ""),
         ("cuda", "0,1", ""),
         ("level-zero", "0,-1", "'-1' is not a device"),

@@ -51,8 +51,8 @@ def test_format(grammar, ids, value):
 @pytest.mark.parametrize(
     ("grammar", "ids", "message"),
     [
-        ("cuda", [0, U1], "is no value of .* of one kind"),
-        ("cuda", [U1, MIG], "is no value of .* of one kind"),
+        ("cuda", [0, U1], "cannot express .* of one kind"),
+        ("cuda", [U1, MIG], "cannot express .* of one kind"),
         ("cuda", [0, 0], "names a device twice"),
         ("cuda", ["0", 0], "names a device twice"),
         ("cuda", [-1], "-1 is not a device"),
@@ -61,7 +61,7 @@ def test_format(grammar, ids, value):
         (
             "cuda",
             ["cuda:0"],
-            "'cuda:0' is not a device in grammar 'cuda', expected indices, or GPU-",
+            "'cuda:0' is not a device in grammar 'cuda', expected indices, GPU-",
         ),
         ("cuda", ["GPU-"], "'GPU-' is not a device"),
         ("cuda", [f"{U1},{U2}"], "is not a device"),
@@ -69,11 +69,11 @@ def test_format(grammar, ids, value):
         ("ascending", [U1], "is not a device"),
         ("ascending", [1, 1], "names a device twice"),
         ("modules", [8], "8 is not a device in grammar 'modules'"),
-        ("modules", [], "is no value of .* module ids"),
-        ("mlu", [MLU, 0], "is no value of"),
+        ("modules", [], "cannot express .* module ids"),
+        ("mlu", [MLU, 0], "cannot express"),
         ("mlu", [MLU[:20]], "is not a device"),
         ("mlu", [MLU.replace("-", "0")], "is not a device"),
-        ("level-zero", [], "is no value of .* one or more devices"),
+        ("level-zero", [], "cannot express .* one or more entries"),
         ("level-zero", ["0.1.2"], "is not a device"),
         ("indices", ["0.1"], "is not a device"),
         (

@@ -18,7 +18,7 @@ SEARCHES = {
     "get_accelerator": "reference/functions", "DS_ACCELERATOR": "reference/variables",
     "memory_allocated": "reference/accelerator", "torch.cuda": "howto/from-torch-cuda",
     "container": "howto/containers", "not found": "howto/not-found", "torchrun": "multinode",
-    "priority": "backends", "Lightning": "trainers", "hookimpl": "writing-a-plugin",
+    "priority": "backends", "Lightning": "howto/lightning", "hookimpl": "writing-a-plugin",
 }  # fmt: skip
 
 playwright = pytest.importorskip("playwright.sync_api", reason="`./dev site` has it")

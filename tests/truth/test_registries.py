@@ -31,6 +31,6 @@ def test_a_page_that_installs_says_from_where():
     readmes = [page for page in PAGES if re.fullmatch(r"p\w+/\w+/README.md", page)]
     assert len(readmes) > 14
     for page in readmes:
-        assert "No registry has accel's distributions yet" in PAGES[page].read_text(
+        assert "accel's distributions are not on PyPI yet" in PAGES[page].read_text(
             "utf-8"
         ), page

@@ -226,7 +226,7 @@ def test_the_four_work_together_and_say_where_two_releases_meet(python, tmp_path
     metadata.parent.rename(environment.site / "accel_tools-9.9.dist-info")
     asked = environment.run("accel", "doctor")
     assert asked.returncode == 1
-    sentence = f"accel-tools 9.9 is installed with accel-core {version}; they must be of the same release"
+    sentence = f"accel-tools 9.9 is installed with accel-core {version}, but both must have the same version"
     assert sentence in " ".join(asked.stdout.split())
     assert f"accel-tools=={version}" in " ".join(asked.stdout.split())
     assert environment.run("accel", "list").returncode == 0
@@ -313,7 +313,7 @@ def test_every_plugin_declares_itself_as_the_checks_want(environment):
             )
             bad = [row for row in card["checks"] if row["outcome"] != "passed"]
             found |= {f"{name}: {row['name']}": row["message"] for row in bad}
-        classless = "the backend has no class of its own"  # which is no fault
+        classless = "the declaration names no accelerator class"  # which is no fault
         assert found == {"rbln: declaration.class_can_be_found": classless}
     finally:
         environment.pip("uninstall", "-y", *PLUGINS)

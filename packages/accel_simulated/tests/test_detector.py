@@ -30,7 +30,7 @@ from accel_testing.commands import simulate
 ROOT = Path(__file__).parents[3]
 PYTHON = Path(os.__file__).parent
 SITE = "/venv/lib/python3.12/site-packages"
-NONE = 'no counterpart: keep it behind a question, such as `if acc.name == "cuda":`'
+NONE = 'no counterpart: guard it with a condition such as `if acc.name == "cuda":`'
 
 
 def _called_from(file, name, inner, **spec):
@@ -211,7 +211,7 @@ def test_what_a_process_leaves_behind(tmp_path):
     # The torn file lists nothing.
     assert report.processes == 2
     assert report.notes == [
-        f"a process has more than {MAX_PLACES} places: the others are not here"
+        f"a process has more than {MAX_PLACES} places; further places are missing"
     ]
     assert [
         place.times for place in report.places if place.what == "torch.cuda.before()"
@@ -342,13 +342,13 @@ def test_markdown():
         "2 places in 2 files, and 1 place in 1 file that only check for a device."
         in markdown
     )
-    assert "Not seen: a note." in markdown
+    assert "Not recorded: a note." in markdown
     assert r"| `` f(`x`) \| g() `` |" in markdown
     assert r"| ValueError: \<x\|y\>\_z |" in markdown
     assert "| (this project) | 1 | 4 |" in markdown
     headings = [line for line in markdown.splitlines() if line.startswith("##")]
     assert headings == [
-        "### src/a b.py", "### accelerate/state.py", "## Questions", "### src/a b.py",
+        "### src/a b.py", "### accelerate/state.py", "## Device checks", "### src/a b.py",
     ]  # fmt: skip
 
 
@@ -392,7 +392,7 @@ def test_sarif_begins_with_what_happened(status):
     messages = [
         each["message"]["text"] for each in invocation["toolExecutionNotifications"]
     ]
-    assert messages == [_report(status).outcome, "Not seen: a note."]
+    assert messages == [_report(status).outcome, "Not recorded: a note."]
 
 
 def test_the_last_line_of_a_run_says_that_the_program_failed(
@@ -415,8 +415,8 @@ def test_the_last_line_of_a_run_says_that_the_program_failed(
 @pytest.mark.parametrize(
     ("report", "said"),
     [
-        ("cuda.txt", r"'cuda.txt': the ending must be .*\.md, \.json, \.sarif.* Write --report cuda\.md"),
-        ("cuda", r"the ending must be one of"),
+        ("cuda.txt", r"'cuda.txt': the file's suffix .*\.md, \.json, \.sarif.* Write --report cuda\.md"),
+        ("cuda", r"must be one of"),
         ("no/such/a.md", r"'no/such/a.md': it cannot be written: No such file or directory\. Give a file"),
         ("folder.md", r"it cannot be written: Is a directory"),
     ],
@@ -670,7 +670,7 @@ def test_the_vendors_own_package_is_installed_as_well(child, folder):
         (
             ["acme", "--", "no-such-command", "-x"],
             1,
-            "no-such-command: there is no such command on PATH",
+            "no-such-command: command not found on PATH",
         ),
         (["acme"], 2, "Missing a command, such as: accel simulate acme -- pytest"),
         ([], 2, "Missing a device and a command"),
@@ -680,7 +680,7 @@ def test_the_vendors_own_package_is_installed_as_well(child, folder):
             2,
             "--output requires --build: accel simulate --build",
         ),
-        (["acme", "--output", "x"], 1, "--output: there is no such command"),
+        (["acme", "--output", "x"], 1, "--output: command not found"),
     ],
 )
 def test_the_commands_errors(words, status, said):
@@ -698,16 +698,16 @@ def test_a_script_that_lies_elsewhere_is_named_as_its_module(monkeypatch):
         "torchrun": "torch[.]distributed[.]run",
         "none": "none",
     }.items():
-        with pytest.raises(accel_core.LaunchError, match=f"python -m {module}$"):
+        with pytest.raises(accel_core.LaunchError, match=rf"python -m {module}\.$"):
             simulate._find_program(name)
 
 
 @pytest.mark.parametrize(
     ("words", "completed"),
     [
-        (["simulate"], ["npu"]),
-        (["simulate", "--build"], ["npu"]),
-        (["simulate", "--build", "acme"], ["npu"]),
+        (["simulate"], ["npu", "neuron"]),
+        (["simulate", "--build"], ["npu", "neuron"]),
+        (["simulate", "--build", "acme"], ["npu", "neuron"]),
         (["simulate", "acme"], ["n"]),  # the command: a file
     ],
 )

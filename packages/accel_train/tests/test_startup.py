@@ -184,7 +184,7 @@ def test_our_own_entry_point_announces_no_device(torch_world):
     """It stands in torch's group, where vendors' packages stand."""
     assert builtin.undeclared_packages(()) == []
     [generic] = [v for v in chosen().verdicts if v.name == "generic"]
-    assert "no package announces one to torch" in generic.reason
+    assert "no installed package adds one" in generic.reason
 
 
 def test_the_entry_point_is_declared_and_leads_here():

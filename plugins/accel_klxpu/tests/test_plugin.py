@@ -29,7 +29,7 @@ def probed(tmp_path):
 def test_torch_xmlir_switched_off_is_not_cuda(probed):
     verdict = probed("1")
     assert verdict["status"] == "no_device"
-    assert verdict["reason"] == "DISABLE_XPYTORCH=1 switches torch_xmlir off"
+    assert verdict["reason"] == "DISABLE_XPYTORCH=1 turns torch_xmlir off"
     assert verdict["hint"] == "unset DISABLE_XPYTORCH"
     assert verdict["vendor_imported"] is False
 

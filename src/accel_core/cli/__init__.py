@@ -1,13 +1,14 @@
-"""The `accel` command: what is installed, what an accelerator can do, what is chosen and why.
+"""The `accel` command: it shows the installed backends, their features, and the choice.
 
-A distribution announces a command by an entry point of group `accel.commands`, whose name is the command's
-and whose value names a package: its module of the command's name has the click command, `command`. The
-package is imported where the command is called. A package of ours has a line for each of its commands in
-`SUMMARIES`, for `accel --help`; its function `remarks` is given the verdicts of `accel list` and `accel why`,
-and gives lines to show beside them.
+A distribution adds a command with an entry point of group `accel.commands`. The entry
+point has the command's name, and its value names a package. The package's module with
+the command's name contains the click command, `command`. The package is imported when
+the command is called. A first-party package has a line for each of its commands in
+`SUMMARIES`, for `accel --help`. Its function `remarks` gets the verdicts of `accel list`
+and `accel why`, and returns lines to show below them.
 """
 
-# Once imported, the command's module `list` hides the built-in of that name here.
+# Once imported, the command's module `list` hides the built-in `list` in this module.
 from __future__ import annotations
 
 import contextlib
@@ -37,9 +38,10 @@ from accel_core.verdict import Verdict
 
 T = TypeVar("T")
 
-#: Entry points that name a package of commands.
+#: The group of the entry points that name a package of commands.
 GROUP = "accel.commands"
-#: The core's own, with their lines in `accel --help`: the first sentence of their own help.
+#: The commands of the core, with their lines in `accel --help`. Each line is the first
+#: sentence of the command's help.
 SUMMARIES = {
     "completion": "Print the script for shell completion.",
     "help": "Explain a command, or the settings: accel help variables.",
@@ -58,7 +60,7 @@ COMMAND_OWNERS = {
 
 def main() -> None:
     """Run the `accel` command with this process's arguments, then end the process with its exit status."""
-    # The name is given, as `python -m accel_core` must complete and explain itself as `accel` too.
+    # Shell completion and help use the name `accel` for `python -m accel_core` too.
     accel(prog_name="accel")
 
 
@@ -68,8 +70,9 @@ def main() -> None:
 def installed_commands() -> dict[str, Provenance | None]:
     """Return every installed command by name, sorted.
 
-    Of two with the same name, the first one found counts; the name of a built-in command always means that
-    command.
+    If two distributions add the same command, the first one found counts. The name of a
+    built-in command always means the built-in command. The value of a built-in command
+    is `None`.
     """
     commands: dict[str, Provenance | None] = dict.fromkeys(SUMMARIES)
     for entry_point in _command_entry_points():
@@ -111,7 +114,9 @@ def _call_with_package(entry_point: Provenance | None, use: Callable[[Any], T]) 
 def _lines_from_package(
     entry_point: Provenance | None, read: Callable[[Any], Iterable[object]]
 ) -> list[str]:
-    """Return the lines that `read` gets from a command's package, or its error."""
+    """Return the lines that `read` returns for a command's package; if the package
+    fails, its error.
+    """
 
     def lines(package: Any) -> list[str]:
         return [one_line(str(line)) for line in read(package)]
@@ -125,7 +130,8 @@ def _lines_from_package(
 def _summary(name: str, entry_point: Provenance | None) -> str:
     """Return the line of a command in `accel --help`.
 
-    No third-party package is imported for it, because that could hang or exit.
+    Packages of third parties are not imported for the line, because the import could
+    hang or exit.
     """
     if entry_point is not None and name not in COMMAND_OWNERS:
         return f"A command of {entry_point}."
@@ -146,7 +152,7 @@ def remarks(verdicts: Iterable[Verdict]) -> list[str]:
 
 
 def environments() -> list[str]:
-    """Return lines about the environment that runs this Python, from the function
+    """Return lines about the Python environment that is running, from the function
     `environment` of each first-party package of commands.
     """
 
@@ -158,7 +164,7 @@ def environments() -> list[str]:
 
 
 def _lines_from_packages(read: Callable[[Any], Iterable[object]]) -> list[str]:
-    """Return the lines that `read` gets from each first-party package of commands."""
+    """Return the lines that `read` returns for each first-party package of commands."""
     by_module = {}
     for name, entry_point in installed_commands().items():
         if entry_point is not None and name in COMMAND_OWNERS:
@@ -173,25 +179,28 @@ class _Group(click.Group):
     """A group that lists its commands without importing them."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; Ctrl-C ends the process by SIGINT, so that a shell loop ends."""
+        """Run the command. Ctrl-C ends the process by SIGINT, so that a shell loop ends
+        too.
+        """
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            with contextlib.suppress(
-                OSError, ValueError
-            ):  # the reader has gone away, or stdout is closed
+            # The reader may have closed the pipe, or stdout may be closed.
+            with contextlib.suppress(OSError, ValueError):
                 sys.stdout.flush()
             signal.raise_signal(signal.SIGINT)
             raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands."""
-        # Not `list(...)`: once imported, the command's module `list` has that name here.
+        # Not `list(...)`, because the command's module `list` hides the built-in here.
         return [*installed_commands()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return the command; raises `click.UsageError` if it is not installed."""
+        """Import and return the command. Raises `click.UsageError` if it is not
+        installed.
+        """
         own = super().get_command(ctx, cmd_name)
         known = installed_commands()
         if own is not None or (ctx.resilient_parsing and cmd_name not in known):
@@ -237,8 +246,8 @@ class _Group(click.Group):
     def shell_complete(
         self, ctx: click.Context, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the commands and options that begin with `incomplete`; no package of a
-        command is imported.
+        """Return the commands and options that begin with `incomplete`. No package of
+        commands is imported.
         """
         items = [
             CompletionItem(n, help=SUMMARIES.get(n))
@@ -251,15 +260,15 @@ class _Group(click.Group):
 def _set_import_variable(
     _ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]
 ) -> None:
-    """Set `ACCEL_IMPORT` for this process and its children: `--import` names them."""
+    """Set `ACCEL_IMPORT` for this process and its children to the names of `--import`."""
     missing = [name for name in names if not packages.is_installed(name)]
     if missing:
         raise click.BadParameter(
             f"no module {missing[0]!r} is installed; install it, or correct its name."
         )
     if names:
-        before = os.environ.get(IMPORTED, "")
-        os.environ[IMPORTED] = ",".join(filter(None, [*names, before]))
+        previous_names = os.environ.get(IMPORTED, "")
+        os.environ[IMPORTED] = ",".join(filter(None, [*names, previous_names]))
 
 
 @click.group(
@@ -327,5 +336,6 @@ def complete(shell: str) -> None:
     """
     kind = get_completion_class(shell)
     assert kind is not None  # click completes in each of the three shells
-    # Not `kind.source`: for bash that starts a bash to ask its version, and fails where there is none.
+    # Not `kind.source`, because for bash it runs bash to get its version, which fails if
+    # bash is not installed.
     click.echo(ShellComplete.source(kind(accel, {}, "accel", "_ACCEL_COMPLETE")))

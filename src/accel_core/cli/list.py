@@ -89,7 +89,7 @@ def command(
 
 
 def _verdict_with_star(surveyed: Survey) -> Verdict | None:
-    """Return the verdict on the chosen backend, or else on the pinned one.
+    """Return the verdict on the chosen backend, or otherwise on the pinned backend.
 
     `None` if several distributions match the pin.
     """
@@ -122,11 +122,11 @@ def _document(surveyed: Survey, marked: Verdict | None) -> dict[str, object]:
 
 
 def _short_table(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
-    """Return the default table, the most important backends first.
+    """Return the default table, with the most important backends first.
 
-    The order is: chosen, usable, in need of attention, not probed, the rest; by rank
-    within each group. A built-in backend without a device and without a hint gets no
-    row.
+    The groups are: chosen, usable, in need of attention, not probed, and all others.
+    Within each group, backends are sorted by rank. A built-in backend without a device
+    and without a hint gets no row.
     """
     shown = [v for v in surveyed.verdicts if v is marked or not _is_idle(v)]
     rows, uninstalled = messages.fold_rows(shown)
@@ -199,7 +199,7 @@ def _row(
     ]
 
 
-# --- The lines below --------------------------------------------------------------------
+# --- The lines below the table ----------------------------------------------------------
 
 
 def _notes(
@@ -236,7 +236,7 @@ def _notes(
 def _choice_note(
     selection: Selection | None, marked: Verdict | None, settings: Settings
 ) -> page.Cell:
-    """Return the choice as one line."""
+    """Return the line that describes the choice."""
     if settings.pins:
         return _pinned_choice_note(selection, marked, settings)
     more = "Details: `accel why`."

@@ -1,9 +1,9 @@
-"""A command's output, and the options that commands share.
+"""Write a command's output, and define the options that several commands share.
 
 A command writes one document to stdout, and everything else to stderr. Plugins and
-vendors' packages print, some from C and some at exit, and a script that reads our JSON
-must not see any of that. Therefore a command keeps a copy of stdout for itself, and
-descriptor 1 means stderr from then on.
+vendors' packages also print, some of them from C or at exit, and a script that reads
+the JSON document must not get any of that. Therefore a command keeps a copy of stdout,
+and redirects descriptor 1 to stderr.
 """
 
 import contextlib
@@ -26,9 +26,10 @@ from accel_core.sandbox import child
 from accel_core.settings import ACCEL_PROBE_TIMEOUT, Settings, parse_pin, read
 from accel_core.text import did_you_mean, escape_control_chars
 
-#: A page is not narrower than this: below it, the terminal wraps better than a table.
+#: The smallest width of a page in columns. On a narrower terminal, the terminal wraps the
+#: lines better than a table does.
 _MIN_WIDTH = 40
-#: Seconds after which a wait is shown.
+#: The number of seconds after which a wait is shown.
 _SHOW_WAIT_AFTER = 2
 
 
@@ -37,25 +38,25 @@ class _Misuse(click.ClickException):
 
 
 class Output:
-    """The command's own stdout; call `write` once, with the whole answer."""
+    """The command's stdout. Call `write` once, with the whole document."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
         self._encoding = getattr(stream, "encoding", None) or "utf-8"
         self.is_terminal = stream is not None and stream.isatty()
-        #: Columns to fill; `None` for no limit, so that `grep` finds whole lines.
+        #: The width of a page in columns; `None` for no limit, so that `grep` finds whole
+        #: lines.
         self.width: int | None = None
         if self.is_terminal or os.environ.get("COLUMNS", "").isdecimal():
-            # 0 if the terminal does not know its width: a bare pty, a serial line.
+            # The width is 0 if the terminal does not report it, as on a serial line.
             columns = shutil.get_terminal_size().columns or 80
             self.width = max(_MIN_WIDTH, columns)
         self._descriptor = _take_over_stdout(stream)
 
     @property
     def in_colour(self) -> bool:
-        """Whether to write colours.
-
-        Only if `NO_COLOR` is unset, and stdout is a terminal or `FORCE_COLOR` is set.
+        """Whether to write colours: `NO_COLOR` is unset, and stdout is a terminal or
+        `FORCE_COLOR` is set.
         """
         if os.environ.get("NO_COLOR"):
             return False
@@ -69,10 +70,11 @@ class Output:
         return known == text
 
     def write(self, text: str) -> None:
-        """Write `text` and a line end; characters that the encoding lacks are escaped.
+        """Write `text` and a line end. Characters that stdout's encoding lacks are
+        escaped.
 
-        If the reader has closed the pipe, the command ends without a message; if the
-        disk is full, with one line.
+        If the reader has closed the pipe, the command ends without a message. If the
+        disk is full, the command ends with a message of one line.
         """
         data = f"{text}\n".encode(self._encoding, "backslashreplace")
         try:
@@ -85,7 +87,8 @@ class Output:
 
     def _write(self, data: bytes) -> None:
         if self._descriptor is not None:
-            # Closed at once, so that a closed pipe raises here, not in an exit handler.
+            # The file is closed here, so that a closed pipe raises an error here and not
+            # in an exit handler.
             with os.fdopen(self._descriptor, "wb") as file:
                 file.write(data)
         elif self._stream is not None:
@@ -98,15 +101,15 @@ class Output:
     def write_json(self, document: Mapping[str, object]) -> None:
         """Write one JSON document in ASCII, with the version of its schema.
 
-        The version rises when a key is removed or changes its meaning.
+        The version increases when a key is removed or changes its meaning.
         """
         self.write(json.dumps({"schema": 1, **document}, indent=2))
 
 
 def _take_over_stdout(stream: TextIO | None) -> int | None:
-    """Return a copy of descriptor 1, and let descriptor 1 mean stderr.
+    """Return a copy of descriptor 1, and redirect descriptor 1 to stderr.
 
-    `None` if `stream` does not write to descriptor 1, for example a buffer in a test.
+    Return `None` if `stream` does not write to descriptor 1, as a buffer in a test.
     """
     try:
         if stream is None or stream.fileno() != 1:
@@ -127,7 +130,9 @@ def _has_escape_codes() -> bool:
 
 @contextlib.contextmanager
 def _waiting(terminal: TextIO | None) -> Iterator[None]:
-    """Show the current wait on a terminal: `importing torch, 12 s ...`."""
+    """Show the current step on a terminal while the command waits, as in `importing
+    torch, 12 s ...`.
+    """
     is_drawn = False
 
     def draw(stage: str, seconds: float) -> None:
@@ -153,15 +158,15 @@ def _waiting(terminal: TextIO | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def answering(*, as_json: bool) -> Iterator[Output]:
-    """Yield the `Output` for one answer, and report an `AccelError` as a message.
+    """Yield the `Output` for one document, and report an `AccelError` as a message.
 
-    The exit status is then 2 for an invalid setting or an unknown name, else 1. With
-    `as_json` the error is also written as a JSON document. Any other exception is a bug
-    of ours and keeps its traceback.
+    The exit status is then 2 for an invalid setting or an unknown name, and 1 for any
+    other error. With `as_json`, the error is also written as a JSON document. Any other
+    exception is a bug in accel and keeps its traceback.
     """
     output = Output(sys.stdout)
-    # For the whole process, on purpose: what a plugin's thread prints must not reach
-    # stdout either. Descriptor 1 is not enough if sys.stdout is another stream.
+    # This applies to the whole process, because output of a plugin's thread must not
+    # reach stdout either. Descriptor 1 is not enough if sys.stdout is another stream.
     with contextlib.redirect_stdout(sys.stderr), _waiting(sys.stderr):
         try:
             yield output
@@ -176,7 +181,9 @@ def answering(*, as_json: bool) -> Iterator[Output]:
 
 
 def status_of(error: AccelError | None) -> int:
-    """Return the exit status for an error: 2 for misuse or an unknown name, else 1."""
+    """Return the exit status for an error: 2 for misuse or an unknown name, 1 for any
+    other error.
+    """
     if isinstance(error, (SettingError, BackendNotFoundError)):
         return 2
     return 1
@@ -186,7 +193,8 @@ def status_of(error: AccelError | None) -> int:
 
 
 def read_settings(timeout: float | None = None) -> Settings:
-    """Return the settings in the environment, with the command line's timeout.
+    """Return the settings in the environment; `timeout`, from the command line,
+    replaces the probe timeout.
 
     Raises `SettingError` for an invalid setting.
     """
@@ -199,7 +207,7 @@ def read_settings(timeout: float | None = None) -> Settings:
 class OneOf(click.ParamType):  # type: ignore[type-arg]
     """A click type that accepts the names that a function returns.
 
-    The error for any other value suggests one of them.
+    The error for any other value suggests a name.
     """
 
     def __init__(self, kind: str, names: Callable[[], Iterable[str]]) -> None:
@@ -219,7 +227,7 @@ class OneOf(click.ParamType):  # type: ignore[type-arg]
     def shell_complete(
         self, ctx: Any, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the names that begin with the typed text."""
+        """Return the names that begin with `incomplete`."""
         start = incomplete.lower()
         return [
             CompletionItem(name) for name in self._names() if name.startswith(start)
@@ -227,7 +235,9 @@ class OneOf(click.ParamType):  # type: ignore[type-arg]
 
 
 class _Parsed(OneOf):
-    """A click type for a value that the settings parse; an invalid value is misuse."""
+    """A click type for a value that a parser of the settings accepts. An invalid value
+    is a usage error.
+    """
 
     def __init__(
         self, parse: Callable[[str], Any], names: Callable[[], Iterable[str]] = list
@@ -238,7 +248,7 @@ class _Parsed(OneOf):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
-        """Return the parsed value."""
+        """Return the parsed value; fail with a usage error if it is invalid."""
         if not isinstance(value, str):
             return value
         try:
@@ -247,21 +257,24 @@ class _Parsed(OneOf):
             self.fail(f"{value!r} is not valid, expected {error}.", param, ctx)
 
 
-#: The installed names, from metadata: completion by the tab key imports no plugin.
+#: Accepts a pin. Completion suggests the installed names from metadata, without
+#: importing a plugin.
 _BACKEND = _Parsed(parse_pin, installed_names)
 
-#: `--json`.
+#: The option `--json`.
 as_json = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document."
 )
 
-#: `[NAME]`, in the form of `DS_ACCELERATOR`; the command gets a `Pin` or `None`.
+#: The argument `[NAME]`, in the form of `DS_ACCELERATOR`. The command gets a `Pin` or
+#: `None`.
 backend_name = click.argument("name", required=False, metavar="[NAME]", type=_BACKEND)
 
-#: `[NAME]...`; the command gets a tuple of `Pin`s, empty without a name.
+#: The argument `[NAME]...`. The command gets a tuple of `Pin` objects, which is empty
+#: without a name.
 backend_names = click.argument("names", nargs=-1, metavar="[NAME]...", type=_BACKEND)
 
-#: `--timeout`; the command gets a number of seconds or `None`.
+#: The option `--timeout`. The command gets a number of seconds or `None`.
 probe_timeout = click.option(
     "--timeout",
     metavar="SECONDS",

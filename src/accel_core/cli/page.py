@@ -1,8 +1,8 @@
-"""Pages that a command prints for people, wrapped to the terminal's width.
+"""Format the pages that a command prints for people, wrapped to the terminal's width.
 
-A page is a list of parts: `paragraph`, `heading`, `facts`, `bullets`, `table` and
-`hanging` make them, and `to_text` renders them. A part is a function that returns its
-lines for a width.
+A page is a list of parts. The functions `paragraph`, `heading`, `facts`, `bullets`,
+`table` and `hanging` make parts, and `to_text` renders them. A part is a function that
+returns its lines for a given width.
 """
 
 import re
@@ -19,36 +19,39 @@ from accel_core.packages import distribution_of_module
 from accel_core.text import escape_control_chars
 from accel_core.verdict import Status, Verdict
 
-#: A text and its style: `("usable", "bold green")`.
+#: A text and its style, such as `("usable", "bold green")`.
 Cell: TypeAlias = "tuple[str, str]"
 Row: TypeAlias = "Sequence[Cell]"
 #: The characters of a line, each with its style.
 _Line: TypeAlias = "list[Cell]"
-#: A part of a page: returns its lines for a width in columns.
+#: A part of a page: a function that returns the part's lines for a width in columns.
 Part: TypeAlias = "Callable[[int], Iterable[_Line]]"
 
-#: Spaces between columns.
+#: The number of spaces between columns.
 _GAP = 2
-#: The least width to which a column is folded.
+#: The smallest width to which a column is narrowed.
 _MIN_COLUMN = 4
-#: The least width of a table's last column next to the others.
+#: The smallest width of a table's last column beside the other columns.
 _MIN_PROSE = 32
 #: The width of a page without a limit.
 _UNLIMITED = sys.maxsize
 
 
 def paragraph(*cells: Cell) -> Part:
-    """Return a paragraph, wrapped to the page's width; without cells, an empty line."""
+    """Return a paragraph, wrapped to the page's width. Without cells, return an empty
+    line.
+    """
     return lambda width: _wrap(cells, width)
 
 
 def heading(text: str) -> Part:
-    """Return a heading, after an empty line."""
+    """Return a heading, preceded by an empty line."""
     return lambda width: [[], *_wrap([(text, "bold")], width)]
 
 
 def facts(rows: Iterable[tuple[str, str]], indent: int = 2) -> Part:
-    """Return names and values in two columns, each value wrapped in its column.
+    """Return names and values in two columns, with each value wrapped within its
+    column.
 
     Rows without a value are omitted.
     """
@@ -62,7 +65,9 @@ def bullets(paragraphs: Iterable[Row]) -> Part:
 
 
 def hanging(rows: Sequence[tuple[Cell, Row]], indent: int) -> Part:
-    """Return rows of a name, or a sign (✓, ! or ✗), and words that wrap next to it."""
+    """Return rows in two columns: a name or a sign (✓, ! or ✗), and text that wraps
+    within its column.
+    """
     lengths = [len(escape_control_chars(name)) for (name, _), _ in rows]
     first = indent + max(lengths, default=0)
 
@@ -77,8 +82,8 @@ def hanging(rows: Sequence[tuple[Cell, Row]], indent: int) -> Part:
 def table(titles: Sequence[str], rows: Sequence[Row]) -> Part:
     """Return a table whose last column is prose.
 
-    The prose is next to the other columns on a wide page, and below each row on a
-    narrow one. A cell after the prose is printed on a line of its own.
+    On a wide page, the prose is beside the other columns. On a narrow page, it is below
+    each row. A cell after the prose is printed on a separate line.
     """
     columns = len(titles) - 1  # without the prose
     head = [(title, "bold") for title in titles]
@@ -96,7 +101,9 @@ def table(titles: Sequence[str], rows: Sequence[Row]) -> Part:
 
 
 def to_text(parts: Iterable[Part], width: int | None, *, in_colour: bool) -> str:
-    """Render the parts, at most `width` columns wide (`None`: no limit)."""
+    """Render the parts as text that is at most `width` columns wide. `None` means no
+    limit.
+    """
     rendered: list[str] = []
     for part in parts:
         lines = part(width or _UNLIMITED)
@@ -164,7 +171,7 @@ def _longest_word(cell: Cell) -> int:
 
 
 def _indented(cells: Sequence[Cell], width: int) -> Iterator[_Line]:
-    """Yield each cell on lines of its own."""
+    """Yield the lines of each cell, indented; each cell begins a new line."""
     for cell in cells:
         yield from _side_by_side([[], [cell]], [2, width - 4])
 
@@ -173,7 +180,7 @@ def _indented(cells: Sequence[Cell], width: int) -> Iterator[_Line]:
 
 
 def _side_by_side(columns: Sequence[Row], widths: Sequence[int]) -> Iterator[_Line]:
-    """Yield lines with each text in its own column, wrapped and never cut."""
+    """Yield lines with each text in a separate column, wrapped and never cut."""
     wrapped = map(_wrap, columns, widths)
     for parts in zip_longest(*wrapped, fillvalue=[]):
         line: _Line = []
@@ -188,14 +195,14 @@ def _side_by_side(columns: Sequence[Row], widths: Sequence[int]) -> Iterator[_Li
 def _wrap(cells: Row, width: int) -> Iterator[_Line]:
     """Break the text at spaces into lines of at most `width` columns.
 
-    A longer word is broken itself.
+    A word that is longer than a line is broken too.
     """
     text = ""
     styles: list[str] = []
     for cell_text, cell_style in cells:
         escaped = escape_control_chars(cell_text)
         text += escaped
-        # textwrap changes whitespace: only the other characters keep their style.
+        # textwrap changes whitespace, so styles are stored for other characters only.
         visible = re.sub(r"[ \t\n]", "", escaped)
         styles += [cell_style] * len(visible)
     remaining = iter(styles)
@@ -207,7 +214,9 @@ def _wrap(cells: Row, width: int) -> Iterator[_Line]:
 
 
 def _with_styles(text: str, styles: Iterator[str]) -> _Line:
-    """Give each character the next style; a space keeps the style before it."""
+    """Give each character the next style. A space gets the style of the character
+    before it.
+    """
     line = []
     style = ""
     for character in text:
@@ -229,7 +238,9 @@ def _render(line: _Line, *, in_colour: bool) -> str:
 
 
 def _with_escape_codes(text: str, style: str) -> str:
-    """Style `text`; `style` has `"bold"`, `"dim"`, a colour, or several of them."""
+    """Return `text` with escape codes for `style`: `"bold"`, `"dim"`, a colour, or
+    several of them.
+    """
     words = set(style.split())
     colours = words - {"bold", "dim"}
     return click.style(
@@ -247,7 +258,7 @@ AUTOLOAD = "Programs that import torch first"
 
 
 def style(verdict: Verdict) -> str:
-    """Return the style of a status: green if usable, red if broken."""
+    """Return the style of a status, such as green for usable and red for broken."""
     if verdict.usable:
         return "green"
     if verdict.status.is_failure:
@@ -258,7 +269,9 @@ def style(verdict: Verdict) -> str:
 
 
 def vendor_packages(verdict: Verdict) -> list[dict[str, str]]:
-    """List the installed packages that bring the device into torch, from metadata."""
+    """List the installed packages that can add the device to torch. Only metadata is
+    read.
+    """
     result = []
     for module in verdict.vendor_import:
         distribution, version = distribution_of_module(module)
@@ -275,7 +288,7 @@ def described(verdict: Verdict) -> dict[str, object]:
 
 
 def count(number: int, noun: str) -> str:
-    """Return `"1 device"`, `"8 devices"`."""
+    """Return a number and its noun, such as `"1 device"` or `"8 devices"`."""
     if number == 1:
         return f"1 {noun}"
     return f"{number} {noun}s"

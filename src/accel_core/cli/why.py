@@ -1,4 +1,4 @@
-"""`accel why`: the choice in words, or one backend in detail."""
+"""`accel why`: show the choice in words, or one backend in detail."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _headline(selection: Selection) -> list[page.Cell]:
     if selection.chosen is not None:
         how = f" ({selection.provenance}) would be used: {selection.how.label}."
         return [(selection.chosen.name, "bold green"), (how, "")]
-    # Of a long problem the first line says what; the verdicts below say the rest.
+    # The first line of a long message states the problem. The verdicts below have details.
     problem = one_line(selection.problem.partition("\n")[0])
     if selection.is_unknown:
         return [(problem, "yellow")]
@@ -144,7 +144,7 @@ def _not_mentioned(selection: Selection, headline: str) -> list[Verdict]:
 
 
 def _troubleshooting() -> list[page.Part]:
-    """Return the line that names the page on devices that are not used."""
+    """Return the line that refers to the page on devices that are not used."""
     line = (messages.troubleshooting_line(), "dim")
     return [page.paragraph(), page.paragraph(line)]
 
@@ -172,8 +172,8 @@ def _bullet(row: messages.Row, rows: Sequence[messages.Row]) -> list[page.Cell]:
 
 
 def _status(about: Iterable[str], verdict: Verdict) -> list[page.Cell]:
-    """Return the cells of a backend's name, the details `about` it in brackets, and its
-    status.
+    """Return three cells: a backend's name, the details `about` the backend in
+    brackets, and its status.
     """
     source = ", ".join(about)
     return [
@@ -188,7 +188,7 @@ def _status(about: Iterable[str], verdict: Verdict) -> list[page.Cell]:
 
 @dataclass(frozen=True)
 class _Standing:
-    """A verdict, with the backend's rank and its part in the choice."""
+    """A verdict, with the backend's rank and its role in the choice."""
 
     verdict: Verdict
     rank: int
@@ -198,7 +198,7 @@ class _Standing:
     outranked_by: tuple[Verdict, ...]
 
     def to_dict(self) -> dict[str, object]:
-        """Return the record as plain values, for JSON."""
+        """Return the verdict, the rank and the role as plain values, for JSON."""
         outranked_by = [
             {
                 "name": other.name,
@@ -241,8 +241,8 @@ def _answer_on_backend(pin: Pin, settings: Settings) -> _Answer:
 
 
 def _verdicts_for_pin(pin: Pin, surveyed: Survey, settings: Settings) -> list[Verdict]:
-    """Return the verdicts on the backends that `pin` selects: by name, else by torch's
-    device type.
+    """Return the verdicts on the backends that `pin` selects by name, or otherwise by
+    torch's device type.
 
     Raises `BackendNotFoundError` if there is none.
     """
@@ -255,7 +255,9 @@ def _verdicts_for_pin(pin: Pin, surveyed: Survey, settings: Settings) -> list[Ve
 
 
 def _backend_pages(standings: Sequence[_Standing]) -> list[page.Part]:
-    """Return the pages of the backends, one after the other, a blank line between."""
+    """Return the pages of the backends, one after the other, with a blank line between
+    them.
+    """
     shown = messages.relevant([standing.verdict for standing in standings])
     parts: list[page.Part] = []
     for standing in standings:
@@ -287,7 +289,7 @@ def _standing(verdict: Verdict, surveyed: Survey, settings: Settings) -> _Standi
     assert selection is not None
     above = tuple(takewhile(lambda v: not v.is_about(verdict), surveyed.verdicts))
     if settings.pins:
-        # A pin needs no device: what was pinned has the verdict that it has as a pin.
+        # A pinned backend needs no device, so its verdict as a pin is shown.
         for pinned in selection.verdicts:
             if pinned.is_about(verdict):
                 verdict = pinned
@@ -304,7 +306,7 @@ def _standing(verdict: Verdict, surveyed: Survey, settings: Settings) -> _Standi
 
 
 def _choice_sentence(verdict: Verdict, selection: Selection, settings: Settings) -> str:
-    """Return the sentence that says whether the backend would be chosen."""
+    """Return a sentence on whether the backend would be chosen."""
     if selection.is_unknown:
         return "The choice is unknown."
     chosen = selection.chosen
@@ -322,7 +324,9 @@ def _choice_sentence(verdict: Verdict, selection: Selection, settings: Settings)
 def _backend_page(
     standing: _Standing, standings: Sequence[_Standing]
 ) -> list[page.Part]:
-    """Return the page of one backend; `standings` contain its namesakes too."""
+    """Return the page of one backend. `standings` also contains other backends of the
+    same name.
+    """
     verdict = standing.verdict
     namesakes = [
         other
@@ -342,7 +346,7 @@ def _backend_page(
 
 
 def _backend_facts(standing: _Standing) -> dict[str, str]:
-    """Return names and values for the page; empty values are not shown."""
+    """Return names and values for the page. Empty values are not shown."""
     verdict = standing.verdict
     rank = above = ""
     if verdict.backend is not None:
@@ -374,13 +378,15 @@ def _backend_facts(standing: _Standing) -> dict[str, str]:
 
 
 def _device_type(verdict: Verdict) -> str:
-    """Return torch's type of the device; empty if torch has not named the device yet."""
+    """Return the device type in torch; empty if torch has not named the device yet."""
     is_placeholder = verdict.builtin and verdict.status is Status.NO_DEVICE
     return "" if is_placeholder else verdict.device_type
 
 
 def _entry_point(verdict: Verdict) -> str:
-    """Return the entry point, with its name if that differs from the backend's."""
+    """Return the entry point's value, preceded by its name if the name differs from the
+    backend's.
+    """
     source = verdict.provenance
     if not source.value or source.entry_point.lower() == verdict.name:
         return source.value

@@ -1,4 +1,4 @@
-"""Reasons to words: causes and next steps, in English.
+"""Express causes and next steps in English.
 
-Code never reads these texts: a `Why` has the reason as data.
+Code never parses these texts, because a `Why` contains the reason as data.
 """

@@ -1,8 +1,9 @@
-"""Packages with which `import torch` fails, or takes the device away.
+"""Find packages that break `import torch`, or that take over the chosen device.
 
-torch imports every package that announces itself in its own group, wherever it is installed
-and whatever is chosen. A program that imports torch first, and every rank that a launcher
-starts, does so too. A child process does what torch does, a package at a time.
+While torch is imported, its autoload imports every package in torch's entry-point
+group, even if another device is chosen. This also happens in a program that imports
+torch first, and in every rank that a launcher starts. A child process therefore loads
+the packages as torch does, one at a time.
 """
 
 from __future__ import annotations
@@ -24,25 +25,26 @@ from accel_core.verdict import Selection, Verdict
 
 @dataclass(frozen=True)
 class AutoloadConflict:
-    """Effect of an installed package on `import torch`, and the next step."""
+    """The effect of an installed package on `import torch`, and the next step."""
 
-    #: A clause that names the package.
+    #: A clause that names the package and its effect.
     what: str
+    #: The user's next step.
     step: str
-    #: How it went wrong, in the words of an error or of a process's end; may be empty.
+    #: How loading the package failed: an error, or the end of the process; may be empty.
     how: str = ""
-    #: A clause on the user's own `import torch`; empty if it is not known.
+    #: A clause on the effect on `import torch` in a program; empty if it is not known.
     effect: str = ""
     #: Type and message of the first error of `how`; empty if there was none.
     cause: str = ""
-    #: The distribution that does not work; empty if the package works.
+    #: The distribution of a package that does not work; empty if the package works.
     distribution: str = ""
-    #: Whether it was seen; False if the child did not answer in time.
+    #: Whether the effect was observed; False if the child did not respond in time.
     known: bool = True
 
     def text_with(self, verdicts: Sequence[Verdict]) -> str:
-        """Return the conflict in words, without repeating what the shown `verdicts`
-        contain.
+        """Return the conflict in words, without repeating the content of the shown
+        `verdicts`.
 
         If a verdict has the same cause, the text refers to that verdict. If the verdict
         also has a next step, that step is not repeated.
@@ -56,7 +58,9 @@ class AutoloadConflict:
 
     @property
     def reason(self) -> str:
-        """The package's effect, and how loading it ended; without the next step."""
+        """The package's effect and how loading the package ended, without the next
+        step.
+        """
         return f"{self.what}: {self.how}" if self.how else self.what
 
     @property
@@ -69,7 +73,7 @@ class AutoloadConflict:
 
 
 def with_autoload_conflicts(selection: Selection, settings: Settings) -> Selection:
-    """Return the selection with notes on autoload conflicts that no verdict contains
+    """Return the selection with notes on autoload conflicts that no verdict reports
     yet.
     """
     chosen = selection.chosen.backend if selection.chosen else None
@@ -86,12 +90,13 @@ def with_autoload_conflicts(selection: Selection, settings: Settings) -> Selecti
 def autoload_conflicts(
     chosen: Backend | None, timeout: float
 ) -> tuple[AutoloadConflict, ...]:
-    """Return the packages that break `import torch`, or take the device from `chosen`.
+    """Return the packages that break `import torch`, or that take over the device of
+    `chosen`.
 
-    The result is empty if torch's autoload is off, if this process has imported torch with
-    autoload on, or if torch would load only the chosen backend's own package. A child
-    process imports torch and the packages, within `timeout` seconds; if a package crashes
-    it, another child continues without that package.
+    The result is empty if torch's autoload is off, if this process has imported torch
+    with autoload on, or if torch would load only the package of the chosen backend. A
+    child process imports torch and the packages, within `timeout` seconds. If a package
+    crashes that child, another child continues without the package.
     """
     packages = builtin.autoload_packages()
     own = _packages_of_chosen_device(chosen)
@@ -99,7 +104,7 @@ def autoload_conflicts(
     if not other_packages or not _would_autoload():
         return ()
     conflicts_by_package = _try_all(packages, chosen, timeout)
-    # The chosen backend's own package may fail only because another one came first.
+    # The chosen backend's package may fail only because another package was loaded first.
     others = [package for package in other_packages if package in conflicts_by_package]
     if not others:
         others = [package for package in packages if package in conflicts_by_package]
@@ -118,10 +123,11 @@ def _packages_of_chosen_device(chosen: Backend | None) -> set[str]:
 
 
 def _would_autoload() -> bool:
-    """Whether a first `import torch` would load the packages."""
+    """Return whether a first `import torch` in a program would load the packages."""
     if "torch" in sys.modules and not torch_import.imported_by_us:
         return False
-    # What has failed here may have switched it off since, as torch_npu does.
+    # A package that failed in this process may have turned autoload off, as torch_npu
+    # does.
     return torch_import.autoload_is_on() or torch_import.has_failed_import()
 
 
@@ -158,7 +164,7 @@ def _try_packages(
     }
     try:
         report = child.run(try_in_child, job, timeout)
-    except OSError:  # there is no process to be had, and nothing is known
+    except OSError:  # No process can be started, so no conflict is known.
         return {}, True
     if report.answer is not None:
         rows: Any = report.answer["conflicts"]
@@ -172,10 +178,10 @@ def _try_packages(
     for package in packages:
         if report.stage != _step_name(package):
             continue
-        if report.timed_out:  # which says nothing of the package
+        if report.timed_out:  # The package may still work.
             return {package: _unknown_conflict(package, report.ending)}, False
         return {package: _load_conflict(package, f"its process {report.ending}")}, False
-    return {}, True  # it did not come to the packages, so they are not to blame
+    return {}, True  # The child ended before it loaded a package.
 
 
 def _step_name(package: Provenance) -> str:
@@ -234,20 +240,20 @@ def try_in_child(
 def _try_package(
     package: Provenance, chosen: Backend | None
 ) -> tuple[AutoloadConflict | None, bool]:
-    """Load one package; return its conflict, and whether later packages can no longer
-    be judged.
+    """Load one package; return its conflict, and whether the effect of later packages
+    can no longer be determined.
     """
     conflict = None
-    before = torch_import.private_use1_name()
+    previous_slot = torch_import.private_use1_name()
     try:
-        package.load()()  # as torch calls it, whatever it is
+        package.load()()  # torch calls the loaded object without a check of its type.
     except PLUGIN_ERRORS as error:
         how, _ = torch_import.cause_and_step(error)
         conflict = _load_conflict(package, how, root_cause(error))
     if chosen is None:
         return conflict, False
     slot = torch_import.private_use1_name()
-    if builtin.needs_slot(chosen) and slot not in (before, chosen.device_type):
+    if builtin.needs_slot(chosen) and slot not in (previous_slot, chosen.device_type):
         what = f"takes torch's one PrivateUse1 slot, which {chosen.name} needs"
         return _device_conflict(package, what), False
     other = checks.namespace_owner(chosen)

@@ -1,7 +1,8 @@
-"""Verdicts in rows, the fallback's warning, and the errors of a choice.
+"""Show verdicts in rows, and write the warning of the fallback and the errors of a
+choice.
 
-As people read them first: no patterns of device nodes, no PCI ids, nothing twice. The rest
-stands in the verdicts themselves: `accel why NAME` and `accel list --all` show it.
+These texts are what a user reads first. They contain no patterns of device nodes and no
+PCI ids, and repeat nothing. `accel why NAME` and `accel list --all` show all details.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from accel_core.verdict import Reason, Status, Verdict, Why
 
 @dataclass(frozen=True)
 class Row:
-    """A verdict that is shown, with the combined reason of the verdicts in its group."""
+    """A verdict that is shown, with the combined reason of all verdicts in its group."""
 
     verdict: Verdict
     reason: str
@@ -35,18 +36,20 @@ class Row:
         return self.verdict.line([row.verdict for row in rows], self.reason)
 
 
-#: From how many on backends that only lack a package share one line.
+#: If at least this many backends lack only a package, they share one line.
 _MANY = 3
 
 
 def fold_rows(
     verdicts: Iterable[Verdict], *, verbose: bool = False
 ) -> tuple[list[Row], list[Verdict]]:
-    """Return the verdicts that get a row each, and the verdicts that share one line.
+    """Return the verdicts that get a separate row, and the verdicts that share one
+    line.
 
-    Backends that lack only a package share the line, unless they are few: then each row
-    shows its next step. A cause is written in full only where it first occurs, because
-    a broken torch breaks all backends. The reasons are plain unless `verbose` is set.
+    Backends that lack only a package share a line unless they are few. If they are few,
+    each gets a row with its next step. A cause is written in full only where it first
+    occurs, because one broken torch breaks all backends. With `verbose`, the reasons
+    contain the evidence.
     """
     every = list(verdicts)
     shared = _verdicts_on_one_line(every)
@@ -74,7 +77,7 @@ def _verdicts_on_one_line(verdicts: Sequence[Verdict]) -> list[Verdict]:
         return uninstalled
     if torch_build() is not None:
         return []
-    # What needs only torch has one next step, which is given for torch itself.
+    # The next step for backends that need only torch is shown for torch itself.
     return [v for v in uninstalled if v.vendor_import == ("torch",)]
 
 
@@ -87,10 +90,10 @@ def _group_reason(group: Sequence[Verdict], verbose: bool) -> str:
 
 
 def _group_namesakes(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
-    """Group the verdicts that are shown as one row.
+    """Group the verdicts that share a row.
 
-    CUDA and ROCm are two declarations of `cuda`: verdicts with the same name,
-    distribution, status and next step form one group.
+    CUDA and ROCm, for example, are two declarations of `cuda`. Verdicts with the same
+    name, distribution, status and next step form one group.
     """
     groups: dict[object, list[Verdict]] = {}
     for verdict in relevant(verdicts):
@@ -102,10 +105,11 @@ def _group_namesakes(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
 
 
 def relevant(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Return the verdicts without those that a namesake makes irrelevant.
+    """Return the verdicts without those that a verdict on a backend of the same name
+    makes irrelevant.
 
-    An owner of an NVIDIA GPU need not read that there is no AMD GPU, nor that torch is a
-    CUDA build without ROCm.
+    The owner of an NVIDIA GPU does not need to read that no AMD GPU was found, or that
+    a CUDA build of torch lacks ROCm.
     """
     kept = []
     for verdict in verdicts:
@@ -133,7 +137,9 @@ def _is_irrelevant(verdict: Verdict, namesakes: Sequence[Verdict]) -> bool:
 
 
 def _is_for_other_hardware(verdict: Verdict, namesakes: Sequence[Verdict]) -> bool:
-    """Whether torch is built for a namesake's hardware, which may be here."""
+    """Return whether torch is built for the hardware of a backend of the same name,
+    which may be present.
+    """
     others = [v for v in namesakes if v.hardware != verdict.hardware]
     evidence = {v.evidence for v in others}
     if verdict.evidence and verdict.evidence not in evidence:
@@ -142,7 +148,9 @@ def _is_for_other_hardware(verdict: Verdict, namesakes: Sequence[Verdict]) -> bo
 
 
 def _join_reasons(reasons: Iterable[str]) -> str:
-    """Join the reasons, and write a clause that all of them end with only once."""
+    """Join the reasons. If all of them end with the same clause, write that clause
+    once.
+    """
     every = list(dict.fromkeys(reasons))
     parts = [each.rpartition("; and ") for each in every]
     endings = {ending for _, _, ending in parts}
@@ -157,21 +165,23 @@ def _name_and_distribution(verdict: Verdict) -> tuple[str, str]:
 
 
 def _lacks_only_a_package(verdict: Verdict) -> bool:
-    """Whether only a package is missing, and the hardware for it is not on this
-    machine.
+    """Return whether only a package is missing, on a machine without the hardware for
+    it.
     """
     return verdict.status is Status.NOT_INSTALLED and not verdict.seen
 
 
 def _lacks_only_a_device(verdict: Verdict) -> bool:
-    """Whether only a device is missing."""
+    """Return whether only a device is missing."""
     if verdict.seen or verdict.also is not None:
         return False
     return verdict.status is Status.NO_DEVICE
 
 
 def _is_for_other_torch_build(verdict: Verdict) -> bool:
-    """Whether torch is built for other devices, so that these devices were not counted."""
+    """Return whether the devices were not counted because torch is built for other
+    devices.
+    """
     if verdict.status is not Status.NO_DEVICE or verdict.absent:
         return False
     return verdict.devices is None
@@ -182,14 +192,16 @@ def _is_absent(verdict: Verdict) -> bool:
 
 
 def is_merely_absent(verdict: Verdict) -> bool:
-    """Whether nothing needs repair: the device or the package is simply not here."""
+    """Return whether only a device or a package is missing and nothing needs repair."""
     if verdict.needs_attention:
         return False
     return _is_absent(verdict) or _lacks_only_a_package(verdict)
 
 
 def uninstalled_clause(verdicts: Iterable[Verdict]) -> str:
-    """Return one clause for the backends that lack only a package; empty for none."""
+    """Return one clause for the backends that lack only a package; empty if there are
+    none.
+    """
     names_by_reason: dict[str, list[str]] = {}
     for verdict in verdicts:
         reason = "vendor's package not installed"
@@ -204,7 +216,7 @@ def uninstalled_clause(verdicts: Iterable[Verdict]) -> str:
 
 
 def troubleshooting_line() -> str:
-    """Return a line that names the page on devices that are not used."""
+    """Return a line that refers to the page on devices that are not used."""
     page = vendors.documentation_page("howto/not-found.md")
     return f"Why is my GPU not found? See {page}."
 
@@ -215,10 +227,10 @@ def troubleshooting_line() -> str:
 def fallback_message(
     verdicts: Iterable[Verdict], missing: Sequence[str], *, verbose: bool
 ) -> str:
-    """Return why the CPU is used although something else is installed or present.
+    """Return why the CPU is used although an accelerator is installed or present.
 
-    This is one line, unless `verbose` is set, hardware is present, or something that is
-    installed is broken.
+    The message is one line, unless `verbose` is set, hardware is present, or an
+    installed package is broken.
     """
     reported = [v for v in verdicts if v.is_reported]
     if verbose or missing or any(v.needs_attention for v in reported):
@@ -235,7 +247,7 @@ def fallback_message(
 
 
 def _in_one_line(reported: Sequence[Verdict]) -> str:
-    """Return the reasons in one line; all missing devices share one clause."""
+    """Return the reasons in one line. All missing devices share one clause."""
     texts = _labelled_reasons(reported)
     absent, not_installed = [], []
     for verdict in reported:
@@ -251,8 +263,8 @@ def _in_one_line(reported: Sequence[Verdict]) -> str:
 
 
 def _labelled_reasons(reported: Sequence[Verdict]) -> list[str]:
-    """Return the reasons of backends that need attention, each after the backend's
-    label.
+    """Return the reasons of backends that need attention, each preceded by the
+    backend's label.
     """
     rows = [row for row in fold_rows(reported)[0] if not is_merely_absent(row.verdict)]
     shown = [row.verdict for row in rows]
@@ -260,9 +272,8 @@ def _labelled_reasons(reported: Sequence[Verdict]) -> list[str]:
 
 
 def reason_lines(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
-    """Return why each installed or present accelerator is not used, present ones first.
-
-    One line each.
+    """Return one line for each installed or present accelerator with the reason why it
+    is not used. Present accelerators come first.
     """
     reported = [v for v in verdicts if v.is_reported]
     reported.sort(key=lambda v: (not v.seen, not v.needs_attention))
@@ -284,11 +295,11 @@ def not_declared_verdict(pin: Pin) -> Verdict:
 
 
 def other_pins_advice(request: str, cpu: bool) -> str:
-    """Return the advice on another pin: the CPU, if it is usable.
+    """Return the advice to use another pin: the CPU, if it is usable.
 
-    Other accelerators are not probed for a message. The CPU is advised only if the pin
-    came from `DS_ACCELERATOR`, because a command or call with a backend's name ignores
-    that variable.
+    Other accelerators are not probed for a message. The CPU is suggested only if the
+    pin came from `DS_ACCELERATOR`, because a command or call with a backend's name
+    ignores that variable.
     """
     if cpu and request.startswith("DS_ACCELERATOR="):
         return "Or set DS_ACCELERATOR=cpu; `accel list` shows the usable backends."
@@ -296,14 +307,17 @@ def other_pins_advice(request: str, cpu: bool) -> str:
 
 
 def not_found_message(request: str, pin: Pin, *, cpu: bool = True) -> str:
-    """Return the message for a pin that names nothing that is installed.
+    """Return the message for a pin that selects no installed backend.
 
-    `cpu`: whether the CPU can be pinned instead.
+    `cpu` means that the CPU can be pinned instead.
     """
     names = installed_names()
     if pin.name in names and not pin.distribution:
         plugin = f"the plugin of entry point {pin.name}"
-        return f"{request}: {plugin} declares another name: `accel list` shows it."
+        return (
+            f"{request}: {plugin} declares a backend of another name: "
+            "`accel list` shows its name."
+        )
     message = (
         f"{request}: {not_declared_verdict(pin).reason}. Installed: {', '.join(names)}."
     )
@@ -317,7 +331,7 @@ def _advice(request: str, pin: Pin, names: Sequence[str], cpu: bool) -> str:
     owners = sorted(declarers(pin.name)) if pin.distribution else []
     if owners:
         return f"{pin.name} is declared by {', '.join(owners)}."
-    # A name that is known is no slip of the finger: its plugin is missing.
+    # A known name is not misspelt: its plugin is missing.
     is_known = pin.name in vendors.FIRST_PARTY or pin.name in OTHER_KINDS
     guess = "" if is_known or pin.distribution else did_you_mean(pin.name, names)
     return guess.strip() or _next_step(how_to_declare(pin))
@@ -329,20 +343,20 @@ def _instead_of_gpu(request: str, names: Sequence[str], cpu: bool) -> str:
     if not installed:
         return f"No backend for a GPU is installed. {other_pins_advice(request, cpu)}"
     which = ", ".join(installed)
-    return f"For a GPU name one of {which}: `accel list` shows which are usable."
+    return f"For a GPU, use one of {which}: `accel list` shows which are usable."
 
 
 def conflict_message(request: str, pin: Pin, claimants: Sequence[Verdict]) -> str:
     """Return the message for a pinned name that several distributions declare."""
     sources = " and ".join(str(v.provenance) for v in claimants)
     pins = " or ".join(f"{pin.name}@{v.distribution}" for v in claimants)
-    return f"{request}: {sources} declare {pin.name}. Set one of: {pins}."
+    return f"{request}: {sources} declare {pin.name}. Use one of: {pins}."
 
 
 def no_pin_usable_message(
     settings: Settings, verdicts: Sequence[Verdict], *, cpu: bool
 ) -> str:
-    """Return the message for pins of which no backend is usable."""
+    """Return the message for pins that select no usable backend."""
     instead = other_pins_advice(settings.request, cpu)
     rows = [
         Row(group[0], _join_reasons(verdict.reason for verdict in group))
@@ -363,16 +377,14 @@ def no_pin_usable_message(
 def unknown_choice_message(undecided: Sequence[Verdict]) -> str:
     """Return the message for a choice that a command cannot predict.
 
-    Backends of a higher rank crash, or did not answer in time.
+    The cause is that backends of a higher rank crash, or did not respond in time.
     """
     fatal = {v.name: str(v.provenance) for v in undecided if v.fatal}
     if fatal:
         crashing = " and ".join(f"{name} ({source})" for name, source in fatal.items())
         step = _next_step(f"set ACCEL_PROBE=isolated, or ACCEL_BLOCK={','.join(fatal)}")
         return f"{crashing} would crash a program before it has an accelerator. {step}"
-    unanswered = "; ".join(
-        f"{v.name} ({v.provenance}) gave {v.reason}" for v in undecided
-    )
+    unanswered = "; ".join(f"{v.name} ({v.provenance}): {v.reason}" for v in undecided)
     step = _next_step(undecided[0].hint)
     return f"The choice is unknown: {unanswered}. {step}"
 
@@ -385,7 +397,7 @@ def nothing_usable_message(verdicts: Sequence[Verdict]) -> str:
         problem = f"torch is not installed: {setup}."
     elif cpu is not None and cpu.status.is_failure:
         problem = " ".join(filter(None, [f"{cpu.reason}.", _next_step(cpu.hint)]))
-        # The reason of what is built in is torch's too.
+        # All built-in backends fail for the same reason, because they need torch.
         verdicts = [v for v in verdicts if not v.builtin]
     else:
         problem = "The settings exclude every usable backend."
@@ -396,7 +408,7 @@ def nothing_usable_message(verdicts: Sequence[Verdict]) -> str:
 def cpu_refused_message(
     settings: Settings, verdicts: Iterable[Verdict], missing: Iterable[str]
 ) -> str:
-    """Return the message for a choice of the CPU that `ACCEL_STRICT` refuses."""
+    """Return the message for a CPU fallback that `ACCEL_STRICT` forbids."""
     why = (
         reason_lines(verdicts, missing) or "  no plugin of an accelerator is installed"
     )
@@ -412,7 +424,7 @@ def _indented(lines: Iterable[str]) -> str:
 
 
 def _next_step(hint: str) -> str:
-    """Return the hint as a sentence; its words stay unchanged, because it may be a
-    command.
+    """Return the hint as a sentence; empty without a hint. The hint's words stay
+    unchanged, because it may be a command.
     """
     return f"Next step: {hint.rstrip('.')}." if hint else ""

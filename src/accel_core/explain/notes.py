@@ -1,6 +1,7 @@
-"""Notes about the settings, for the user.
+"""Write notes for the user about settings that are probably mistakes.
 
-Some contradict one another, or name nothing and are nearly something that there is.
+A setting may be misspelt, name a backend that is not installed, or pin a backend whose
+device cannot be used.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def setting_notes(settings: Settings, selection: Selection) -> tuple[str, ...]:
         f"accel-core has no setting {name}. Did you mean {meant}?"
         for name, meant in settings.misspelt
     ]
-    if settings.pins:  # then the others are not looked at
+    if settings.pins:  # Pins make the other settings irrelevant for these notes.
         return (*notes, *_pin_without_device(settings, selection.chosen))
     names = {verdict.name for verdict in selection.verdicts}
     notes += _misspelt_names("ACCEL_ALLOW", settings.allow, names)
@@ -30,7 +31,9 @@ def setting_notes(settings: Settings, selection: Selection) -> tuple[str, ...]:
 
 
 def _misspelt_names(variable: str, pins: Iterable[Pin], names: set[str]) -> list[str]:
-    """Return a note for each name that is not installed but resembles an installed one."""
+    """Return a note for each name that is not installed but resembles an installed
+    name.
+    """
     notes = []
     for pin in pins:
         if not pin.name or pin.name in names:
@@ -45,7 +48,7 @@ def _misspelt_names(variable: str, pins: Iterable[Pin], names: set[str]) -> list
 
 
 def _pin_without_device(settings: Settings, chosen: Verdict | None) -> list[str]:
-    """Return a note if the pinned backend's device is present or hidden, and cannot be
+    """Return a note if the pinned backend's device is present or hidden, but cannot be
     used.
 
     A program that uses the device will fail. On a login node without the device, no

@@ -1,7 +1,8 @@
-"""The text and the next step of each reason.
+"""The text and the next step for each reason.
 
-`_WORDS` has a function for each reason. It gets the verdict, the fields of its `Why`, and
-whether the text is to be plain: without the evidence, which stands elsewhere on the page.
+`_WORDS` contains a function for each reason. The function gets the verdict, its `Why`,
+and whether the text is to be plain. A plain text leaves out the evidence, which is
+shown elsewhere on the page.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from accel_core.verdict import Reason, Status, Verdict, Why, Words
 def words_of(verdict: Verdict, *, plain: bool = False) -> Words:
     """Return the reason of a verdict and the next step, in English.
 
-    `plain` leaves out evidence and patterns of device nodes; an absent device is then
-    only "not found".
+    With `plain`, evidence and patterns of device nodes are left out, and an absent
+    device is only "not found".
     """
     if plain and verdict.absent and verdict.status is Status.NO_DEVICE:
         words = Words(
@@ -63,8 +64,8 @@ def _words_of_reason(why: Why, verdict: Verdict, plain: bool) -> Words:
 def _with_broken_package(words: Words, verdict: Verdict, broken: Verdict) -> Words:
     """Add the failure of the vendor's package to the reason of a missing device.
 
-    The next step is to uninstall the package, because a repaired package adds no
-    device.
+    The next step is to uninstall the package, because repairing the package would not
+    add a device.
     """
     also = _words_of_verdict(broken, plain=False)
     step = strip_period(command_with_its_package(one_line(also.step)))
@@ -80,7 +81,9 @@ def _with_broken_package(words: Words, verdict: Verdict, broken: Verdict) -> Wor
 
 
 def _installed_package(verdict: Verdict) -> str:
-    """Return the distribution of the installed vendor's package; empty if it is none, or torch."""
+    """Return the distribution of the installed vendor's package; empty if there is
+    none, or if it is torch.
+    """
     for module in verdict.vendor_import:
         name, _ = distribution_of_module(module)
         if name not in ("", "torch"):
@@ -98,7 +101,7 @@ def _join(parts: Iterable[str], separator: str = "; ") -> str:
 def _blocked(verdict: Verdict, why: Why, _plain: bool) -> Words:
     if why.get("variable") == "ACCEL_BLOCK":
         return Words(
-            "excluded by ACCEL_BLOCK", f"take {why['rule']} out of ACCEL_BLOCK"
+            "excluded by ACCEL_BLOCK", f"remove {why['rule']} from ACCEL_BLOCK"
         )
     if why.get("variable") == "ACCEL_ALLOW":
         text = "not listed in ACCEL_ALLOW"
@@ -123,12 +126,12 @@ def _not_declared(verdict: Verdict, why: Why, _plain: bool) -> Words:
     return Words(f"no installed distribution declares {name}", step)
 
 
-#: Other people's names for kinds of device, which are no slips of the finger.
+#: Names of other kinds of device, which are not misspelt names of backends.
 OTHER_KINDS = ("tpu", "ipu", "gcu", "vpu", "vulkan", "xla")
 
 
 def how_to_declare(pin: Pin) -> str:
-    """Return the step that makes a backend of that name available."""
+    """Return the next step that makes the backend of the pin available."""
     distribution = FIRST_PARTY.get(pin.name, "")
     if distribution and pin.distribution in ("", distribution):
         return install_command(distribution)
@@ -186,7 +189,10 @@ def _needs_other_core(verdict: Verdict, why: Why, _plain: bool) -> Words:
 
 def _hook_does_not_fit(verdict: Verdict, _why: Why, _plain: bool) -> Words:
     upgrade = f"pip install --upgrade {verdict.distribution} accel-core"
-    return Words(f"a hook has an unknown signature: {verdict.cause}", upgrade)
+    return Words(
+        f"a hook does not match accel-core's hook specification: {verdict.cause}",
+        upgrade,
+    )
 
 
 def _answer_invalid(verdict: Verdict, why: Why, _plain: bool) -> Words:
@@ -207,7 +213,7 @@ def _vendor_not_installed(verdict: Verdict, why: Why, plain: bool) -> Words:
     verb = "are" if len(missing) > 1 else "is"
     text = f"{' and '.join(missing)} {verb} not installed"
     if verdict.seen:
-        text += ", though the hardware is there"
+        text += ", though the hardware is present"
         if not plain:
             text += f": {verdict.evidence}"
     return Words(text, verdict.declaration.install_hint)
@@ -224,7 +230,7 @@ def _requirement_not_met(verdict: Verdict, why: Why, _plain: bool) -> Words:
     text = why["requirement"]
     installed = f"{why['name']} {why['installed']} is installed"
     step = _setup_command(verdict) or f"pip install '{text}'"
-    return Words(f"it needs {text} and {installed}", step)
+    return Words(f"it needs {text}, but {installed}", step)
 
 
 def _requirement_malformed(_verdict: Verdict, why: Why, _plain: bool) -> Words:
@@ -235,9 +241,9 @@ def _requirement_malformed(_verdict: Verdict, why: Why, _plain: bool) -> Words:
 def _made_for_other_torch(verdict: Verdict, why: Why, _plain: bool) -> Words:
     package = f"{why['name']} {why['installed']}"
     release, torch = why["release"], why["torch"]
-    text = f"{package} works with torch {release} only, and torch {torch} is installed"
+    text = f"{package} works with torch {release} only, but torch {torch} is installed"
     backend = verdict.declaration
-    # The plugin's hints may know the reason as they know errors.
+    # The plugin's hints may match this reason, as they match errors.
     step = hint_for(BackendUnavailableError(text), backend.hints)
     step = step or _setup_command(verdict)
     if not step:
@@ -247,7 +253,9 @@ def _made_for_other_torch(verdict: Verdict, why: Why, _plain: bool) -> Words:
 
 
 def _setup_command(verdict: Verdict) -> str:
-    """Return the install hint if it is a command of accel-tools, else an empty text."""
+    """Return the install hint if it is a command of accel-tools; otherwise an empty
+    string.
+    """
     hint = verdict.declaration.install_hint
     return hint if hint.startswith("accel setup") else ""
 
@@ -262,7 +270,7 @@ def _namespace_taken(verdict: Verdict, why: Why, _plain: bool) -> Words:
     other = why["by"]
     return Words(
         f"torch.{verdict.device_type} is overridden by {other}",
-        f"choose that vendor's own backend, or do not load {other}",
+        f"choose that vendor's backend, or do not load {other}",
     )
 
 
@@ -277,7 +285,7 @@ def _no_hardware(verdict: Verdict, why: Why, plain: bool) -> Words:
     backend, root = verdict.declaration, why["root"]
     expected = _expected_signs(backend, plain)
     device = bus.with_article(backend.hardware.name)
-    if not backend.hardware.pci_ids:  # the bus does not show whether there is a device
+    if not backend.hardware.pci_ids:  # The PCI bus does not show such a device.
         undecided = _no_nodes(backend, expected, device, root)
         if undecided is not None:
             return undecided
@@ -291,7 +299,9 @@ def _no_hardware(verdict: Verdict, why: Why, plain: bool) -> Words:
 
 
 def _step_for_idle_package(verdict: Verdict) -> str:
-    """Return the step for a vendor's package without its device; empty if none is installed."""
+    """Return the next step for a vendor's package without its device; empty if no such
+    package is installed.
+    """
     package = _installed_package(verdict)
     named = bus.with_article(verdict.declaration.hardware.name)
     if not package or not verdict.declaration.hardware.name:
@@ -300,8 +310,8 @@ def _step_for_idle_package(verdict: Verdict) -> str:
 
 
 def _missing_hardware(backend: Backend, why: Why) -> str:
-    """Return the clause that this machine lacks the device, with the build of torch
-    that needs it.
+    """Return a clause that this machine lacks the device, with the build of torch that
+    needs the device.
     """
     if not backend.hardware.name or not backend.hardware.pci_ids:
         return f"{_expected_signs(backend, plain=False)} not found"
@@ -318,7 +328,9 @@ def _expected_signs(backend: Backend, plain: bool) -> str:
 
 
 def _no_nodes(backend: Backend, expected: str, device: str, root: str) -> Words | None:
-    """Explain missing device nodes by the container or the driver, if that is known."""
+    """Explain missing device nodes by the container or the driver; return `None` if
+    neither explains them.
+    """
     place = placement(root)
     start = place.step(backend) if place.container else ""
     if start:
@@ -328,7 +340,9 @@ def _no_nodes(backend: Backend, expected: str, device: str, root: str) -> Words 
     if driver and not hardware.path_exists(driver, root):
         missing = f"the driver of {device} is not loaded"
         text = f"{expected} not found, and {missing}"
-        return Words(text, f"if it has {device}, {backend.hardware.driver_step}")
+        return Words(
+            text, f"if this machine has {device}, {backend.hardware.driver_step}"
+        )
     return None
 
 
@@ -365,7 +379,7 @@ def _hidden(verdict: Verdict, why: Why, _plain: bool) -> Words:
     backend = verdict.declaration
     mask = masks(backend, why["environ"], inventory(backend, why["root"]))
     place = placement()
-    # Slurm writes NoDevFiles, or nothing, into the variable of a job without any.
+    # In a job without devices, Slurm sets the variable to NoDevFiles or an empty string.
     withheld = place.withheld(backend)
     step = place.scheduler_step(backend) if withheld else mask.next_step
     return Words(f"{mask}{withheld}", step)
@@ -375,7 +389,7 @@ def _hidden(verdict: Verdict, why: Why, _plain: bool) -> Words:
 
 
 def _counts_none(verdict: Verdict, why: Why, _plain: bool) -> Words:
-    """Explain by the most likely reason why the vendor's runtime counts no device."""
+    """Explain why the vendor's runtime counts no device, by the most likely cause."""
     backend, root = verdict.declaration, why["root"]
     evidence = bus.evidence(backend, root) or bus.Evidence()
     mask = masks(backend, why["environ"], inventory(backend, root))
@@ -394,17 +408,19 @@ def _counts_none(verdict: Verdict, why: Why, _plain: bool) -> Words:
     used = [effect for effect in mask.effects if not effect.overruled_by]
     if not used:
         return Words(text)
-    hint = f"unset {used[-1].variable}, or name in it devices that exist"
+    hint = f"unset {used[-1].variable}, or set it to devices that exist"
     return Words(f"{text} with {' and '.join(map(str, used))}", hint)
 
 
 def _without_libraries(
     text: str, place: Placement, nodes: tuple[str, ...], backend: Backend
 ) -> Words | None:
-    """Explain a count of none by a container that shows the nodes and lacks the vendor's libraries.
+    """Explain that no device is counted in a container that has device nodes but lacks
+    the vendor's libraries.
 
-    Apptainer shows the host's nodes however it is started. Any other container that shows
-    them was started with them: that step would repeat what was done.
+    Apptainer shows the host's nodes in every container. Another container that has
+    nodes was started with them, so the step would repeat what the user did. The result
+    is `None` for such a container.
     """
     if not nodes or place.container != "apptainer":
         return None
@@ -426,7 +442,7 @@ def _registers(_verdict: Verdict, why: Why, _plain: bool) -> Words:
         return Words(text)
     return Words(
         text,
-        "run the vendor's own tool, which shows whether the driver finds the device",
+        "run the vendor's tool to see whether the driver finds the device",
     )
 
 
@@ -436,16 +452,16 @@ def _torch_has_none(_verdict: Verdict, why: Why, _plain: bool) -> Words:
     text = f"{why['torch']} has no accelerator"
     if why["claims"]:
         claims = ", ".join(why["claims"])
-        text += f", and a plugin claims what announces one to torch ({claims})"
+        text += f", and plugins declare the packages that add one ({claims})"
     elif not why["undeclared"]:
-        text += " and no package announces one to torch"
+        text += ", and no installed package adds one"
     return Words(text)
 
 
 def _declared_by(_verdict: Verdict, why: Why, _plain: bool) -> Words:
     if why.get("backends"):
         return Words(f"{', '.join(why['backends'])} declares it")
-    return Words(f"an installed plugin claims {why['device_type']}")
+    return Words(f"an installed plugin declares {why['device_type']}")
 
 
 def _crashed(verdict: Verdict, why: Why, _plain: bool) -> Words:

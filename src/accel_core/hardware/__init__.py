@@ -1,8 +1,8 @@
-"""Facts about the computer, read without torch and without any vendor's package.
+"""Read facts about the computer, without torch and without a vendor's package.
 
 This module reads files, the platform, NUMA nodes, CPU cores and control groups. Every
-function that takes `root` looks for `/sys`, `/proc` and the rest below that folder. A
-file that cannot be read or understood counts as absent.
+function that takes `root` looks for `/sys`, `/proc` and other folders below that
+folder. A file that cannot be read or parsed counts as absent.
 """
 
 import math
@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 # --- Files and platform -------------------------------------------------------------
 
@@ -23,7 +24,8 @@ def read_text(path: str, root: str = "/") -> str:
     `path` is absolute, for example `"/proc/self/cgroup"`.
     """
     file = under_root(root, path)
-    # A tree from another machine may hold a FIFO, or a link to `/dev/zero`.
+    # A folder that was copied from another machine may contain a FIFO or a link to
+    # `/dev/zero`.
     if not os.path.isfile(file):
         return ""
     with suppress(OSError), open(file, "rb") as stream:
@@ -33,7 +35,7 @@ def read_text(path: str, root: str = "/") -> str:
 
 def names_in(folder: str, root: str = "/") -> list[str]:
     """List the names in a folder, unsorted; empty if the folder cannot be read."""
-    # A NUL in the path is a ValueError.
+    # A NUL in the path raises a ValueError.
     with suppress(OSError, ValueError):
         return os.listdir(under_root(root, folder))
     return []
@@ -45,7 +47,7 @@ def path_exists(path: str, root: str = "/") -> bool:
 
 
 def under_root(root: str, path: str) -> str:
-    """Return the absolute `path` moved below the folder `root`."""
+    """Return the path below the folder `root` that corresponds to the absolute `path`."""
     if root == "/":
         return path
     return os.path.join(root, path.lstrip("/"))
@@ -74,7 +76,7 @@ _NODES = "/sys/devices/system/node"
 
 
 def numa_node_count(root: str = "/") -> int:
-    """Count the NUMA nodes that have cores, at least 1.
+    """Count the NUMA nodes that have cores; at least 1.
 
     A node that has only memory (CXL, HBM) does not count.
     """
@@ -87,7 +89,8 @@ def numa_node_count(root: str = "/") -> int:
 
 
 def allowed_cores() -> frozenset[int] | None:
-    """Return the logical cores that this process may use, limited by its cpuset.
+    """Return the logical cores that this process may use, as its cpuset and affinity
+    limit them.
 
     `None` if processes cannot be bound to cores on this system.
     """
@@ -97,9 +100,9 @@ def allowed_cores() -> frozenset[int] | None:
 
 
 def usable_cores() -> int:
-    """Return how many cores this process can keep busy, at least 1.
+    """Return the number of cores that this process can keep busy; at least 1.
 
-    Both the allowed cores and the CPU quota limit the number.
+    The allowed cores and the CPU quota limit the number.
     """
     allowed = allowed_cores()
     count = len(allowed) if allowed else os.cpu_count() or 1
@@ -112,7 +115,7 @@ def usable_cores() -> int:
 def parse_number(text: str) -> int | None:
     """Parse a decimal number of at most 18 digits; return `None` for any other text.
 
-    Version 1 of control groups writes "no memory limit" as a number of 19 digits.
+    Version 1 of control groups represents "no memory limit" by a number of 19 digits.
     """
     if re.fullmatch("[0-9]{1,18}", text):
         return int(text)
@@ -134,12 +137,14 @@ def cgroup_memory_limit(root: str = "/") -> int | None:
 
 
 def cgroup_memory_available(root: str = "/") -> int | None:
-    """Return the bytes left in the control group that has least left.
+    """Return the number of free bytes in the control group that has the least free
+    memory.
 
-    `None` if no group has a limit. The group with least left need not be the group with
-    the smallest limit: other processes may have filled its parent. File cache counts as
-    free, as in `docker stats`, because the kernel gives it back under pressure. Counted
-    as used, it would make a container look full that has read a large data set.
+    `None` if no group has a limit. The group with the least free memory need not be the
+    group with the smallest limit, because other processes may have filled its parent.
+    File cache counts as free, as in `docker stats`, because the kernel frees it under
+    memory pressure. If it counted as used, a container that has read a large data set
+    would seem full.
     """
     remaining = [max(0, limit - used) for limit, used in _memory_limits(root)]
     return min(remaining, default=None)
@@ -175,27 +180,41 @@ def _cpu_quota(version: int, folder: str, root: str) -> float | None:
     return allowed / available
 
 
-#: By version: the files of the limit and the usage, and the file cache's name in
-#: `memory.stat`.
+class _MemoryFiles(NamedTuple):
+    """The files in which a version of control groups reports memory."""
+
+    #: The file with the limit in bytes.
+    limit: str
+    #: The file with the used bytes.
+    usage: str
+    #: The name of the file cache in `memory.stat`.
+    cache: str
+
+
+#: The files of each version of control groups.
 _MEMORY_FILES = {
-    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    2: ("memory.max", "memory.current", "inactive_file"),
+    1: _MemoryFiles(
+        "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+    ),
+    2: _MemoryFiles("memory.max", "memory.current", "inactive_file"),
 }
 
 
 def _memory_limits(root: str) -> Iterator[tuple[int, int]]:
     """Yield `(limit, used)`, in bytes, of each group that has a memory limit."""
     for version, folder in _groups("memory", root):
-        limit_file, usage_file, cache_name = _MEMORY_FILES[version]
-        limit = parse_number(read_text(f"{folder}/{limit_file}", root))
+        files = _MEMORY_FILES[version]
+        limit = parse_number(read_text(f"{folder}/{files.limit}", root))
         if limit is not None:
-            usage = parse_number(read_text(f"{folder}/{usage_file}", root)) or 0
-            cache = _statistic(cache_name, f"{folder}/memory.stat", root)
+            usage = parse_number(read_text(f"{folder}/{files.usage}", root)) or 0
+            cache = _statistic(files.cache, f"{folder}/memory.stat", root)
             yield limit, max(0, usage - cache)
 
 
 def _statistic(name: str, file: str, root: str) -> int:
-    """Return the number on the line that begins with `name`; 0 if there is none."""
+    """Return the number on the line of `file` that begins with `name`; 0 if there is no
+    such line.
+    """
     for line in read_text(file, root).splitlines():
         key, _, value = line.partition(" ")
         if key == name:
@@ -204,11 +223,13 @@ def _statistic(name: str, file: str, root: str) -> int:
 
 
 def _groups(controller: str, root: str) -> Iterator[tuple[int, str]]:
-    """Yield `(version, folder)` of this process's group and of the groups above it.
+    """Yield `(version, folder)` for this process's control group and for each group
+    above it.
 
     Both versions are read, because a hybrid system has a controller's files in only one
-    of them. In a container the path is often the host's, and the mounted group is the
-    process's own: absent folders yield nothing when their files are read.
+    of them. In a container, the path is often the host's path, while the mounted group
+    is the group of the process. A folder that does not exist yields no values when its
+    files are read.
     """
     if not on_linux():
         return
@@ -219,7 +240,7 @@ def _groups(controller: str, root: str) -> Iterator[tuple[int, str]]:
         if controllers and controller not in controllers.split(","):
             continue
         version = 1 if controllers else 2
-        if "/.." in path:  # leads out of the mounted hierarchy
+        if "/.." in path:  # The path leaves the mounted hierarchy.
             path = ""
         group = PurePosixPath("/sys/fs/cgroup", controllers, path.strip("/"))
         yield version, str(group)

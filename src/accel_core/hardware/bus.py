@@ -17,15 +17,15 @@ from accel_core.backend import Backend
 
 @dataclass(frozen=True)
 class PciDevice:
-    """One PCI function; ids are lower-case hexadecimal digits without `0x`."""
+    """One PCI function. Its ids are lower-case hexadecimal digits without `0x`."""
 
-    #: Domain, bus, slot and function: `"0000:00:04.0"`.
+    #: Domain, bus, slot and function, such as `"0000:00:04.0"`.
     address: str
-    #: Four digits: `"10de"`.
+    #: The vendor id, four digits, such as `"10de"`.
     vendor: str
-    #: Four digits: `"2335"`.
+    #: The device id, four digits, such as `"2335"`.
     device: str
-    #: Six digits for class, subclass and interface: `"030200"`.
+    #: Six digits for class, subclass and interface, such as `"030200"`.
     class_code: str
 
     def __str__(self) -> str:
@@ -34,13 +34,13 @@ class PciDevice:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Signs that a device is present; false if there are none."""
+    """Signs that a device is present. The object is false if there are none."""
 
-    #: Device nodes that exist: `"/dev/nvidia0"`.
+    #: The device nodes that exist, such as `"/dev/nvidia0"`.
     nodes: tuple[str, ...] = ()
-    #: PCI functions, as `str(PciDevice)` writes them.
+    #: The device's PCI functions, in the form of `str(PciDevice)`.
     pci: tuple[str, ...] = ()
-    #: The platform itself, if the device is a part of it: `"Apple silicon"`.
+    #: The platform, such as `"Apple silicon"`, if the device is a part of the platform.
     platform: str = ""
 
     def __bool__(self) -> bool:
@@ -58,7 +58,9 @@ class Evidence:
 
 
 def enumerated(items: tuple[str, ...], most: int = 4) -> str:
-    """Join the first `most` items by commas, and say how many more there are."""
+    """Join the first `most` items with commas, followed by the number of remaining
+    items.
+    """
     text = ", ".join(items[:most])
     if len(items) > most:
         text += f" and {len(items) - most} more"
@@ -66,8 +68,11 @@ def enumerated(items: tuple[str, ...], most: int = 4) -> str:
 
 
 def with_article(name: str) -> str:
-    """Return a device's name with its article: `"an NVIDIA GPU"`, `"a Google TPU"`."""
-    # A name in capitals is spelled, and the names of these letters begin with a vowel.
+    """Return a device's name with its article, such as `"an NVIDIA GPU"` or `"a Google
+    TPU"`.
+    """
+    # Names in capitals are pronounced letter by letter. The names of these letters begin
+    # with a vowel sound.
     is_spelled = name[:2].isupper() and name[0] in "FHLMNRSX"
     if is_spelled or name.startswith(("A", "E", "I", "O", "U")):
         return f"an {name}"
@@ -75,7 +80,9 @@ def with_article(name: str) -> str:
 
 
 def none_found(names: Iterable[str]) -> str:
-    """Return `"no NVIDIA or AMD GPU found"`; names with the same last word share it."""
+    """Return a clause such as `"no NVIDIA or AMD GPU found"`. Names with the same last
+    word share that word.
+    """
     makers_by_kind: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         if name:
@@ -91,9 +98,9 @@ def none_found(names: Iterable[str]) -> str:
 def evidence(backend: Backend, root: str = "/") -> Evidence | None:
     """Look for `backend`'s hardware on this machine.
 
-    Returns a false `Evidence` if the hardware was looked for and not found. Returns
-    `None` if nobody can tell: the backend declares neither device nodes nor PCI ids, or
-    this is not Linux.
+    Returns a false `Evidence` if no sign of the hardware was found. Returns `None` if
+    the presence cannot be determined: the backend declares neither device nodes nor PCI
+    ids, or this is not Linux.
     """
     declared = backend.hardware
     if not hardware.on_linux() or not (declared.nodes or declared.pci_ids):
@@ -122,10 +129,10 @@ _MODALIAS = re.compile(
 
 @lru_cache(maxsize=8)
 def pci_devices(root: str = "/") -> tuple[PciDevice, ...]:
-    """List the PCI functions that the kernel shows, sorted by address.
+    """List the PCI functions that the kernel reports, sorted by address.
 
-    The bus is read once per process: a server has hundreds of functions, and every
-    backend looks at them.
+    The bus is read once per process, because a server has hundreds of functions and
+    every backend looks at them.
     """
     devices = []
     for address in sorted(hardware.names_in(_BUS, root)):
@@ -140,8 +147,8 @@ def pci_devices(root: str = "/") -> tuple[PciDevice, ...]:
 def matches_pci(device: PciDevice, patterns: Iterable[str]) -> bool:
     """Return whether `device` matches one of the patterns.
 
-    A pattern is `"vendor"`, `"vendor:device"` or `"vendor/class"`, where the class may
-    be its first digits only: `"10de/03"`.
+    A pattern is `"vendor"`, `"vendor:device"` or `"vendor/class"`. The class may
+    consist of its first digits only, as in `"10de/03"`.
     """
     for pattern in patterns:
         ids, _, class_prefix = pattern.lower().partition("/")

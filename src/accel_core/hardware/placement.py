@@ -1,7 +1,8 @@
-"""Detect this process's container and scheduler job, and how to get devices there.
+"""Detect this process's container and scheduler job, and find out how to get devices
+there.
 
-The signs are environment variables, marks that container runtimes leave, control groups
-and mounts. They are read only if a device is missing.
+The signs are environment variables, marks of container runtimes, control groups and
+mounts. They are read only if a device is missing.
 """
 
 import os
@@ -12,32 +13,34 @@ from pathlib import Path
 from accel_core import hardware
 from accel_core.backend import Backend
 
-#: Variables that schedulers set in each of their processes. kubelet sets this one in
-#: every container, whatever `enableServiceLinks` is: kubernetes/kubernetes,
-#: pkg/kubelet/kubelet_pods.go.
+#: Variables that schedulers set in each of their processes. kubelet sets
+#: KUBERNETES_SERVICE_HOST in every container, whatever the value of
+#: `enableServiceLinks`: kubernetes/kubernetes, pkg/kubelet/kubelet_pods.go.
 _KUBERNETES = "KUBERNETES_SERVICE_HOST"
 _SLURM = "SLURM_JOB_ID"
 #: Variables that Slurm sets if it gave GPUs to the job: sbatch(1), srun(1), "OUTPUT
-#: ENVIRONMENT VARIABLES". It sets none of them for devices with other names.
+#: ENVIRONMENT VARIABLES". Slurm sets none of them for resources with another name.
 _SLURM_GPUS = ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE")
-#: Apptainer sets its own variable and Singularity's, Singularity only the latter.
+#: Apptainer sets both variables. Singularity sets only SINGULARITY_CONTAINER.
 _APPTAINER = "APPTAINER_CONTAINER"
 _SINGULARITY = "SINGULARITY_CONTAINER"
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The container and the job that this process runs in; false if in neither."""
+    """The container and the job in which this process runs. The object is false if
+    there is neither.
+    """
 
-    #: `"kubernetes"`, `"apptainer"`, `"podman"`, `"docker"`, or `"container"` for any
-    #: other kind; empty outside of containers.
+    #: The kind of container: `"kubernetes"`, `"apptainer"`, `"podman"`, `"docker"`, or
+    #: `"container"` for any other kind; empty outside of containers.
     container: str = ""
-    #: The command that starts such a container. That of `"apptainer"` may be
-    #: `"singularity"`, its older name.
+    #: The command that starts such a container. For `"apptainer"` this may be
+    #: `"singularity"`, Apptainer's older name.
     command: str = ""
     #: The number of the Slurm job; empty outside of jobs.
     slurm_job: str = ""
-    #: Slurm reports that it gave GPUs to the job.
+    #: Whether Slurm reports that it gave GPUs to the job.
     has_slurm_gpus: bool = False
 
     def __bool__(self) -> bool:
@@ -45,7 +48,7 @@ class Placement:
 
     @property
     def name(self) -> str:
-        """The container in words: `"this Kubernetes pod"`."""
+        """The container in words, such as `"this Kubernetes pod"`."""
         if self.container == "kubernetes":
             return "this Kubernetes pod"
         if self.container == "apptainer":
@@ -55,16 +58,19 @@ class Placement:
         return "this container"
 
     def withheld(self, backend: Backend) -> str:
-        """Return a clause if Slurm gave the job none of `backend`'s devices, else "".
+        """Return a clause if Slurm gave the job none of `backend`'s devices; otherwise
+        an empty string.
 
-        Slurm reports the devices of a job only if it calls them GPUs.
+        Slurm reports the devices of a job only if the resource is called `gpu`.
         """
         if backend.request.slurm != "gpu" or not self.slurm_job or self.has_slurm_gpus:
             return ""
         return f"; Slurm gave the job {self.slurm_job} none"
 
     def step(self, backend: Backend) -> str:
-        """Return how to get devices of `backend` here; empty if unknown."""
+        """Return the next step to get devices of `backend` in this container or job;
+        empty if unknown.
+        """
         steps = []
         if self.withheld(backend):
             steps.append(self.scheduler_step(backend))
@@ -72,7 +78,8 @@ class Placement:
         return "; ".join(filter(None, steps))
 
     def scheduler_step(self, backend: Backend) -> str:
-        """Return how to request a device from Slurm, else from Kubernetes.
+        """Return the next step to request a device from Slurm, or otherwise from
+        Kubernetes.
 
         Empty if neither of them runs this process.
         """
@@ -83,7 +90,9 @@ class Placement:
         return ""
 
     def _container_step(self, backend: Backend) -> str:
-        """Return how to start this kind of container with devices; empty if unknown."""
+        """Return the next step to start this kind of container with devices; empty if
+        unknown.
+        """
         if self.container == "kubernetes":
             return self._kubernetes_step(backend)
         if self.container == "apptainer":
@@ -95,20 +104,20 @@ class Placement:
     def _slurm_step(self, backend: Backend) -> str:
         resource = backend.request.slurm or "gpu"
         option = f"--gres={resource}:1"
-        step = f"ask Slurm for it: #SBATCH {option}, or srun {option}"
+        step = f"request it from Slurm: #SBATCH {option}, or srun {option}"
         if not backend.request.slurm:
-            step += "; `sinfo -o %G` lists the names"
+            step += "; `sinfo -o %G` lists the resource names"
         return step
 
     def _kubernetes_step(self, backend: Backend) -> str:
         resource = backend.request.kubernetes
         if not resource:
             return (
-                "ask for it under the container's resources.limits in the pod's spec; "
-                "`kubectl describe node` lists the names"
+                "request it under the container's resources.limits in the pod's spec; "
+                "`kubectl describe node` lists the resource names"
             )
         limits = f"resources: {{limits: {{{resource}: 1}}}}"
-        return f"ask for it in the pod's spec, under the container: {limits}"
+        return f"request it in the pod's spec, under the container: {limits}"
 
     def _apptainer_step(self, backend: Backend) -> str:
         nodes = backend.hardware.nodes + backend.hardware.shared_nodes
@@ -118,7 +127,7 @@ class Placement:
             options = f"--bind {first_node}"
         if not options:
             return ""
-        return f"start it with the host's devices: {self.command} exec {options}"
+        return f"start the container with the host's devices: {self.command} exec {options}"
 
     def _docker_step(self, backend: Backend) -> str:
         command = "docker"
@@ -128,14 +137,15 @@ class Placement:
             options = backend.request.podman or options
         if not options:
             return ""
-        return f"start it with its devices: {command} run {options}"
+        return f"start the container with its devices: {command} run {options}"
 
 
 def placement(root: str = "/", environ: Mapping[str, str] = os.environ) -> Placement:
-    """Detect this process's container and job by the marks of runtimes and schedulers.
+    """Detect this process's container and job by the marks of container runtimes and
+    schedulers.
 
-    Files are looked for below `root`. An empty result is not certain: LXC without
-    systemd, and a bare `unshare`, leave no mark.
+    Files are looked for below `root`. An empty result is not certain, because LXC
+    without systemd and a bare `unshare` leave no mark.
     """
     container = _container_kind(root, environ)
     command = container
@@ -149,11 +159,11 @@ def placement(root: str = "/", environ: Mapping[str, str] = os.environ) -> Place
     )
 
 
-#: Files that container runtimes leave behind, with the kind of container, the innermost
-#: first. Apptainer and Singularity, in their images:
+#: A file that marks each kind of container, the innermost kind first. Source for
+#: Apptainer and Singularity, which have the file in their images:
 #: https://github.com/sylabs/singularity-userdocs/blob/2.6/environment_and_metadata.rst.
-#: Podman, Docker and other managers: systemd, src/basic/virt.c, `container_file_table`
-#: and `detect_container`.
+#: Source for Podman, Docker and other managers: systemd, src/basic/virt.c,
+#: `container_file_table` and `detect_container`.
 _MARKS = {
     "apptainer": "/.singularity.d",
     "kubernetes": "/var/run/secrets/kubernetes.io",
@@ -161,8 +171,9 @@ _MARKS = {
     "docker": "/.dockerenv",
     "container": "/run/host/container-manager",
 }
-#: The beginning of a pod's /etc/hosts, which kubelet writes; containerd leaves no mark.
-#: kubernetes/kubernetes, pkg/kubelet/kubelet_pods.go, `managedHostsHeader` and
+#: The beginning of the file /etc/hosts of a pod, which kubelet writes. It is needed
+#: because containerd leaves no mark. Source: kubernetes/kubernetes,
+#: pkg/kubelet/kubelet_pods.go, `managedHostsHeader` and
 #: `managedHostsHeaderWithHostNetwork`.
 _KUBERNETES_HOSTS = "# Kubernetes-managed hosts file"
 
@@ -186,7 +197,7 @@ def _is_kubernetes_pod(root: str, environ: Mapping[str, str]) -> bool:
 
 
 def _systemd_container(root: str) -> str:
-    """Return the kind of container that systemd reports, else an empty text."""
+    """Return the kind of container that systemd reports; otherwise an empty string."""
     manager = hardware.read_text("/run/systemd/container", root)
     if manager in ("", "wsl"):  # systemd counts WSL as a container
         return ""
@@ -196,10 +207,11 @@ def _systemd_container(root: str) -> str:
 
 
 def denied_nodes(nodes: tuple[str, ...], root: str) -> tuple[str, ...]:
-    """Return the device nodes if this process may open none of them.
+    """Return the device nodes in `/dev` if this process may open none of them;
+    otherwise an empty tuple.
 
-    Their modes or this process's control group can be the reason: Linux applies the
-    control group's list of devices too (fs/namei.c, `inode_permission`).
+    The nodes' modes or this process's control group can be the reason: Linux also
+    applies the control group's list of devices (fs/namei.c, `inode_permission`).
     """
     device_nodes = tuple(node for node in nodes if node.startswith("/dev/"))
     for node in device_nodes:
@@ -209,10 +221,11 @@ def denied_nodes(nodes: tuple[str, ...], root: str) -> tuple[str, ...]:
 
 
 def permission_step(node: str, root: str, start: str = "") -> str:
-    """Return how to get the permission to open the device node `node`.
+    """Return the next step to get the permission to open the device node `node`.
 
-    `start` is the command that starts this container with its devices. A container that
-    shows a node lacks only the node's group, which may have no name there.
+    `start` is the command that starts this container with its devices. If a container
+    has the node, the process may lack only the node's group, which may have no name in
+    the container.
     """
     path = Path(hardware.under_root(root, node))
     try:
@@ -226,22 +239,22 @@ def permission_step(node: str, root: str, start: str = "") -> str:
             return start
         group = path.group()
     except (OSError, AttributeError, KeyError):
-        # Windows has no groups, and some groups have no name.
+        # There are no such groups on Windows, and some groups have no name.
         return start or f"see `ls -l {node}`"
     if lacks_group and not _has_account():
-        return f"start it as a user who is in the group {group} ({status.st_gid})"
+        return f"run as a user who is in the group {group} ({status.st_gid})"
     if lacks_group:
         command = f"sudo usermod -aG {group} $USER"
         return f"join the group {group}: {command}, then log in again"
-    hint = "and which devices its control group allows this process"
+    hint = "and check which devices this process's control group allows"
     return f"see `ls -l {node}`, {hint}"
 
 
 def _has_account() -> bool:
-    """Whether this user has an entry in /etc/passwd; without one, no group can be
-    joined.
+    """Return whether this user has an entry in /etc/passwd. Without an entry, the user
+    cannot join a group.
     """
-    import pwd  # Windows has none
+    import pwd  # This module does not exist on Windows.
 
     try:
         pwd.getpwuid(os.geteuid())

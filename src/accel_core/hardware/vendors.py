@@ -1,7 +1,7 @@
-"""Vendors that have a first-party plugin, and the ones whose devices are present.
+"""Vendors that have a first-party plugin, and detection of their devices.
 
 The core recognizes this hardware without the plugin, so that it can name the plugin to
-install. What a plugin needs is in its own declaration; a test compares this table with
+install. Each plugin declares its requirements itself. A test compares this table with
 the declarations and lists the intended differences.
 """
 
@@ -21,28 +21,31 @@ from accel_core.settings import read
 
 @dataclass(frozen=True)
 class Vendor:
-    """One kind of device, and the files and ids that only this kind has."""
+    """One kind of device, with the files and ids that only this kind has."""
 
-    #: Name for people: `"NVIDIA GPU"`.
+    #: The device's name for people, such as `"NVIDIA GPU"`.
     label: str
-    #: Name of the backend: `"cuda"`.
+    #: The backend's name, such as `"cuda"`.
     backend: str
-    #: Glob patterns of device nodes: `"/dev/nvidia[0-9]*"`.
+    #: Glob patterns of device nodes, such as `"/dev/nvidia[0-9]*"`.
     nodes: tuple[str, ...] = ()
-    #: Patterns of PCI ids, for `bus.matches_pci`: `"10de/03"`.
+    #: Patterns of PCI ids for `bus.matches_pci`, such as `"10de/03"`.
     pci: tuple[str, ...] = ()
-    #: The platform, if the device is a part of it: `"darwin-arm64"`.
+    #: The platform, such as `"darwin-arm64"`, if the device is a part of the platform.
     platform: str = ""
     #: A further condition on the PCI functions that match `pci`.
     condition: Callable[[PciDevice], bool] | None = None
-    #: It is a part of the CPU. Few machines with such a device are meant for training.
+    #: Whether the device is a part of the CPU. Few machines with such a device are meant
+    #: for training.
     is_integrated: bool = False
-    #: The signs of it that were found on this machine.
+    #: The signs of the device that were found on this machine.
     evidence: Evidence = field(default_factory=Evidence)
 
     @property
     def distribution(self) -> str:
-        """The first-party distribution that registers the backend: `"accel-cuda"`."""
+        """The first-party distribution that registers the backend, such as
+        `"accel-cuda"`.
+        """
         return f"accel-{self.backend}"
 
     def matches(self, device: PciDevice) -> bool:
@@ -54,13 +57,14 @@ class Vendor:
     def missing_plugin_clause(self) -> str:
         """Return a clause that the hardware is present and its plugin is not installed."""
         present = f"{self.label} is present ({self.evidence})"
-        return f"{present} and its plugin is not installed"
+        return f"{present}, but its plugin is not installed"
 
 
-#: ATI's Rage XL, RV100 and ES1000, which only draw a server's console.
+#: The device ids of ATI's Rage XL, RV100 and ES1000, which only draw a server's console.
 AMD_CONSOLES = ("4752", "5159", "515e")
-#: Slot 2 of the first bus, where every integrated GPU of Intel is. Its virtual functions
-#: are there too: igt-gpu-tools, lib/igt_device_scan.h, `INTEGRATED_I915_GPU_PCI_ID`.
+#: Slot 2 of the first bus. Every integrated GPU of Intel has this address, and so have
+#: its virtual functions: igt-gpu-tools, lib/igt_device_scan.h,
+#: `INTEGRATED_I915_GPU_PCI_ID`.
 INTEL_INTEGRATED = "0000:00:02."
 
 
@@ -76,9 +80,9 @@ def _is_discrete_intel(device: PciDevice) -> bool:
     return not _is_integrated_intel(device)
 
 
-#: Ids and nodes that belong to one vendor only: `/dev/dri` and `/dev/accel` are shared
-#: by many, and `/dev/dxg` (WSL2) does not show the maker. Messages keep this order.
-#: "pci.ids" is https://pci-ids.ucw.cz of 2023-04-10.
+#: The vendors, in the order that messages use. Ids and nodes belong to one vendor only:
+#: many vendors share `/dev/dri` and `/dev/accel`, and `/dev/dxg` (WSL2) does not
+#: identify the vendor. "pci.ids" is https://pci-ids.ucw.cz of 2023-04-10.
 VENDORS = (
     Vendor(
         label="NVIDIA GPU",
@@ -98,7 +102,7 @@ VENDORS = (
         # Display controllers of pci.ids' 10de: an NVSwitch is a bridge.
         pci=("10de/03",),
     ),
-    # These three are used as torch.cuda; accel-cuda's declarations contain the sources.
+    # The next three appear as torch.cuda. accel-cuda's declarations contain the sources.
     Vendor(
         label="MetaX GPU",
         backend="cuda",
@@ -240,7 +244,7 @@ VENDORS = (
     ),
 )
 
-#: The first-party distribution of each backend: `"cuda"` is in `"accel-cuda"`.
+#: The first-party distribution of each backend, such as `"accel-cuda"` for `"cuda"`.
 FIRST_PARTY: Mapping[str, str] = {
     vendor.backend: vendor.distribution for vendor in VENDORS
 }
@@ -254,8 +258,8 @@ FOLDERS: Mapping[str, str] = {
     "accel-simulated": "packages/accel_simulated",
     **{name: f"plugins/{name.replace('-', '_')}" for name in FIRST_PARTY.values()},
 }
-#: The first-party distributions that a distribution requires. If pip is given only a
-#: folder, it looks for them in a registry.
+#: The first-party distributions that each distribution requires. If pip gets only the
+#: folder of one distribution, it looks for the required distributions in a registry.
 NEEDS: Mapping[str, Sequence[str]] = {
     "accel-tools": ("accel-train",),
     "accel-testing": ("accel-train", "accel-tools"),
@@ -271,8 +275,9 @@ def install_command(
 ) -> str:
     """Return the `pip install` command for distributions; see `pip_argument`.
 
-    A distribution that comes from a folder is preceded by the missing first-party
-    distributions that it requires, because pip would look for those in a registry.
+    If a distribution comes from a folder, the first-party distributions that it
+    requires and that are missing precede it, because pip would look for those in a
+    registry.
     """
     arguments = []
     if option:
@@ -293,8 +298,8 @@ def _missing_needs(distribution: str, besides: Sequence[str]) -> list[str]:
 
 
 def command_with_its_package(command: str) -> str:
-    """Return `command`, preceded by the installation of accel-tools if `accel setup`
-    needs it.
+    """Return `command`. If it is an `accel setup` command and accel-tools is missing,
+    precede it with the command that installs accel-tools.
 
     Any other command, and a plugin's hint that is a sentence, is returned unchanged.
     """
@@ -306,9 +311,9 @@ def command_with_its_package(command: str) -> str:
 def pip_argument(distribution: str, extra: str = "", version: str = "") -> str:
     """Return the argument of `pip install` for a distribution.
 
-    A first-party distribution comes from the place that this accel-core was installed
-    from, if that is a checkout or a repository. Any other distribution comes from a
-    registry, and only then has a version.
+    If this accel-core was installed from a checkout or a repository, a first-party
+    distribution comes from there too. Any other distribution comes from a registry, and
+    only then has a version.
     """
     by_name = pip_argument_by_name(distribution, extra, version)
     folder = FOLDERS.get(distribution)
@@ -326,7 +331,9 @@ def pip_argument(distribution: str, extra: str = "", version: str = "") -> str:
 
 
 def pip_argument_by_name(distribution: str, extra: str = "", version: str = "") -> str:
-    """Return the argument for a registry: `"accel-tools[plot]==0.1.0"`."""
+    """Return the argument of `pip install` for a registry, such as
+    `"accel-tools[plot]==0.1.0"`.
+    """
     argument = distribution
     if extra:
         argument += f"[{extra}]"
@@ -336,10 +343,10 @@ def pip_argument_by_name(distribution: str, extra: str = "", version: str = "") 
 
 
 def documentation_page(path: str) -> str:
-    """Return where the page at `path` in the folder `docs` is.
+    """Return the place of the page at `path`, relative to the folder `docs`.
 
-    This is a file of the checkout that this accel-core was installed from; otherwise the
-    file's place in the repository.
+    This is a file of the checkout that this accel-core was installed from, or otherwise
+    the file's place in the repository.
     """
     place = f"docs/{path}"
     origin = _origin()
@@ -351,7 +358,9 @@ def documentation_page(path: str) -> str:
 
 
 def _repository_url(origin: Mapping[str, Any], folder: str) -> str:
-    """Return pip's URL of a folder in the repository that the core came from."""
+    """Return pip's URL of a folder in the repository that accel-core was installed
+    from.
+    """
     vcs = origin["vcs_info"]
     url = f"{vcs['vcs']}+{origin.get('url', '')}@{vcs['commit_id']}"
     if folder:
@@ -360,7 +369,9 @@ def _repository_url(origin: Mapping[str, Any], folder: str) -> str:
 
 
 def _checkout(origin: Mapping[str, Any], folder: str) -> str:
-    """Return the path of a folder or file in the checkout that the core came from."""
+    """Return the path of a folder or file in the checkout that accel-core was installed
+    from.
+    """
     from urllib.request import url2pathname  # takes 20 ms to import
 
     root = url2pathname(urlsplit(origin["url"]).path)
@@ -374,7 +385,9 @@ def _has_tools() -> bool:
 
 @functools.cache
 def _origin() -> Mapping[str, Any]:
-    """Read where the core was installed from (PEP 610); empty if from a registry."""
+    """Read the origin of the installed accel-core (PEP 610); empty if it came from a
+    registry.
+    """
     text = packages.read("accel-core", "direct_url.json")
     record: dict[str, Any] = json.loads(text or "{}")
     return record
@@ -384,9 +397,8 @@ def _origin() -> Mapping[str, Any]:
 
 
 def known_hardware(root: str = "/") -> tuple[Vendor, ...]:
-    """List the accelerators on this machine that have a first-party plugin.
-
-    Each has its `evidence`.
+    """List the accelerators on this machine that have a first-party plugin, each with
+    its `evidence`.
     """
     nodes: Sequence[str] = ()
     devices: Sequence[PciDevice] = ()
@@ -400,7 +412,8 @@ def known_hardware(root: str = "/") -> tuple[Vendor, ...]:
         if evidence:
             present.append(replace(vendor, evidence=evidence))
     if any(vendor.label == "Hygon DCU" for vendor in present):
-        # Hygon's driver has AMD's node too: alone, that node does not show an AMD GPU.
+        # Hygon's driver creates /dev/kfd too, so this node alone does not prove that
+        # there is an AMD GPU.
         shared = Evidence(nodes=("/dev/kfd",))
         present = [vendor for vendor in present if vendor.evidence != shared]
     return tuple(present)
@@ -409,7 +422,7 @@ def known_hardware(root: str = "/") -> tuple[Vendor, ...]:
 def _evidence_of(
     vendor: Vendor, nodes: Iterable[str], devices: Iterable[PciDevice]
 ) -> Evidence:
-    """Return which device nodes and PCI functions belong to `vendor`."""
+    """Return the device nodes and PCI functions that belong to `vendor`."""
     platform = ""
     if vendor.platform and hardware.platform_matches((vendor.platform,)):
         platform = "Apple silicon"
@@ -421,7 +434,11 @@ def _evidence_of(
 
 
 def missing_plugins(names: Iterable[str]) -> tuple[str, ...]:
-    """Return a line for each of `hardware_without_plugin`, with the command to install it."""
+    """Return one line for each device without a plugin, with the command to install the
+    plugin.
+
+    `names` are the names of the installed backends.
+    """
     lines = []
     for vendor in hardware_without_plugin(names):
         command = install_command(vendor.distribution)
@@ -430,7 +447,7 @@ def missing_plugins(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def hardware_without_plugin(names: Iterable[str]) -> tuple[Vendor, ...]:
-    """List the hardware on this machine that none of the backends `names` supports.
+    """List the hardware on this machine that no backend in `names` supports.
 
     Hardware is left out if `ACCEL_ALLOW` or `ACCEL_BLOCK` excludes its plugin.
     """
@@ -438,7 +455,7 @@ def hardware_without_plugin(names: Iterable[str]) -> tuple[Vendor, ...]:
     covered = {name.partition(".")[0] for name in names}
     uncovered = []
     for vendor in known_hardware():
-        # Every other laptop has an integrated GPU: it is not worth a warning.
+        # Integrated GPUs are so common in laptops that they get no warning.
         if vendor.backend in covered or vendor.is_integrated:
             continue
         if policy.permits(vendor.backend, vendor.distribution):

@@ -1,9 +1,9 @@
-"""The variables that choose which devices a process sees, each in its vendor's grammar.
+"""Parse and write visible-devices variables, each in the grammar of its vendor.
 
-`parse_visible_devices` returns what the vendor's runtime makes of a value, including
-its special cases: where the runtime stops reading, so does the parser.
-`format_visible_devices` is stricter than the runtimes: it writes only values that mean
-exactly the requested devices.
+Such a variable selects the devices that a process sees. `parse_visible_devices`
+interprets a value exactly as the vendor's runtime does, including special cases: where
+the runtime stops reading, the parser stops too. `format_visible_devices` is stricter
+than the runtimes: it writes only values that select exactly the requested devices.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from accel_core.backend import GRAMMARS, Backend
 from accel_core.errors import SettingError
 from accel_core.hardware.bus import Evidence, device_nodes, evidence
 
-#: A device's index, or the vendor's identifier of it: a UUID, or a tile `"0.1"`.
+#: A device's index, or the vendor's identifier of the device: a UUID, or a tile such as
+#: `"0.1"`.
 DeviceId: TypeAlias = "int | str"
 
 
@@ -27,14 +28,15 @@ DeviceId: TypeAlias = "int | str"
 class Inventory:
     """The devices of a backend on this machine, as far as they are known."""
 
-    #: How many there are; `None` if unknown.
+    #: The number of devices; `None` if unknown.
     count: int | None = None
-    #: The numbers in the names of their device nodes: 3 for `/dev/nvidia3`.
+    #: The numbers in the names of the device nodes, such as 3 for `/dev/nvidia3`.
     node_numbers: tuple[int, ...] = ()
+    #: The UUIDs of the devices; empty if unknown.
     uuids: tuple[str, ...] = ()
 
 
-#: Nothing is known about the devices.
+#: The inventory of unknown devices.
 UNKNOWN = Inventory()
 
 
@@ -42,9 +44,10 @@ UNKNOWN = Inventory()
 class Mask:
     """The devices that one variable's value selects."""
 
-    #: Indices or identifiers, in the order of the value. `None`: every device.
+    #: Indices or identifiers in the order of the value; `None` for every device.
     ids: tuple[DeviceId, ...] | None = None
-    #: Why the value, or a part of it, has no effect: "'-1' ends the list".
+    #: The reason why the value, or a part of it, has no effect, such as "'-1' ends the
+    #: list".
     note: str = ""
 
 
@@ -52,19 +55,22 @@ class Mask:
 class Effect:
     """The effect of one variable on the devices that earlier variables left visible."""
 
+    #: The name of the variable.
     variable: str
+    #: The variable's value.
     value: str
-    #: A clause: which entries have no effect, and why. Empty if every entry counts.
+    #: A clause on the entries that have no effect, with the reason; empty if every entry
+    #: has an effect.
     ignored: str = ""
-    #: Why the value is invalid. What follows from an invalid value is up to the
-    #: runtime.
+    #: The reason why the value is invalid; empty if it is valid. The effect of an invalid
+    #: value depends on the runtime.
     malformed: str = ""
-    #: The variable that is read in place of this one.
+    #: The name of the variable that the runtime reads instead of this variable.
     overruled_by: str = ""
-    #: The value to write instead: the devices in the value that exist, else all
-    #: devices. Empty if nothing is wrong, or no such value is known.
+    #: The value to set instead: the existing devices in the value, or otherwise all
+    #: devices. Empty if the value is right, or no such value is known.
     suggestion: str = ""
-    #: No device is left after this variable.
+    #: Whether no device is left after this variable.
     hides_all: bool = False
 
     @property
@@ -87,6 +93,7 @@ class Effect:
 class Masks:
     """The devices of a backend that remain visible after all variables are applied."""
 
+    #: The effect of each variable, in the order in which the variables apply.
     effects: tuple[Effect, ...] = ()
     #: The physical devices, as indices or identifiers, by logical number. `None` means
     #: every device, or that the devices are unknown because a value is malformed.
@@ -104,12 +111,12 @@ class Masks:
 
     @property
     def next_step(self) -> str:
-        """The command that repairs the faulty variables, if their values are known."""
+        """The command that repairs the faulty variables, if valid values are known."""
         faulty = self.faulty
         settings = [f"{e.variable}={e.suggestion}" for e in faulty if e.suggestion]
         if settings:
             return f"export {' '.join(settings)}"
-        return f"unset {faulty[0].variable}, or name in it the devices to use"
+        return f"unset {faulty[0].variable}, or set it to the devices to use"
 
     def __str__(self) -> str:
         faulty = self.faulty
@@ -124,10 +131,10 @@ def masks(
 ) -> Masks:
     """Combine the visible-devices variables in `environ`.
 
-    As in the vendors' runtimes, the variables of `Visibility.filters` come first, each
-    counting among the devices that the one before it leaves; then the first variable of
-    `Visibility.variables` that is set. `devices` is `inventory(backend)`, if it is
-    known.
+    The order is that of the vendors' runtimes. The variables of `Visibility.filters`
+    apply first; each of them counts among the devices that the previous variable leaves
+    visible. Then the first variable of `Visibility.variables` that is set applies.
+    `devices` is `inventory(backend)`, if it is known.
     """
     visibility = backend.visibility
     chain = _Chain(visibility.grammar, devices)
@@ -155,10 +162,10 @@ def set_variables(backend: Backend, environ: Mapping[str, str]) -> dict[str, str
 
 
 def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
-    """Return the sentence "CUDA_VISIBLE_DEVICES='' hides every device".
+    """Return a sentence such as "CUDA_VISIBLE_DEVICES='' hides every device" if a
+    variable hides every device; otherwise `None`.
 
-    `None` if no variable does that. For an invalid variable, the sentence says why it
-    is invalid.
+    If a variable is invalid, the sentence explains why.
     """
     combined = masks(backend, environ)
     if combined.devices == () or combined.has_malformed:
@@ -169,8 +176,8 @@ def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
 def inventory(backend: Backend, root: str = "/") -> Inventory:
     """Count the devices of `backend` by their device nodes, and read their UUIDs.
 
-    Empty unless each device of the backend has one node, or a render node next to a
-    node for all (`/dev/kfd`).
+    The result is empty unless each device has a device node, or a render node besides
+    one node that all devices share (`/dev/kfd`).
     """
     signs = evidence(backend, root)
     if signs is None or not _rules_of(backend.visibility.grammar).ends_at_missing:
@@ -216,8 +223,8 @@ def _nvidia_uuids(root: str) -> tuple[str, ...]:
 class _Chain:
     """Applies variables one after another, and tracks the visible devices.
 
-    Two sets of devices are tracked: those that the runtime sees, and those that it
-    would see if the faulty variables had the suggested values.
+    Two sets of devices are tracked: the devices that the runtime sees, and the devices
+    that it would see if the faulty variables had the suggested values.
     """
 
     def __init__(self, grammar: str, devices: Inventory) -> None:
@@ -225,9 +232,10 @@ class _Chain:
         self._grammar = grammar
         self._rules = _rules_of(grammar)
         self._has_malformed = False
-        #: The devices among which the next variable would count, all repaired.
+        #: The devices among which the next variable would count if all earlier variables
+        #: were repaired.
         self._repaired = devices
-        #: Visible devices by logical number; `None` if unknown.
+        #: The visible devices by logical number; `None` if unknown.
         self._visible: list[DeviceId] | None = None
         if self._rules.has_slot_ids:
             self._repaired = replace(devices, count=None)
@@ -235,7 +243,9 @@ class _Chain:
             self._visible = list(range(devices.count))
 
     def apply(self, variable: str, value: str) -> None:
-        """Restrict the devices to those of `value`, and record the effect."""
+        """Restrict the devices to those in `value`, and record the effect of the
+        variable.
+        """
         mask = Mask()
         malformed = ""
         try:
@@ -269,16 +279,16 @@ class _Chain:
         return tuple(self._visible)
 
     def _is_faulty(self, mask: Mask, intended: list[DeviceId]) -> bool:
-        """Return whether `mask` gives other devices than the intended, or none."""
+        """Return whether `mask` selects other devices than `intended`, or none."""
         if mask.ids is None:
             return False
         ids, ignored = _resolve_ids(self._rules, mask, self._repaired)
         return bool(ignored) or not ids or ids != intended
 
     def _format(self, ids: Sequence[DeviceId]) -> str:
-        """Write the value for `ids`, or for every device if there are none.
+        """Return the value for `ids`, or for every device if `ids` is empty.
 
-        Empty if the grammar cannot express it.
+        The result is empty if the grammar cannot express the value.
         """
         with suppress(SettingError):
             every = range(self._repaired.count or 0)
@@ -286,7 +296,9 @@ class _Chain:
         return ""
 
     def _restrict(self, mask: Mask) -> str:
-        """Keep the visible devices in `mask`; return a clause on ignored entries."""
+        """Keep only the visible devices that `mask` selects; return a clause on ignored
+        entries.
+        """
         if mask.ids is None or self._visible == []:
             return ""
         visible = self._visible
@@ -294,14 +306,16 @@ class _Chain:
         devices = replace(self._repaired, count=count)
         among = ""
         if self.effects:
-            among = f" among what {self.effects[-1].variable} leaves"
+            among = f" among the devices that {self.effects[-1].variable} leaves"
         ids, ignored = _resolve_ids(self._rules, mask, devices, among)
         self._visible = [_physical_id(item, visible) for item in ids]
         return ignored
 
 
 def _physical_id(item: DeviceId, visible: Sequence[DeviceId] | None) -> DeviceId:
-    """Return the device with the logical number `item`; identifiers are physical."""
+    """Return the device with the logical number `item`. An identifier is physical
+    already and is returned unchanged.
+    """
     if visible is None or isinstance(item, str):
         return item
     return visible[item]
@@ -310,7 +324,7 @@ def _physical_id(item: DeviceId, visible: Sequence[DeviceId] | None) -> DeviceId
 def _resolve_ids(
     rules: _Rules, mask: Mask, devices: Inventory, among: str = ""
 ) -> tuple[list[DeviceId], str]:
-    """Return the ids of `mask` that the runtime sees, and a clause on ignored ones."""
+    """Return the ids in `mask` that the runtime sees, and a clause on ignored ids."""
     resolved: list[DeviceId] = []
     ids = [_expand_uuid(item, devices.uuids) for item in mask.ids or ()]
     clauses = [mask.note]
@@ -322,29 +336,31 @@ def _resolve_ids(
         if reason:
             clauses.append(f"{reason}{among}")
         elif item in resolved:
-            return [], f"{item} is there twice"
+            return [], f"{item} is listed twice"
         else:
             resolved.append(item)
     if len(resolved) > 1 and str(resolved[0]).startswith("MIG-"):
         clauses.append(
-            "CUDA shows a process one MIG instance, the first; start a process for each"
+            "CUDA shows a process only the first MIG instance; start one process for "
+            "each instance"
         )
         resolved = resolved[:1]
     return resolved, "; ".join(filter(None, clauses))
 
 
 def _not_reached(ids: Sequence[DeviceId]) -> str:
-    """Return a clause on the entries behind the one that ends a list."""
+    """Return a clause on the entries that follow the entry that ends a list."""
     if not ids:
         return ""
-    return f", which ends the list: {', '.join(map(str, ids))} not seen"
+    return f", which ends the list: {', '.join(map(str, ids))} not read"
 
 
 def _why_invalid(item: DeviceId, devices: Inventory) -> str:
-    """Return why `item` does not identify exactly one device; empty if it does.
+    """Return the reason why `item` does not identify exactly one device; empty if it
+    does.
 
-    CUDA accepts the beginning of a UUID if exactly one GPU's UUID begins so. MIG
-    instances are not checked: only the driver has their list.
+    CUDA accepts the beginning of a UUID if it matches exactly one GPU. MIG instances
+    are not checked, because only the driver can list them.
     """
     if isinstance(item, int):
         exists = devices.count is None or item < devices.count
@@ -360,7 +376,9 @@ def _why_invalid(item: DeviceId, devices: Inventory) -> str:
 
 
 def _expand_uuid(item: DeviceId, uuids: Sequence[str]) -> DeviceId:
-    """Return the UUID that begins with `item` if there is exactly one, else `item`."""
+    """Return the UUID that begins with `item` if there is exactly one; otherwise return
+    `item`.
+    """
     matching = _uuids_with_prefix(str(item), uuids)
     if len(matching) == 1:
         return matching[0]
@@ -375,9 +393,9 @@ def _intended_ids(rules: _Rules, value: str, devices: Inventory) -> list[DeviceI
     """Return the existing devices in `value`, each once, in the order that the runtime
     requires.
 
-    A missing index may be the number of a device node: a container with only
-    `/dev/nvidia3` sees that device as 0. Runtimes do not accept two kinds of ids in one
-    value, so only ids of the first kind are returned.
+    A missing index may be the number of a device node: in a container with only
+    `/dev/nvidia3`, that device has the index 0. Runtimes do not accept two kinds of ids
+    in one value, so only ids of the first kind are returned.
     """
     named = _named_ids(rules, value, devices.uuids)
     if _are_node_numbers(named, devices):
@@ -395,7 +413,7 @@ def _intended_ids(rules: _Rules, value: str, devices: Inventory) -> list[DeviceI
 
 
 def _named_ids(rules: _Rules, value: str, uuids: Sequence[str]) -> list[DeviceId]:
-    """Return the ids in `value`, after common mistakes in its form are corrected."""
+    """Return the ids in `value` after correcting common mistakes in its form."""
     named: list[DeviceId] = []
     for entry in _corrected_list(value).split(","):
         mask = rules.parse(entry.strip())
@@ -404,8 +422,8 @@ def _named_ids(rules: _Rules, value: str, uuids: Sequence[str]) -> list[DeviceId
     return named
 
 
-#: Ways in which people write lists that no runtime reads: quotes, brackets, torch's name
-#: of a device, other separators, and ranges.
+#: Mistakes in lists that no runtime accepts: quotes, brackets, device names of torch,
+#: other separators than the comma, and ranges.
 _QUOTES = re.compile(r"""[\[\](){}'"]""")
 _DEVICE_NAME = re.compile(r"\b(?!GPU|MIG)[A-Za-z]+:(?=[0-9])")
 _SEPARATORS = re.compile(r"(?<=[0-9])[\s;|+]+(?=[0-9])")
@@ -413,7 +431,7 @@ _RANGE = re.compile(r"\s*([0-9]{1,3})\s*(?:-|:|\.\.)\s*([0-9]{1,3})\s*")
 
 
 def _corrected_list(value: str) -> str:
-    """Correct the form of a list of devices: `"0,1,2"` for `"[0-2]"`."""
+    """Return a list of devices in the correct form, such as `"0,1,2"` for `"[0-2]"`."""
     text = _QUOTES.sub("", value)
     text = _DEVICE_NAME.sub("", text)
     text = _SEPARATORS.sub(",", text)
@@ -447,11 +465,11 @@ def _kind(item: DeviceId) -> str:
 
 
 def parse_visible_devices(grammar: str, value: str | None) -> Mask:
-    """Parse `value` in one of `accel_core.backend.GRAMMARS`.
+    """Parse `value` in one of the grammars in `accel_core.backend.GRAMMARS`.
 
-    `None` stands for a variable that is not set. A UUID stays a string, as written.
-    Raises `SettingError`, a `ValueError`, for a value that the vendor's runtime rejects
-    too, and for an unknown grammar.
+    `None` means that the variable is not set. A UUID is returned as the string in
+    `value`. Raises `SettingError`, a `ValueError`, for an unknown grammar, and for a
+    value that the vendor's runtime rejects.
     """
     rules = _rules_of(grammar)
     if value is None:
@@ -463,9 +481,9 @@ def parse_visible_devices(grammar: str, value: str | None) -> Mask:
 
 
 def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
-    """Return the value that makes exactly the devices `ids` visible, in `grammar`.
+    """Return the value, in `grammar`, that makes exactly the devices `ids` visible.
 
-    `ids` are indices, or identifiers if the vendor has them; a string of digits is an
+    `ids` are indices, or identifiers if the vendor has them. A string of digits is an
     index. The value is sorted if the order has no meaning or must ascend. Raises
     `SettingError`, a `ValueError`, for ids that the grammar cannot express.
     """
@@ -479,9 +497,10 @@ def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
         raise SettingError(f"{list(ids)!r} names a device twice, expected each once")
     if rules.is_ordered:
         items.sort(key=_numeric_order)
-    # Kinds that do not mix, and a grammar without a value for no devices, fail here.
+    # This fails for ids of different kinds, and for an empty list if the grammar has no
+    # value for it.
     if not rules.can_express(items):
-        reason = f"{list(ids)!r} is no value of grammar {grammar!r}"
+        reason = f"grammar {grammar!r} cannot express {list(ids)!r}"
         raise SettingError(f"{reason}, expected {rules.expected}")
     return ",".join(map(str, items))
 
@@ -493,31 +512,33 @@ def describe_grammar(grammar: str) -> str:
 
 # --- The parser of each grammar -----------------------------------------------------
 
-#: No machine has more devices, and `int()` is slow for numbers of a thousand digits.
+#: At most nine digits, because no machine has more devices, and `int()` is slow for
+#: numbers of a thousand digits.
 _DIGITS = "[0-9]{1,9}"
 _HEX = "[0-9A-Fa-f][0-9A-Fa-f-]*"
 _INDEX = re.compile(_DIGITS)
-#: A longer range is a slip of the pen, and would take seconds to list.
+#: The largest number of indices in a range. A longer range is a mistake, and expanding it
+#: would take seconds.
 _LONGEST_RANGE = 4096
-#: The number at the start of an entry, as C's strtoul reads it: CUDA takes `1gpu2` as
-#: 1.
+#: The number at the start of an entry, as C's strtoul reads it. CUDA reads `1gpu2` as 1.
 _LEADING_INDEX = re.compile(rf"\s*([+]?{_DIGITS}|-0)(?![0-9])")
-#: An entry of which nothing is left out when it is read as a number.
+#: An entry that consists only of a number.
 _ENTRY = re.compile(rf"\s*[+-]?{_DIGITS}\s*")
-#: The longest beginning of a value that is a list of indices, which may be empty.
+#: The list of indices at the beginning of a value; it may be empty.
 _LIST = re.compile(rf"(?:{_DIGITS}(?![0-9])(?:,(?={_DIGITS}(?![0-9])))?)*")
 _TILE = re.compile(rf"{_DIGITS}(\.{_DIGITS})?")
 _CUDA_ID = re.compile(rf"GPU-{_HEX}|MIG-{_HEX}|MIG-GPU-{_HEX}/{_DIGITS}/{_DIGITS}")
-#: Cambricon reads a value as UUIDs if it has a hyphen and at least a UUID's length.
+#: Cambricon's runtime reads a value as UUIDs if the value contains a hyphen and is at
+#: least as long as a UUID.
 _MLU_UUID_LENGTH = 36
 _MLU_UUID = re.compile(rf"(?=.{{{_MLU_UUID_LENGTH}}})[0-9A-Za-z]+(-[0-9A-Za-z]+)+")
 
 
 def _until_invalid(value: str, read: Callable[[str], DeviceId | None]) -> Mask:
-    """Parse as CUDA and Cambricon do.
+    """Parse a list as CUDA and Cambricon do.
 
-    The first invalid entry ends the list; an id that is repeated empties the list.
-    `read` returns an entry's id, or `None` if the entry is invalid.
+    The first invalid entry ends the list. A repeated id makes the list empty. `read`
+    returns an entry's id, or `None` if the entry is invalid.
     """
     ids: list[DeviceId] = []
     notes = []
@@ -527,7 +548,7 @@ def _until_invalid(value: str, read: Callable[[str], DeviceId | None]) -> Mask:
             notes += [f"{entry!r} ends the list"] if value else []
             break
         if item in ids:
-            return Mask((), f"{entry!r} is there twice")
+            return Mask((), f"{entry!r} is listed twice")
         if isinstance(item, int) and not _ENTRY.fullmatch(entry):
             notes.append(f"{entry!r} is read as {item}")
         ids.append(item)
@@ -535,9 +556,9 @@ def _until_invalid(value: str, read: Callable[[str], DeviceId | None]) -> Mask:
 
 
 def _parse_cuda(value: str) -> Mask:
-    """Parse indices, or identifiers of the first entry's kind.
+    """Parse indices, or identifiers of the same kind as the first entry.
 
-    A shortened UUID stays as it is: only the driver can expand it.
+    A shortened UUID is not expanded, because only the driver can do that.
     """
     kind = value[:4]
     if kind not in ("GPU-", "MIG-"):
@@ -557,12 +578,13 @@ def _parse_mlu(value: str) -> Mask:
 
 
 def _parse_ascending(value: str) -> Mask:
-    """Parse as CANN does: any other character ends the list, even a space.
+    """Parse indices as CANN does: any character other than digits and commas ends the
+    list, even a space.
 
     torch_npu counts no device unless the ids ascend.
     """
     listed = _LIST.match(value)
-    assert listed is not None  # the pattern matches the empty string too
+    assert listed is not None  # The pattern matches the empty string too.
     ids = [int(entry) for entry in listed[0].split(",") if entry]
     if ids != sorted(set(ids)):
         return Mask((), "the ids must ascend")
@@ -572,14 +594,16 @@ def _parse_ascending(value: str) -> Mask:
 
 
 def _parse_indices(value: str) -> Mask | None:
-    """Parse plain indices only: other values are rejected if a runtime is unknown."""
+    """Parse plain indices only. The runtimes of these vendors are not known to accept
+    other values.
+    """
     if not value.strip():
         return Mask(())
     return _distinct_indices(value)
 
 
 def _parse_ranges(value: str) -> Mask | None:
-    """Parse indices and inclusive ranges of them: `"0-3,6"`."""
+    """Parse indices and inclusive ranges of indices, such as `"0-3,6"`."""
     if not value.strip():
         return Mask(())
     ids: list[int] = []
@@ -592,8 +616,8 @@ def _parse_ranges(value: str) -> Mask | None:
 
 
 def _expand_range(entry: str) -> range | None:
-    """Return the indices that an entry names, `"3"` or `"0-3"`; `None` if it is
-    neither.
+    """Return the indices in an entry such as `"3"` or `"0-3"`; `None` if the entry is
+    neither an index nor a range.
     """
     first_text, dash, last_text = entry.partition("-")
     first = _index(first_text)
@@ -608,7 +632,7 @@ def _parse_modules(value: str) -> Mask | None:
 
 
 def _distinct_indices(value: str, limit: int = 10**9) -> Mask | None:
-    """Parse indices below `limit`, each once; return `None` for anything else."""
+    """Parse indices below `limit`, each listed once; return `None` for any other value."""
     ids: list[int] = []
     for entry in value.split(","):
         index = _index(entry)
@@ -619,9 +643,10 @@ def _distinct_indices(value: str, limit: int = 10**9) -> Mask | None:
 
 
 def _parse_level_zero(value: str) -> Mask | None:
-    """Parse as Intel's driver does.
+    """Parse devices and tiles as Intel's driver does.
 
-    An empty value is no mask. The mask has no order, and negative numbers are skipped.
+    An empty value selects every device. The order of the entries has no meaning, and
+    negative numbers are skipped.
     """
     if value in ("", "default"):
         return Mask()
@@ -640,8 +665,8 @@ def _parse_level_zero(value: str) -> Mask | None:
 
 
 def _index(entry: str) -> int | None:
-    # The characters of C's isspace(), as in the vendors' runtimes. Python's strip() and
-    # int() take others too, such as U+001D.
+    # These are the characters of C's isspace(), as in the vendors' runtimes. Python's
+    # strip() and int() accept other characters too, such as U+001D.
     digits = entry.strip(" \t\n\v\f\r")
     return int(digits) if _INDEX.fullmatch(digits) else None
 
@@ -656,7 +681,9 @@ def _mlu_uuid(entry: str) -> str | None:
 
 
 def _normalized(item: DeviceId) -> DeviceId:
-    """Return one spelling for each device: 7 for `"07"`, `"0.1"` for `"0.01"`."""
+    """Return one spelling for each device, such as 7 for `"07"` and `"0.1"` for
+    `"0.01"`.
+    """
     if not isinstance(item, str) or not _TILE.fullmatch(item):
         return item
     device, dot, tile = item.partition(".")
@@ -679,17 +706,20 @@ class _Rules:
 
     #: Parses a value; returns `None` for a value that the runtime rejects.
     parse: Callable[[str], Mask | None]
+    #: A description of the accepted values, with an example.
     expected: str
-    #: Values are written in ascending order, because the runtime requires it, or
-    #: because the order has no meaning.
+    #: Whether values are written in ascending order, because the runtime requires that
+    #: order or the order has no meaning.
     is_ordered: bool = False
-    #: An id without a device ends the list, and each numbered node is a device.
+    #: Whether an id without a device ends the list. Each numbered device node is then a
+    #: device.
     ends_at_missing: bool = False
-    #: Ids are positions in the server, which the number of devices does not reveal.
+    #: Whether ids are positions in the server, which do not follow from the number of
+    #: devices.
     has_slot_ids: bool = False
 
     def can_express(self, items: Sequence[DeviceId]) -> bool:
-        """Return whether a value that lists `items` means exactly these devices."""
+        """Return whether the value that lists `items` selects exactly these devices."""
         mask = self.parse(",".join(map(str, items)))
         return mask is not None and mask.ids == tuple(items)
 
@@ -697,34 +727,36 @@ class _Rules:
 _RULES = {
     "cuda": _Rules(
         parse=_parse_cuda,
-        expected="indices, or GPU-<uuid>, or MIG-<uuid>, of one kind: '0,1'",
+        expected="indices, GPU-<uuid> or MIG-<uuid>, all of one kind, such as '0,1'",
         ends_at_missing=True,
     ),
     "ascending": _Rules(
         parse=_parse_ascending,
-        expected="ascending indices without spaces: '0,1'",
+        expected="ascending indices without spaces, such as '0,1'",
         is_ordered=True,
         ends_at_missing=True,
     ),
     "modules": _Rules(
         parse=_parse_modules,
-        expected="module ids from 0 to 7, each once: '0,1'",
+        expected="module ids from 0 to 7, each once, such as '0,1'",
         has_slot_ids=True,
     ),
     "mlu": _Rules(
         parse=_parse_mlu,
-        expected="indices, or whole UUIDs, of one kind: '0,1'",
+        expected="indices or whole UUIDs, all of one kind, such as '0,1'",
         ends_at_missing=True,
     ),
     "level-zero": _Rules(
         parse=_parse_level_zero,
-        expected="one or more devices, or device.tile: '0,1' or '0.0,0.1'",
+        expected="one or more entries 'device' or 'device.tile', such as '0,1' or '0.0,0.1'",
         is_ordered=True,
     ),
-    "indices": _Rules(parse=_parse_indices, expected="indices, each once: '0,1'"),
+    "indices": _Rules(
+        parse=_parse_indices, expected="indices, each once, such as '0,1'"
+    ),
     "ranges": _Rules(
         parse=_parse_ranges,
-        expected="indices or inclusive ranges, each index once: '0-3' or '0,1'",
+        expected="indices or inclusive ranges, each index once, such as '0-3' or '0,1'",
     ),
 }
 

@@ -1,16 +1,17 @@
-"""`Accelerator`: the one interface to every device.
+"""`Accelerator`: the interface to every device.
 
 Its members have the names and calling conventions of DeepSpeed's
-`DeepSpeedAccelerator`, whose callers exist, and more. Its sections stand side by side
-in the private modules beside this one, each on what it uses: on `Base`, or on `Devices`
-where it speaks of devices by index. Here they become one class.
+`DeepSpeedAccelerator`, so that existing callers work. Further members are added. The
+private modules of this package each contain a section of the interface. A section
+derives from `Base`, or from `Devices` if its members take a device index. `Accelerator`
+combines all sections.
 
-Accelerators of other frameworks' interfaces are made ours by whoever knows that
-interface. An entry point in group `accel.adapters` names a module with two functions.
-`adapt(foreign, backend)` makes an `Accelerator` of an object or a class, or `None`
-where it does not know it; `backend` is the declaration of the plugin that named it, or
-`None` where a user gives it. `prepared()` is a context in which such a class, which may
-import its framework, is imported while the accelerator is being made.
+An adapter turns accelerators with another framework's interface into an `Accelerator`.
+An entry point in group `accel.adapters` names a module with two functions.
+`adapt(foreign, backend)` returns an `Accelerator` for an object or a class, or `None`
+if it does not support it. `backend` is the declaration of the plugin that named the
+class, or `None` for an object from a user. `prepared()` is a context manager. A
+plugin's class, whose import may import its framework, is imported within that context.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from accel_core.interface.signatures import (
 from accel_core.interface.streams import Ranges
 from accel_core.settings import permitted_entry_points
 
-#: Entry points that name a module with `adapt` and `prepared`.
+#: The group of the entry points that name a module with `adapt` and `prepared`.
 ADAPTERS = "accel.adapters"
 
 
@@ -50,27 +51,28 @@ class Accelerator(
     Memory,
     Communication,
 ):
-    """A device type, its devices, and everything that differs between vendors.
+    """A device type, its devices, and all operations that differ between vendors.
 
     Every member has a default that uses a few basic members, so plugins keep working
-    when accel_core gains a member. If no default can be right, the member raises
+    when accel_core adds a member. If no default can be correct, the member raises
     `UnsupportedError`, which names the backend, the member and the vendor's version.
 
     A subclass for a new kind of device must define `device_count`, `current_device`,
-    `_select`, `synchronize`, `default_generator` and the amounts of memory. If the
-    device has a torch module, derive from `TorchAccelerator` instead.
+    `_select`, `synchronize`, `default_generator` and the members for amounts of memory.
+    If the device has a torch module, derive from `TorchAccelerator` instead.
 
-    Where a member takes a device, pass an index, a name such as `"cuda:1"` or a
-    `torch.device`, as the first device argument or with the keyword `device_index`, as
-    in DeepSpeed, or `device`, as in torch; `None` means the current device. Members
-    return an index as an `int`, and memory as an `int` of bytes.
+    A member that takes a device accepts an index, a name such as `"cuda:1"` or a
+    `torch.device`. Pass it as the first device argument, or with the keyword
+    `device_index`, as in DeepSpeed, or `device`, as in torch. `None` means the current
+    device. Members return an index as an `int`, and an amount of memory as an `int` in
+    bytes.
 
-    An override in a subclass that has DeepSpeed's parameters only takes torch's
-    keywords too.
+    If a subclass overrides a member with DeepSpeed's parameters only, torch's keywords
+    are added to the override.
 
-    Constructing an accelerator imports torch, initialises no device and changes nothing
-    in the process. A copy is the same object; a pickle contains only the backend's
-    name.
+    Constructing an accelerator imports torch, initialises no device and changes no
+    state of the process. A copy is the same object. A pickle contains only the
+    backend's name.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -79,8 +81,8 @@ class Accelerator(
         add_torch_keywords(cls, Accelerator)
 
     def capabilities(self) -> Capabilities:
-        """Return every yes-or-no property of this accelerator; may initialise the
-        device.
+        """Return every yes-or-no property of this accelerator. The call may initialise
+        the device.
 
         A property that the vendor does not report is False.
         """
@@ -98,8 +100,8 @@ for _section in Accelerator.__mro__[:-1]:
 
 
 def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | None:
-    """Return `foreign` as an accelerator, made by the first adapter that supports it;
-    `None` if there is no such adapter.
+    """Return `foreign` as an accelerator, from the first adapter that supports it;
+    `None` if no adapter does.
 
     Errors of the adapter are raised unchanged.
     """
@@ -112,8 +114,8 @@ def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | No
 
 @contextmanager
 def prepared() -> Iterator[None]:
-    """Enter the context of every adapter; a plugin's class, and its framework, can be
-    imported in it.
+    """Enter the context of every adapter, in which a plugin's class and its framework
+    can be imported.
     """
     with ExitStack() as stack:
         for entry_point in permitted_entry_points(ADAPTERS):

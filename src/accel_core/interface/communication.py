@@ -1,4 +1,4 @@
-"""Section of the interface: the communication backend, and the environment of ranks."""
+"""Section of the interface: the communication backend and the environment of ranks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from accel_core.hardware.visible_devices import format_visible_devices
 from accel_core.interface.devices import Devices
 from accel_core.settings import permitted_entry_points
 
-#: The process group for a device that has none.
+#: The communication backend for a device without a backend of its own.
 _STAGED = "staged"
 
 
@@ -19,17 +19,18 @@ class Communication(Devices):
     variables of ranks.
     """
 
-    #: The backend's name that a subclass sets.
+    #: The name of the communication backend, if a subclass sets it.
     _stated_communication = ""
 
     def communication_backend_name(self) -> str:
-        """Return torch.distributed's backend for this device, such as `"hccl"`.
+        """Return the backend of torch.distributed for this device, such as `"hccl"`.
 
-        It is the declared backend; else the one that torch registers for the device
-        type; else `"staged"`, which goes through host memory over gloo and which
-        accel-train provides. The result can be passed to
-        `torch.distributed.init_process_group`. Raises `UnsupportedError` if only
-        `"staged"` is left and accel-train is not installed.
+        The declared backend is used if there is one, or otherwise the backend that
+        torch registers for the device type. If there is neither, the result is
+        `"staged"`, a backend of accel-train that transfers data through host memory
+        over gloo. The result can be passed to `torch.distributed.init_process_group`.
+        Raises `UnsupportedError` if only `"staged"` remains and accel-train is not
+        installed.
         """
         name = (
             self._stated_communication
@@ -42,16 +43,16 @@ class Communication(Devices):
         return name
 
     def _register_staged(self) -> None:
-        """Register the process group `staged` with torch, if an installed distribution
-        provides it.
+        """Register the process group `staged` with torch. Raises `UnsupportedError` if
+        no installed distribution provides it.
         """
         for entry_point in permitted_entry_points("accel.process_groups"):
             if entry_point.name == _STAGED:
                 entry_point.load()(self)
                 return
         raise UnsupportedError(
-            f"{self.name} has no communication backend of its own. accel-train brings "
-            f"one that goes through host memory: {install_command('accel-train')}"
+            f"{self.name} has no communication backend of its own. accel-train provides "
+            f"one that uses host memory: {install_command('accel-train')}"
         )
 
     def _registered_communication(self) -> str:
@@ -60,23 +61,23 @@ class Communication(Devices):
         """
         distributed = getattr(self._torch, "distributed", None)
         if distributed is None or not distributed.is_available():
-            return "gloo"  # torch itself reports that it has no distributed
+            return "gloo"  # torch itself reports that torch.distributed is missing.
         backend = distributed.Backend
         capable = []
         for name, device_types in backend.backend_capability.items():
             if self._device_type in device_types and name not in ("fake", _STAGED):
                 capable.append(name)
         default = str(backend.default_device_backend_map.get(self._device_type, ""))
-        # torch notes no default for a backend that is registered for one device type by
-        # its name alone, and not in a list.
+        # torch records no default for a backend that is registered for a single device
+        # type as a string instead of a list.
         if default in capable:
             return default
         return str(capable[0]) if capable else ""
 
     @property
     def _communication_backend_name(self) -> str:
-        """The same as an attribute: callers of the interface read it, subclasses set
-        it.
+        """The communication backend as an attribute, which DeepSpeed's callers read and
+        subclasses set.
         """
         return self.communication_backend_name()
 
@@ -85,14 +86,14 @@ class Communication(Devices):
         self._stated_communication = name
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Return the version of the communication library, `(2, 27, 3)`; `None` if the
-        vendor does not report it.
+        """Return the version of the communication library, such as `(2, 27, 3)`; `None`
+        if the vendor does not report it.
         """
         return None
 
     def export_envs(self) -> list[str]:
-        """Return the prefixes of environment variables that a launcher must forward to
-        other nodes.
+        """Return the prefixes of the environment variables that a launcher must forward
+        to other nodes.
         """
         return list(self.backend.environment.forward)
 
@@ -102,11 +103,12 @@ class Communication(Devices):
         local_accelerator_ids: Sequence[int | str],
     ) -> None:
         """Set the visible-devices variable in `current_env` so that a process sees only
-        these devices.
+        the devices `local_accelerator_ids`.
 
-        Only the variable with the highest precedence is written: another may belong to
-        another vendor (mlu also reads `CUDA_VISIBLE_DEVICES`), or would filter the
-        devices twice. Raises `ValueError` for ids that the variable cannot express.
+        Only the variable with the highest precedence is set. The other variables may
+        belong to another vendor (mlu also reads `CUDA_VISIBLE_DEVICES`), or would
+        filter the devices a second time. Raises `SettingError`, a `ValueError`, for ids
+        that the variable cannot express.
         """
         grammar = self.backend.visibility.grammar
         for variable in self.visible_devices_envs()[:1]:

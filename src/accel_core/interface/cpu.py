@@ -1,5 +1,5 @@
-"""`CPUAccelerator`: the CPU behind the same interface, so that one script runs
-everywhere.
+"""`CPUAccelerator`: the CPU with the interface of all accelerators, so that the same
+script runs on every machine.
 """
 
 from __future__ import annotations
@@ -24,30 +24,33 @@ from accel_core.settings import Variable, parse_whole_number
 if TYPE_CHECKING:
     import torch
 
-#: Set by launchers: the ranks on this host, and which of them this is.
+#: Variables that launchers set: the number of ranks on this host, and this rank's number
+#: on the host.
 LOCAL_SIZE = Variable("LOCAL_SIZE", parse_whole_number, 0)
 LOCAL_RANK = Variable("LOCAL_RANK", parse_whole_number, 0)
 
 
 class CPUAccelerator(Accelerator):
-    """The CPU. torch knows one CPU device, `"cpu"`, whatever the index.
+    """The CPU. torch has one CPU device, `"cpu"`, whatever the index.
 
-    The device count is `LOCAL_SIZE` where a launcher sets it, else the number of NUMA
-    nodes that have cores: as many ranks as that make sense on the host. The index of
-    the current device is what `set_device` selected in this thread, else `LOCAL_RANK`,
-    always folded into the count, so that more ranks than nodes share them. Selecting a
-    device binds nothing.
+    The device count is `LOCAL_SIZE` if a launcher sets it, and otherwise the number of
+    NUMA nodes that have cores, which is a sensible number of ranks on the host. The
+    index of the current device is the index that `set_device` selected in this thread,
+    or otherwise `LOCAL_RANK`. The index is taken modulo the device count, so that more
+    ranks than NUMA nodes share the nodes. Selecting a device does not bind the process
+    to cores.
 
-    Memory is that of the process: allocated is its resident set.
+    Amounts of memory are those of the process. The allocated memory is its resident
+    set.
     """
 
     def __init__(self, backend: Backend | None = None) -> None:
         super().__init__(backend)
         self._selected = threading.local()
         self._nodes = hardware.numa_node_count()
-        #: In bytes: the kernel's high-water mark that could not be reset, and the most
-        #: memory that a sample found.
+        #: The kernel's high-water mark in bytes, if it could not be reset.
         self._floor = 0
+        #: The largest resident set in bytes that a sample found.
         self._sampled_peak = 0
         cpu = self._torch.cpu
         self.Event: Any = type(
@@ -69,20 +72,22 @@ class CPUAccelerator(Accelerator):
     # Devices
 
     def _named(self, index: int | None) -> str:
-        super()._named(index)  # refuses a negative one
+        super()._named(index)  # raises an error for a negative index
         return "cpu"
 
     def _check_range(self, index: int) -> None:
         self._named(index)
 
     def device_count(self) -> int:
-        """Return `LOCAL_SIZE` if it is set, else the number of NUMA nodes that have
-        cores; at least 1.
+        """Return `LOCAL_SIZE` if it is set, and otherwise the number of NUMA nodes that
+        have cores; at least 1.
+
+        Raises `SettingError` if `LOCAL_SIZE` is not a number.
         """
         return LOCAL_SIZE.read(os.environ) or self._nodes
 
     def current_device(self) -> int:
-        """Return the index that `set_device` selected in this thread, else
+        """Return the index that `set_device` selected in this thread, or otherwise
         `LOCAL_RANK`, modulo the device count.
 
         Raises `SettingError` if `LOCAL_RANK` is not a number.
@@ -93,12 +98,12 @@ class CPUAccelerator(Accelerator):
         return index % self.device_count()
 
     def set_device(self, device_index: Device = None, device: Device = None) -> None:
-        """Remember the index, which `current_device` then returns; torch itself selects
-        nothing.
+        """Store the index that `current_device` then returns. No device of torch is
+        selected.
 
         An index above the device count is accepted, because a host may run more ranks
         than it has NUMA nodes. Raises `InvalidDeviceError`, a `ValueError`, for a
-        negative index or another kind of device.
+        negative index or a device of another type.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
@@ -107,8 +112,8 @@ class CPUAccelerator(Accelerator):
     def device_properties(
         self, device_index: Device = None, device: Device = None
     ) -> DeviceProperties:
-        """Return the CPU's name, the memory that it may use and its number of
-        logical cores.
+        """Return the CPU's model name, the amount of memory that the process may use,
+        and the number of logical cores.
         """
         known = self._features().get("cpu_name") or platform.processor()
         return DeviceProperties(
@@ -118,7 +123,7 @@ class CPUAccelerator(Accelerator):
         )
 
     def _features(self) -> dict[str, Any]:
-        """Processor features that torch reports; empty before torch 2.11."""
+        """Return the CPU features that torch reports; empty before torch 2.11."""
         if not hasattr(self._torch.cpu, "get_capabilities"):
             return {}
         return dict(self._torch.cpu.get_capabilities())
@@ -128,25 +133,25 @@ class CPUAccelerator(Accelerator):
     def default_generator(
         self, device_index: Device = None, device: Device = None
     ) -> torch.Generator:
-        """Return torch's only CPU generator, whatever the index."""
+        """Return torch's only CPU generator. The index is ignored."""
         self._index_or_none(device_index, device)
         return self._torch.default_generator
 
     # Streams
 
     def stream(self, stream: torch.Stream | None) -> AbstractContextManager[Any]:
-        """Return a context manager in which `current_stream` returns `stream`; `None`
+        """Return a context manager in which `current_stream` returns `stream`. `None`
         changes nothing.
 
-        The CPU has one queue, so this changes no order of work.
+        The CPU has one queue, so this does not change the order of work.
         """
         return self._torch.cpu.stream(stream)
 
     def current_stream(
         self, device_index: Device = None, device: Device = None
     ) -> torch.Stream:
-        """Return the stream that `stream` or `set_stream` selected, else the default
-        stream.
+        """Return the stream that `stream` or `set_stream` selected, or otherwise the
+        default stream.
         """
         self._index_or_none(device_index, device)
         current: Any = self._torch.cpu.current_stream()
@@ -176,15 +181,15 @@ class CPUAccelerator(Accelerator):
     def max_memory_allocated(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the peak of the resident set since the process began, or since the
-        last reset.
+        """Return the peak of the resident set in bytes, since the process began or
+        since the last reset.
 
-        If the kernel's mark cannot be reset, peaks above it are exact, and lower ones
-        are as good as the samples that were taken.
+        If the kernel's high-water mark cannot be reset, peaks above the old mark are
+        exact, and lower peaks are the maximum of the samples that members took.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
-        self.memory_allocated(device_index)  # a sample too
+        self.memory_allocated(device_index)  # takes a sample
         mark = high_water()
         if mark > self._floor:
             return max(mark, self._sampled_peak)
@@ -193,7 +198,7 @@ class CPUAccelerator(Accelerator):
     def reset_peak_memory_stats(
         self, device_index: Device = None, device: Device = None
     ) -> None:
-        """Reset the peak to the present amount; on Linux this resets the process's
+        """Reset the peak to the present amount. On Linux this also resets the process's
         high-water mark (VmHWM).
         """
         self._index_or_none(device_index, device)
@@ -204,8 +209,8 @@ class CPUAccelerator(Accelerator):
         self._sampled_peak = resident()
 
     def total_memory(self, device_index: Device = None, device: Device = None) -> int:
-        """Return the host's memory in bytes, or the control group's (container's) limit
-        if that is lower.
+        """Return the host's memory in bytes, or the limit of the control group (the
+        container) if the limit is lower.
         """
         self._index_or_none(device_index, device)
         total, _ = memory()
@@ -215,8 +220,8 @@ class CPUAccelerator(Accelerator):
     def mem_get_info(
         self, device_index: Device = None, device: Device = None
     ) -> tuple[int, int]:
-        """Return `(available, total)` bytes of the host, or of the control group if
-        that has less.
+        """Return `(available, total)` bytes of the host, or of the control group if it
+        has less.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
@@ -227,25 +232,25 @@ class CPUAccelerator(Accelerator):
             available = min(available, available_in_group)
         return available, total
 
-    #: Nothing copies out of host memory here, so locking it would only cost.
+    #: Host memory is not copied to a device here, so pinning it would only cost time.
     _locks_pages = False
 
     # Data types
 
     def is_bf16_supported(self, including_emulation: bool = True) -> bool:
         """Return True: without bfloat16 instructions, torch computes in float32 and
-        rounds.
+        rounds the results.
 
         With `including_emulation=False`, return `is_bf16_native()`.
         """
         return including_emulation or self.is_bf16_native()
 
     def is_bf16_native(self) -> bool:
-        """Whether oneDNN has bfloat16 kernels for this CPU."""
+        """Return whether oneDNN has bfloat16 kernels for this CPU."""
         return self._onednn("bf16", "avx512_bf16", "amx_bf16", "sve_bf16", "bf16")
 
     def is_fp16_supported(self) -> bool:
-        """Whether oneDNN has float16 kernels for this CPU."""
+        """Return whether oneDNN has float16 kernels for this CPU."""
         return self._onednn("fp16", "avx512_fp16", "amx_fp16", "fp16_arith")
 
     def _onednn(self, kind: str, *features: str) -> bool:
@@ -257,11 +262,11 @@ class CPUAccelerator(Accelerator):
     # Launching
 
     def communication_backend_name(self) -> str:
-        """Return `"ccl"` if oneCCL's bindings are installed, else the declared backend,
-        `"gloo"`.
+        """Return `"ccl"` if oneCCL's bindings are installed, and otherwise the declared
+        backend, `"gloo"`.
 
-        Nothing is imported for the answer. It is `"gloo"` too if the bindings failed
-        when a process group was made.
+        The bindings are not imported. The result is also `"gloo"` if the bindings
+        failed when a process group was created.
         """
         if self._stated_communication:
             return super().communication_backend_name()
@@ -270,7 +275,7 @@ class CPUAccelerator(Accelerator):
         return super().communication_backend_name()
 
 
-# --- this process's memory, as the operating system reports it ------------------------
+# --- The memory of this process, as the operating system reports it -------------------
 
 _STATUS = Path("/proc/self/status")
 _MEMORY = Path("/proc/meminfo")
@@ -278,13 +283,13 @@ _CLEAR = Path("/proc/self/clear_refs")
 
 
 def resident() -> int:
-    """Return the bytes of memory that this process uses now."""
+    """Return the size in bytes of this process's resident set."""
     return _byte_sizes(_STATUS).get("VmRSS") or int(_process_memory().rss)
 
 
 def memory() -> tuple[int, int]:
-    """Return two numbers of bytes: the machine's memory, and what is available of it
-    without swapping.
+    """Return the machine's memory and the part that is available without swapping, both
+    in bytes.
     """
     sizes = _byte_sizes(_MEMORY)
     if sizes:
@@ -296,8 +301,8 @@ def memory() -> tuple[int, int]:
 
 
 def _byte_sizes(file: Path) -> dict[str, int]:
-    """Return the sizes in bytes, by name, that a file of Linux's /proc has as lines
-    `Name:  123 kB`; empty on other systems.
+    """Return the sizes in bytes, by name, from the lines `Name: 123 kB` of a file in
+    Linux's /proc; empty on other systems.
     """
     sizes = {}
     for line in hardware.read_text(str(file)).splitlines():
@@ -308,8 +313,8 @@ def _byte_sizes(file: Path) -> dict[str, int]:
 
 
 def _process_memory() -> Any:
-    """Memory of this process as psutil counts it: a dependency where the system has no
-    /proc.
+    """Return this process's memory from psutil, which is a dependency on systems
+    without /proc.
     """
     import psutil
 
@@ -317,11 +322,11 @@ def _process_memory() -> Any:
 
 
 def high_water() -> int:
-    """Return the most bytes that this process has ever used, as the system counts; 0 if
-    it does not count.
+    """Return the largest number of bytes that this process has ever used; 0 if the
+    system does not report it.
     """
     mark = _byte_sizes(_STATUS).get("VmHWM")
-    if mark:  # not on other systems, nor in some containers
+    if mark:  # Only Linux has the mark, and some containers lack it.
         return mark
     try:
         import resource
@@ -329,5 +334,5 @@ def high_water() -> int:
         return int(getattr(_process_memory(), "peak_wset", 0))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     if sys.platform == "darwin":
-        return peak  # bytes; the others count kibibytes
+        return peak  # macOS reports bytes; other systems report kibibytes.
     return peak * 1024

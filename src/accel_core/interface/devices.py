@@ -27,44 +27,46 @@ if TYPE_CHECKING:
     from accel_core.interface.records import DeviceCapability
 
 
-#: Names a device of an accelerator, as `torch.types.Device`; `None` is the current one.
-#: A member has two parameters for it: `device_index`, and torch's keyword `device`,
-#: which is not keyword-only because that would cost every call 10 ns.
+#: A device of an accelerator, as `torch.types.Device`; `None` is the current device. A
+#: member has two parameters for a device: `device_index`, and torch's keyword `device`.
+#: The latter is not keyword-only, because that would cost every call 10 ns.
 Device: TypeAlias = "int | str | torch.device | None"
 
 
 class Base:
-    """The identity of an accelerator, and what all sections of the interface share."""
+    """The identity of an accelerator, and the helpers that all sections of the
+    interface share.
+    """
 
-    #: Name of the backend: the value of `DS_ACCELERATOR`.
+    #: The backend's name, which is the value to set for `DS_ACCELERATOR`.
     name: str
     #: The declaration that this accelerator was built from, with its provenance.
     backend: Backend
-    #: Gives the accelerator that a process has for a backend's name; set where
-    #: accelerators are chosen.
+    #: Returns the accelerator of a process for a backend's name. `accel_core.current`
+    #: sets this function.
     _by_name: Callable[[str], Any] | None = None
-    #: `torch.accelerator` where it speaks of this device, else `None`.
+    #: `torch.accelerator` if it supports this device; otherwise `None`.
     _torch_accelerator: Any = None
 
     def __init__(self, backend: Backend | None = None) -> None:
         self._torch: Any = import_torch()
-        #: Whether a plugin declares this backend, so that its name finds it in another
-        #: process.
+        #: Whether a plugin declares this backend. Another process can then find the
+        #: accelerator by the backend's name.
         self._is_declared = backend is not None
         self.backend = backend or _undeclared(type(self))
         self.name = self.backend.name
         self._device_type = self._torch_device_type()
-        #: The vendor's module of torch, `torch.npu`; `None` if there is none.
+        #: The vendor's module in torch, such as `torch.npu`; `None` if there is none.
         self.device_module: Any = None
-        #: Vendor's functions that raised when they were called and are left out since
-        #: then, with the reason.
+        #: The vendor's functions that raised an error and are no longer used, with the
+        #: reason.
         self.refused: dict[str, str] = {}
-        #: Data types that were tried, and whether the device computes in them.
+        #: The data types that were tried, and whether the device computes in them.
         self._trials: dict[str, bool] = {}
 
     @classmethod
     def _from_backend(cls, backend: Backend) -> Any:
-        """Make an accelerator for a plugin's declaration.
+        """Construct an accelerator for a plugin's declaration.
 
         The declaration is passed to the class if its constructor has a parameter.
         """
@@ -78,7 +80,9 @@ class Base:
 
     @property
     def _name(self) -> str:
-        """The device type: callers of the interface read it, subclasses set it."""
+        """The device type as an attribute, which DeepSpeed's callers read and
+        subclasses set.
+        """
         return self._device_type
 
     @_name.setter
@@ -97,12 +101,12 @@ class Base:
         return f"{self._device_type}:{index}"
 
     def _device_number(self, device: Any) -> int | None:
-        """Return the index that `device` names, without a check of its range; `None`
-        for a device type alone.
+        """Return the index in `device` without checking its range; `None` for a device
+        type without an index.
 
-        Raises `InvalidDeviceError` for another accelerator's device and for a string
-        that names no device, and `InvalidArgumentError` for anything but an index, a
-        string or a `torch.device`.
+        Raises `InvalidDeviceError` for a device of another accelerator and for a string
+        that is not a device. Raises `InvalidArgumentError` for an argument that is not
+        an index, a string or a `torch.device`.
         """
         if type(device) is int:
             return device
@@ -110,7 +114,7 @@ class Base:
         hint = f"expected an index, a string such as '{kind}:0' or a torch.device of that type"
         try:
             if isinstance(device, str):
-                if device.isdecimal():  # a rank's: os.environ["LOCAL_RANK"]
+                if device.isdecimal():  # as in os.environ["LOCAL_RANK"]
                     return int(device)
                 device = self._torch.device(device)
             if not isinstance(device, self._torch.device):
@@ -131,25 +135,26 @@ class Base:
 
     @property
     def device_type(self) -> str:
-        """The device type in torch, which `torch.device.type` returns: `"npu"`."""
+        """The device type in torch, such as `"npu"`, which `torch.device.type` returns."""
         return self._device_type
 
     def is_accelerator(self) -> bool:
-        """Whether this is a device other than the CPU: False for the CPU only."""
+        """Return whether this is a device other than the CPU."""
         return self._device_type != "cpu"
 
     def _torch_device_type(self) -> str:
-        """Return the device type in torch; called once, by the constructor."""
+        """Return the device type in torch. The constructor calls this once."""
         return self.backend.device_type
 
     def apply_vendor_defaults(self) -> tuple[str, ...]:
-        """Set up this process as the vendor recommends; return what was changed, one
-        entry each.
+        """Set up this process as the vendor recommends; return the changes, one string
+        for each.
 
-        The variables of `Backend.environment.defaults` that are not set yet are set; an
-        entry is `"NAME=value"`. A plugin may change more. Constructing an accelerator
-        never calls this. An integration's `activate()` calls it, and launchers set the
-        variables for their ranks, unless `vendor_defaults=False` is passed.
+        Each variable of `Backend.environment.defaults` that is not set yet is set. A
+        change to a variable is returned as `"NAME=value"`. A plugin may make further
+        changes. Constructing an accelerator never calls this function. The `activate()`
+        function of an integration calls it, and launchers set the variables for their
+        ranks, unless `vendor_defaults=False` is passed.
         """
         missing = missing_defaults(self.backend, os.environ)
         os.environ.update(missing)
@@ -159,8 +164,8 @@ class Base:
         return f"<{type(self).__name__} {self.name!r}{self._origin()}>"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        # A device cannot travel between processes: the name finds the other process's
-        # own accelerator.
+        # A device cannot be passed between processes. The other process finds its
+        # accelerator by the name.
         if not self._is_declared:
             return type(self), ()
         if self._by_name is None:
@@ -177,7 +182,9 @@ class Base:
         return self
 
     def _vendor_version(self) -> str:
-        """The vendor's package and version for messages: `"torch_npu 2.13.0"`."""
+        """Return the vendor's package and its version for messages, such as `"torch_npu
+        2.13.0"`.
+        """
         package = "torch"
         for module in self.backend.vendor_imports:
             name = module.partition(".")[0]
@@ -194,11 +201,13 @@ class Base:
         return None
 
     def _lookup(self, name: str) -> Any:
-        """Return the vendor's object of that name, or `None`."""
+        """Return the object called `name` in the vendor's module; `None` if there is
+        none.
+        """
         return getattr(self.device_module, name, None)
 
     def _unsupported(self, member: str, reason: str = "") -> errors.UnsupportedError:
-        """The error to raise where the device cannot do `member`."""
+        """Return the error to raise if the device does not support `member`."""
         why = f": {reason}" if reason else ""
         if not self._is_declared:
             advice = why or "; override it"
@@ -210,13 +219,15 @@ class Base:
         )
 
     def _origin(self) -> str:
-        """The distribution that declares the backend, in parentheses; may be empty."""
+        """Return the distribution that declares the backend, in parentheses; empty if
+        it is unknown.
+        """
         return f" ({self.backend.provenance})" if self.backend.provenance else ""
 
 
 def _undeclared(kind: type) -> Backend:
-    """Return a declaration for a class that no plugin declares, with the CPU as its
-    device.
+    """Return a declaration, with the CPU as the device, for a class that no plugin
+    declares.
     """
     name = kind.__name__.lower()
     return Backend(
@@ -225,60 +236,60 @@ def _undeclared(kind: type) -> Backend:
 
 
 class Devices(Base):
-    """Members for the properties of a device type, and for its devices by index.
+    """Members for the properties of a device type and for its devices by index.
 
-    A subclass defines `device_count`, `current_device` and `_select`; the other members
+    A subclass defines `device_count`, `current_device` and `_select`. All other members
     use these three.
     """
 
     #: Whether programs for this device expect that `with accelerator.device(i):` selects
-    #: the device; such a block gets a warning.
+    #: the device. If so, such a block gets a warning.
     _warns_of_device_blocks = False
 
     # Nature
 
     def is_synchronized_device(self) -> bool:
-        """Whether streams never have to wait for each other.
+        """Return whether streams never have to wait for each other.
 
-        That is so if every call returns after its work is done, or if the device has
+        This is True if every call returns after its work is done, or if the device has
         only one queue (mps).
         """
         return False
 
     def use_host_timers(self) -> bool:
-        """Whether to time work with the host's clock; otherwise use `Event`."""
+        """Return whether to time work with the host's clock. If False, use `Event`."""
         return self.is_synchronized_device()
 
     def resolves_data_dependency(self) -> bool:
-        """Whether the device itself orders dependent work on different streams, without
-        explicit waits.
+        """Return whether the device itself orders dependent work on different streams,
+        without explicit waits.
         """
         return self.is_synchronized_device()
 
     def handles_memory_backpressure(self) -> bool:
-        """Whether an allocation waits until running work frees memory, instead of
-        failing.
+        """Return whether an allocation waits until running work frees memory, instead
+        of failing.
         """
         return self.is_synchronized_device()
 
     def is_available(self) -> bool:
-        """Whether at least one device can be used; never raises an error."""
+        """Return whether at least one device can be used. Never raises an error."""
         with suppress(Exception):
             return self.device_count() > 0
         return False
 
     def is_initialized(self) -> bool:
-        """Whether the vendor's runtime has started in this process.
+        """Return whether the vendor's runtime has started in this process.
 
-        If the runtime has no separate start, this is the same as `is_available()`.
+        If the runtime has no separate start, this returns `is_available()`.
         """
         return self.is_available()
 
     # Devices
 
     def device_name(self, device_index: Device = None, device: Device = None) -> str:
-        """Return the device's name in torch: `"npu"` without an index, `"npu:1"` with
-        one.
+        """Return the device's name in torch, such as `"npu"` without an index and
+        `"npu:1"` with an index.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
@@ -288,10 +299,10 @@ class Devices(Base):
     def device(
         self, device_index: Device = None, device: Device = None
     ) -> torch.device:
-        """Return the `torch.device` with that index; without an index, it means torch's
-        current device.
+        """Return the `torch.device` with the given index. Without an index, the result
+        means torch's current device.
 
-        This selects no device: use `device_guard` for that. As with `torch.device`, the
+        This selects no device; use `device_guard` for that. As with `torch.device`, the
         device need not exist.
         """
         if device is not None:
@@ -303,19 +314,19 @@ class Devices(Base):
             return self._torch.device(self._named(index))
         except RuntimeError as error:
             raise self._unsupported(
-                "device", f"torch knows no device type {self._device_type!r}"
+                "device", f"torch has no device type {self._device_type!r}"
             ) from error
 
     def _warn_of_block(self, device_index: Device) -> None:
-        # Dynamo cannot trace a look at the caller.
+        # Dynamo cannot trace code that inspects the caller.
         if not self._torch.compiler.is_compiling():
             warn_if_entered(self.name, device_index)
 
     def device_guard(
         self, device_index: Device = None, device: Device = None
     ) -> AbstractContextManager[Any]:
-        """Return a context manager that selects the device, and restores the previous
-        one; `None` changes nothing.
+        """Return a context manager that selects the device and then restores the
+        previous device. `None` changes nothing.
 
         Raises `InvalidDeviceError`, a `ValueError`, if there is no such device.
         """
@@ -324,8 +335,8 @@ class Devices(Base):
         if device_index is None:
             return nullcontext()
         index = self._checked_index(device_index)
-        # The vendor's context manager, if it is usable: it starts no device only to
-        # select it again.
+        # The vendor's context manager is preferred, because it does not start a device
+        # only to restore it.
         guard = self._lookup("device")
         is_context = inspect.isclass(guard) and hasattr(guard, "__enter__")
         if is_context and "device" not in self.refused:
@@ -336,14 +347,15 @@ class Devices(Base):
 
     @contextmanager
     def _selecting(self, index: int) -> Iterator[None]:
-        before = self.current_device()
-        if before != index:
+        previous_index = self.current_device()
+        if previous_index != index:
             self.set_device(index)
         try:
             yield
         finally:
-            if self.current_device() != before:  # what the block selected counts too
-                self.set_device(before)
+            # The block may have selected another device.
+            if self.current_device() != previous_index:
+                self.set_device(previous_index)
 
     def set_device(self, device_index: Device = None, device: Device = None) -> None:
         """Select the current device of this thread.
@@ -355,7 +367,7 @@ class Devices(Base):
         self._select(self._checked_index(device_index))
 
     def _select(self, index: int) -> None:
-        """Make `index`, which is in range, the current device; with only one device
+        """Make `index`, which is in range, the current device. With only one device
         there is nothing to do.
         """
         if self.device_count() > 1:
@@ -366,26 +378,26 @@ class Devices(Base):
         raise self._unsupported("current_device")
 
     def current_device_name(self) -> str:
-        """Return the current device's name in torch: `"npu:1"`."""
+        """Return the current device's name in torch, such as `"npu:1"`."""
         return self._named(self.current_device())
 
     def device_count(self) -> int:
-        """Return the number of devices that this process sees: 0 or more."""
+        """Return the number of devices that this process sees."""
         raise self._unsupported("device_count")
 
     def synchronize(self, device_index: Device = None, device: Device = None) -> None:
         """Wait until the device has finished all queued work.
 
-        The default does nothing if every call returns after its work is done, and else
-        raises `UnsupportedError`.
+        By default, this does nothing if every call returns after its work is done, and
+        raises `UnsupportedError` otherwise.
         """
         if not self.is_synchronized_device():
             raise self._unsupported("synchronize")
         self._index_or_none(device_index, device)
 
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        """Call `callback` when the device is initialised; at once if the device is
-        initialised already, or if the vendor cannot delay calls.
+        """Call `callback` when the device is initialised. Call it at once if the device
+        is initialised already, or if the vendor cannot delay calls.
         """
         defer = self._lookup("_lazy_call")
         return defer(callback) if defer else callback()
@@ -393,10 +405,10 @@ class Devices(Base):
     def device_properties(
         self, device_index: Device = None, device: Device = None
     ) -> DeviceProperties:
-        """Return the vendor's description of the device,
-        `torch.<device_type>.get_device_properties`, as a frozen record.
+        """Return the properties of the device as a frozen record.
 
-        Raises `InvalidDeviceError`, a `ValueError`, if there is no such device.
+        They come from the vendor's `torch.<device_type>.get_device_properties`. Raises
+        `InvalidDeviceError`, a `ValueError`, if there is no such device.
         """
         index = self._index(device_index, device)
         properties = self._query_vendor_or_torch("get_device_properties", index)
@@ -408,8 +420,8 @@ class Devices(Base):
     def device_uuid(
         self, device_index: Device = None, device: Device = None
     ) -> str | None:
-        """Return the device's UUID as the vendor writes it; `None` if the vendor has
-        none.
+        """Return the device's UUID in the vendor's spelling; `None` if the vendor
+        reports none.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
@@ -417,10 +429,10 @@ class Devices(Base):
 
     def visible_device_ids(self) -> tuple[int | str, ...] | None:
         """Return the ids in the visible-devices variable, as the vendor's runtime reads
-        it; `None` for all devices.
+        it; `None` if all devices are visible.
 
-        The ids are the vendor's own: indices, module ids or UUIDs. Raises
-        `SettingError` for a value that the runtime refuses too.
+        The ids are in the vendor's numbering: indices, module ids or UUIDs. Raises
+        `SettingError` for a value that the runtime rejects.
         """
         value = None
         for name in self.visible_devices_envs():
@@ -430,14 +442,14 @@ class Devices(Base):
         return parse_visible_devices(self.backend.visibility.grammar, value).ids
 
     def visible_devices_envs(self) -> list[str]:
-        """Return the names of the vendor's visible-devices variables, the one with the
+        """Return the names of the vendor's visible-devices variables, the name with the
         highest precedence first.
         """
         return list(self.backend.visibility.variables)
 
     def _every_id(self) -> tuple[int | str, ...] | None:
-        """Return the ids of all devices for the visible-devices variable, by index;
-        `None` if they are unknown.
+        """Return the ids of all devices, by index, as the visible-devices variable
+        takes them; `None` if they are unknown.
 
         The ids are valid in a process in which the variable hides no device.
         """
@@ -446,16 +458,18 @@ class Devices(Base):
     def get_device_capability(
         self, device_index: Device = None, device: Device = None
     ) -> DeviceCapability:
-        """Return the device's capabilities as torch.accelerator does:
+        """Return the device's capabilities in the form of torch.accelerator,
         `{"supported_dtypes": {...}}`.
 
         These are the data types that a tensor on the device can have; an operator may
-        support fewer. If torch.accelerator does not tell, each type is tried on the
-        device with one element. (`torch.cuda.get_device_capability` is different: it
-        returns a compute capability, which is `device_properties().capability` here.)
+        support fewer. If torch.accelerator does not report them, each type is tried on
+        the device with one element. (`torch.cuda.get_device_capability` is different:
+        it returns a compute capability, which is `device_properties().capability`
+        here.)
         """
         index = self._index_or_none(device_index, device)
-        # An older torch lacks the function; it raises for a device that does not tell.
+        # An older torch lacks the function. The function raises an error for a device
+        # that does not report its data types.
         with suppress(AttributeError, RuntimeError):
             capability = self._torch_accelerator.get_device_capability(
                 self._index(index)
@@ -465,12 +479,12 @@ class Devices(Base):
         dtypes = _convertible_dtypes(self._torch, device)
         if not dtypes:
             raise self._unsupported(
-                "get_device_capability", f"no tensor can be made on {device}"
+                "get_device_capability", f"no tensor can be created on {device}"
             )
         return {"supported_dtypes": dtypes}
 
     def total_memory(self, device_index: Device = None, device: Device = None) -> int:
-        """Return the device's memory in bytes, from its properties, else from
+        """Return the device's memory in bytes, from its properties or otherwise from
         `mem_get_info`.
         """
         if device is not None:
@@ -479,7 +493,7 @@ class Devices(Base):
         total = getattr(properties, "total_memory", None)
         if total:
             return int(total)
-        # Not `self.mem_get_info`: its default needs the total.
+        # Not `self.mem_get_info`, because its default calls this member.
         info = self._query_vendor_or_torch(
             "mem_get_info", device_index, torch_name="get_memory_info"
         )
@@ -490,9 +504,10 @@ class Devices(Base):
     def _query_vendor_or_torch(
         self, name: str, *devices: Device, torch_name: str = ""
     ) -> Any:
-        """Return the result of the vendor's function, else of torch.accelerator's.
+        """Return the result of the vendor's function or, if there is none, of
+        torch.accelerator's function.
 
-        `None` if neither exists, or if the driver refuses the query.
+        `None` if neither exists, or if the driver rejects the query.
         """
         query = self._lookup(name)
         refusal: type[Exception] = RuntimeError
@@ -510,10 +525,10 @@ class Devices(Base):
     def _refusal_as_unsupported(
         self, name: str, query: Callable[..., Any]
     ) -> Callable[..., Any]:
-        """Wrap `query` to raise `UnsupportedError` if the driver refuses it.
+        """Wrap `query` to raise `UnsupportedError` if the driver rejects the query.
 
-        The error passes unchanged if the device itself fails. An `is_…` query returns
-        False instead of raising.
+        If the device itself fails, its error is raised unchanged. A query called `is_…`
+        returns False instead of raising an error.
         """
 
         @wraps(query)
@@ -526,16 +541,16 @@ class Devices(Base):
                 is_explained = isinstance(error, errors.UnsupportedError)
                 if is_explained or not self._holds_tensors():
                     raise
-                self.refused[name] = f"the driver refuses this question ({error})"
+                self.refused[name] = f"the driver rejects this query ({error})"
                 raise self._unsupported(name, self.refused[name]) from error
 
         return wrapped
 
     def _holds_tensors(self) -> bool:
-        """Whether a tensor can be made on the device and read back.
+        """Return whether a tensor can be created on the device and read back.
 
-        If so, an error came from one function and not from the device. The tensor is
-        read because making one may start nothing.
+        If so, an earlier error came from one function and not from the device. The
+        tensor is read back because creating a tensor may not start the device.
         """
         with suppress(RuntimeError):
             self._torch.ones(1, device=self._device_type).cpu()
@@ -543,9 +558,10 @@ class Devices(Base):
         return False
 
     def _one_device(self, device_index: Device, device: Device) -> Device:
-        """The device that a member was called with, by `device_index` or `device`.
+        """Return the device that a member was called with, by `device_index` or
+        `device`.
 
-        Raises `InvalidArgumentError`, a `TypeError`, if the two name different devices.
+        Raises `InvalidArgumentError`, a `TypeError`, if the two are different devices.
         """
         if device_index is None:
             return device
@@ -553,7 +569,7 @@ class Devices(Base):
             return device_index
         if self._device_number(device_index) != self._device_number(device):
             raise errors.InvalidArgumentError(
-                f"{self.name}: device_index={device_index!r} and device={device!r} name "
+                f"{self.name}: device_index={device_index!r} and device={device!r} are "
                 "different devices: pass one of them"
             )
         return device_index
@@ -570,8 +586,8 @@ class Devices(Base):
         return self._checked_index(device_index)
 
     def _index_or_none(self, device_index: Device, device: Device = None) -> int | None:
-        """Return the checked index of the device; `None` for `None`, without a query
-        for the current device.
+        """Return the checked index of the device. For `None`, return `None` without
+        querying the current device.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
@@ -580,11 +596,12 @@ class Devices(Base):
         return self._checked_index(device_index)
 
     def _checked_index(self, device_index: Any) -> int:
-        """Check an index, a string or a `torch.device`; return the index.
+        """Check that an index, a string or a `torch.device` is a device of this
+        accelerator; return its index.
 
         Raises `InvalidDeviceError`, a `ValueError`, if the index is out of range or the
-        device is of another type, and `InvalidArgumentError`, a `TypeError`, for an
-        argument of another kind.
+        device has another type. Raises `InvalidArgumentError`, a `TypeError`, for an
+        argument of another type.
         """
         index = self._device_number(device_index)
         if index is None:
@@ -605,8 +622,8 @@ def _convertible_dtypes(torch: Any, device: Any) -> set[Any]:
     """Return the data types to which a tensor of one element on `device` can be
     converted.
 
-    Each tensor is read back, because a queue reports an error only when its result is
-    needed.
+    Each tensor is read back, because an error in a queue is reported only when the
+    result is read.
     """
     dtypes = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
     convertible = set()
@@ -614,7 +631,7 @@ def _convertible_dtypes(torch: Any, device: Any) -> set[Any]:
         # torch warns of types that it calls experimental.
         warnings.simplefilter("ignore")
         for dtype in dtypes:
-            with suppress(RuntimeError, TypeError):  # the device has not this type
+            with suppress(RuntimeError, TypeError):  # The device lacks this type.
                 torch.empty(1, dtype=dtype, device=device)
                 torch.ones(1, device=device).to(dtype).cpu()
                 convertible.add(dtype)
@@ -631,7 +648,9 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
 
 
 def has_parameter(function: Callable[..., Any], name: str) -> bool:
-    """Whether `function` is known to have a parameter of that name."""
+    """Return whether `function` has a parameter called `name`; False if its parameters
+    are unknown.
+    """
     return any(p.name == name for p in parameters(function) or ())
 
 
@@ -640,16 +659,16 @@ def current_torch_accelerator(
 ) -> torch.device | None:
     """Return the device of `torch.accelerator`; `None` if there is no such device here.
 
-    torch returns the device type that it was built for, whether a device is present or
-    not, and its own `check_available` may start CUDA's driver. With `check_count=False`
-    the devices are not counted. A device that a package registered is returned even if
-    the package counts no device before it starts. torch 2.6 raises an error where later
-    versions return `None`.
+    torch returns the device type that it was built for, whether or not a device is
+    present, and its option `check_available` may start CUDA's driver. With
+    `check_count=False`, the devices are not counted. A device that a package registered
+    is returned even if the package counts no device before it starts. torch 2.6 raises
+    an error in cases in which later versions return `None`.
     """
     try:
         device = torch.accelerator.current_accelerator()
     except RuntimeError as error:
-        # Any other error: torch finds two accelerators that exclude each other.
+        # Any other error means that torch has two accelerators that exclude each other.
         if "none is available" not in str(error):
             raise
         return None
@@ -664,8 +683,8 @@ def current_torch_accelerator(
 
 
 def missing_defaults(backend: Backend, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of `Backend.environment.defaults` that `environ` does not set,
-    with the vendor's values.
+    """Return the variables of `Backend.environment.defaults` that `environ` does not
+    set, with the vendor's values.
     """
     defaults = (entry.partition("=") for entry in backend.environment.defaults)
     return {name: value for name, _, value in defaults if name not in environ}

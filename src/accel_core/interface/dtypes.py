@@ -1,6 +1,4 @@
-"""Section of the interface: data types, the old tensor types, and types tried on the
-device.
-"""
+"""Section of the interface: data types, and the legacy tensor types."""
 
 from __future__ import annotations
 
@@ -21,16 +19,17 @@ if TYPE_CHECKING:
 
 
 class TensorType:
-    """Stand-in for `torch.<device>.FloatTensor`: call it to make a tensor, or use it
-    with `isinstance`.
+    """A replacement for `torch.<device>.FloatTensor`: call it to create a tensor, or
+    use it with `isinstance`.
 
     `FloatTensor([1, 2])` has these values, `FloatTensor()` is empty, and
-    `FloatTensor(2, 3)` or a `torch.Size` makes an uninitialised tensor, as torch's
-    types do. One whole number is a `TypeError`: torch's type takes it for a size, and
-    most vendors' types for a value. Keywords are those of `torch.tensor`.
+    `FloatTensor(2, 3)` or a `torch.Size` creates an uninitialised tensor, as torch's
+    types do. A single whole number raises `TypeError`, because torch's type reads it as
+    a size, but the types of most vendors read it as a value. Keywords are those of
+    `torch.tensor`.
 
-    The tensor is made on the current device. On a device without the type the call
-    raises `UnsupportedError`, and no tensor is an instance of it.
+    The tensor is created on the current device. If the device does not support the data
+    type, the call raises `UnsupportedError`, and no tensor is an instance of the type.
     """
 
     def __init__(self, accelerator: Dtypes, name: str, dtype: torch.dtype) -> None:
@@ -40,7 +39,7 @@ class TensorType:
         self.dtype = dtype
 
     def __call__(self, *data: Any, **options: Any) -> Any:
-        """Make a tensor."""
+        """Create a tensor of this data type."""
         torch = self._accelerator._torch
         device_type = self._accelerator.device_type
         if self.dtype is torch.float64 and not self._accelerator.is_fp64_supported():
@@ -73,7 +72,10 @@ class TensorType:
 
 
 def _tensor_type(name: str, dtype: str) -> Any:
-    doc = f"Makes {dtype} tensors on the current device, as torch's old type: of data or of a size."
+    doc = (
+        f"The legacy type of {dtype} tensors. Call it with data or a size to create a "
+        "tensor on the current device."
+    )
     return property(
         lambda self: TensorType(self, name, getattr(self._torch, dtype)), doc=doc
     )
@@ -82,26 +84,27 @@ def _tensor_type(name: str, dtype: str) -> Any:
 class Dtypes(Devices):
     """Data types in which a model can be trained, and tensor types of the device."""
 
-    #: Whether a model can be trained in float16 on each of the vendor's devices: then
+    #: Whether a model can be trained in float16 on each of the vendor's devices. If so,
     #: `is_fp16_supported` starts no device.
     _fp16_on_every_device = False
 
     def is_bf16_supported(self, including_emulation: bool = True) -> bool:
-        """Whether a model can be trained in bfloat16 on this device, natively or
+        """Return whether a model can be trained in bfloat16 on this device, natively or
         emulated.
 
-        A trainer may refuse to train if this is False. `is_bf16_native` says whether it
-        is fast, and `including_emulation=False` returns its answer. If the vendor does
-        not tell, a matrix product is tried once, and again later if it failed for
-        another reason than the data type.
+        A trainer may stop with an error if this is False. To find out whether bfloat16
+        is fast, use `is_bf16_native`; `including_emulation=False` returns the same
+        value. If the vendor does not report the support, a matrix product is tried
+        once. If the product fails for another reason than the data type, the next call
+        tries again.
         """
         if not including_emulation:
             return self.is_bf16_native()
         return self._computes("is_bf16_supported", "bfloat16")
 
     def is_bf16_native(self) -> bool:
-        """Whether the hardware computes in bfloat16; otherwise it is emulated, and
-        slower.
+        """Return whether the hardware computes in bfloat16. Otherwise bfloat16 is
+        emulated, and slower.
 
         If the vendor does not distinguish the two, this returns `is_bf16_supported()`.
         """
@@ -111,27 +114,27 @@ class Dtypes(Devices):
         return self._is_native(query)
 
     def is_fp16_supported(self) -> bool:
-        """Whether a model can be trained in float16 on this device; a trainer may
-        refuse if this is False.
+        """Return whether a model can be trained in float16 on this device. A trainer
+        may stop with an error if this is False.
 
-        It is the vendor's answer, or found as for bfloat16. A plugin that knows it
-        overrides this, or sets `_fp16_on_every_device`, so that asking does not start
-        the device.
+        The result comes from the vendor's function, or from a trial as for bfloat16. A
+        plugin for devices with known support overrides this member or sets
+        `_fp16_on_every_device`, so that the query does not start the device.
         """
         if self._fp16_on_every_device:
             return self.is_available()
         return self._computes("is_fp16_supported", "float16")
 
     def is_fp8_supported(self) -> bool:
-        """Whether the hardware multiplies matrices in an 8-bit floating point type;
-        False if the vendor does not tell.
+        """Return whether the hardware multiplies matrices in an 8-bit floating point
+        type; False if the vendor does not report it.
         """
         query = self._lookup("is_fp8_supported")
         return query is not None and self._is_native(query)
 
     def _is_native(self, query: Callable[..., Any]) -> bool:
-        """The vendor's answer about a data type, without the emulation that several
-        vendors count by default.
+        """Return the vendor's answer about a data type, without emulation, which
+        several vendors include by default.
         """
         if not self.is_available():
             return False
@@ -140,7 +143,9 @@ class Dtypes(Devices):
         return bool(self._if_supported(query))
 
     def _computes(self, name: str, dtype: str) -> bool:
-        """The vendor's answer to the query `name`; without one, that of a trial."""
+        """Return the result of the vendor's function called `name` or, if there is
+        none, of a trial.
+        """
         if self.device_module is None or not self.is_available():
             return False
         query = self._lookup(name)
@@ -155,8 +160,8 @@ class Dtypes(Devices):
         if isinstance(result, Exception):
             first_line = str(result).partition("\n")[0]
             warnings.warn(
-                f"{self.name}: whether it computes in torch.{dtype} could not be "
-                "tried, so the answer is no until the next call: "
+                f"{self.name}: the trial of torch.{dtype} failed, so {name}() returns "
+                "False until the next call: "
                 f"{type(result).__name__}: {first_line}",
                 RuntimeWarning,
                 stacklevel=3,
@@ -166,11 +171,13 @@ class Dtypes(Devices):
         return result
 
     def is_fp64_supported(self) -> bool:
-        """Whether the device supports float64; nearly all devices do, mps does not."""
+        """Return whether the device supports float64. Nearly all devices do; mps does
+        not.
+        """
         return True
 
     def supported_dtypes(self) -> list[torch.dtype]:
-        """Return the floating point types in which a model can be trained,
+        """Return the floating point types in which a model can be trained, with
         `torch.float32` first.
         """
         dtypes = [self._torch.float32]
@@ -183,10 +190,11 @@ class Dtypes(Devices):
     def training_dtype(self) -> torch.dtype:
         """Return the data type to train in, for `autocast` and `grad_scaler`.
 
-        It is `torch.bfloat16` if the hardware computes in it (`is_bf16_native`); else
-        `torch.float16` if a model can be trained in it and torch can scale losses on
-        the device, which is tried once; else `torch.float32`. An emulated bfloat16 is
-        not chosen: it saves memory but is slower.
+        The result is `torch.bfloat16` if the hardware computes in it
+        (`is_bf16_native`). Otherwise it is `torch.float16` if a model can be trained in
+        float16 and torch can scale losses on the device, which is tried once. Otherwise
+        it is `torch.float32`. An emulated bfloat16 is not chosen, because it saves
+        memory but is slower.
         """
         if self._if_supported(self.is_bf16_native):
             return self._torch.bfloat16
@@ -196,18 +204,18 @@ class Dtypes(Devices):
 
     @cached_property
     def _scales_losses(self) -> bool:
-        """Whether `torch.amp.GradScaler` works on the current device, which is started:
-        tried once.
+        """Whether `torch.amp.GradScaler` works on the current device. The trial runs
+        once and starts the device.
 
-        Without it, training in float16 fails: small gradients become 0.
+        Without it, training in float16 fails, because small gradients become 0.
         """
-        # A kernel that the device lacks; a Metal without float64.
+        # The device may lack a kernel, and Metal lacks float64.
         with suppress(NotImplementedError, TypeError):
             weight = self._torch.ones(1, device=self._device_type, requires_grad=True)
             scaler = self._torch.amp.GradScaler(self._device_type, init_scale=2.0)
             scaler.scale(weight.sum()).backward()
-            # In an optimizer's place: making one of torch's imports its compiler, a
-            # second or two.
+            # A namespace replaces an optimizer, because creating an optimizer of torch
+            # imports torch's compiler, which takes a second or two.
             scaler.unscale_(SimpleNamespace(param_groups=[{"params": [weight]}]))
             return bool(weight.grad.item() == 1.0)
         return False
@@ -218,9 +226,9 @@ class Dtypes(Devices):
         """Return a `torch.amp.GradScaler` for training in `dtype`, by default in
         `training_dtype()`.
 
-        It is disabled, so its calls cost nothing, unless `dtype` is `torch.float16`,
-        whose gradients can become too small for the type. `options` are passed to the
-        scaler.
+        The scaler is enabled only if `dtype` is `torch.float16`, whose gradients can
+        become too small for the type. The calls of a disabled scaler cost nothing.
+        `options` are passed to the scaler.
         """
         if dtype is None:
             dtype = self.training_dtype()
@@ -233,8 +241,8 @@ class Dtypes(Devices):
         enabled: bool = True,
         cache_enabled: bool | None = None,
     ) -> AbstractContextManager[Any]:
-        """Return `torch.autocast` for this device type; without `dtype`, in torch's
-        default type for the device.
+        """Return `torch.autocast` for this device type. Without `dtype`, torch's
+        default type for the device is used.
         """
         return self._torch.autocast(
             self._device_type,
@@ -244,7 +252,7 @@ class Dtypes(Devices):
         )
 
     def on_accelerator(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor is on a device of this accelerator's device type."""
+        """Return whether the tensor is on a device of this accelerator's device type."""
         return tensor.device.type == self._device_type
 
     BFloat16Tensor: Callable[..., torch.Tensor] = _tensor_type(
@@ -263,16 +271,16 @@ def computes_in(torch: Any, device_type: str, dtype: Any) -> bool | Exception:
     result is correct.
 
     The device is started. If the product fails for another reason than the data type,
-    the error is returned: the device is out of memory, or a product in float32 fails
-    too.
+    the error is returned. That is the case if the device is out of memory, or if a
+    product in float32 fails too.
     """
     result = _product(torch, device_type, dtype)
     if isinstance(result, bool):
         return result
     if _product(torch, device_type, torch.float32) is not True:
         return result
-    # The device computes: a passing failure does not recur, and one that recurs comes
-    # from the type.
+    # The device works in float32. A failure that occurs again is therefore caused by the
+    # data type.
     result = _product(torch, device_type, dtype)
     if isinstance(result, (bool, torch.OutOfMemoryError)):
         return result

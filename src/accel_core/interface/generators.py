@@ -25,25 +25,28 @@ class Random(Devices):
     def default_generator(
         self, device_index: Device = None, device: Device = None
     ) -> Generator:
-        """Return the generator from which torch draws random numbers on that device;
-        `None`: the current device.
+        """Return the generator from which torch draws random numbers on the device.
+        `None` means the current device.
 
-        It is the vendor's, of its `default_generators`; this may initialise the device.
-        Raises `InvalidDeviceError`, a `ValueError`, if there is no such device.
+        The generator is the vendor's, from its `default_generators`. The call may
+        initialise the device. Raises `InvalidDeviceError`, a `ValueError`, if there is
+        no such device.
         """
         if self.device_module is None:
             raise self._unsupported("default_generator")
         index = self._index(device_index, device)
         if not self._generators():
-            # Without an initialiser of its own, querying the current device starts a
-            # vendor's runtime.
+            # If the vendor has no function that initialises the device, querying the
+            # current device starts the vendor's runtime.
             initialise = self._lookup("init") or self._lookup("_lazy_init")
             start = initialise or self.current_device
             start()
         generators = self._generators()
-        if index >= len(generators):  # the vendor has none, or fewer than devices
+        if index >= len(
+            generators
+        ):  # The vendor may list fewer generators than devices.
             raise self._unsupported(
-                "default_generator", f"device {index} has no generator of its own"
+                "default_generator", f"torch lists no generator for device {index}"
             )
         return cast("Generator", generators[index])
 
@@ -73,13 +76,14 @@ class Random(Devices):
     ) -> Tensor:
         """Return the state of the device's generator, a `torch.ByteTensor` on the host.
 
-        `set_rng_state` with this state continues the same sequence of random numbers.
+        After `set_rng_state` with this state, the device draws the same sequence of
+        random numbers again.
         """
         return self.default_generator(self._index(device_index, device)).get_state()
 
     def get_rng_state_all(self) -> list[Tensor]:
-        """Return the states of all devices' generators, as `get_rng_state` gives them,
-        by index.
+        """Return the states of all devices' generators, by index, as `get_rng_state`
+        returns them.
         """
         return [self.get_rng_state(index) for index in range(self.device_count())]
 
@@ -93,24 +97,26 @@ class Random(Devices):
         """Restore the device's generator to a state from `get_rng_state`.
 
         A state that `torch.load(..., map_location=...)` has moved to the device is
-        copied back to the host first. A state of another kind of device has another
-        size: it raises `InvalidDeviceError`, a `ValueError`. With `strict=False` it
-        becomes a seed instead: a run resumed on another device draws other numbers, but
-        every repetition of that run draws the same ones.
+        first copied to the host. A state from another type of device has another size
+        and raises `InvalidDeviceError`, a `ValueError`. With `strict=False`, such a
+        state is turned into a seed instead. A run that is resumed on another type of
+        device then draws other random numbers, but every repetition of that run draws
+        the same numbers.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
-        # A copy: the CPU's generator ends the process at a row of several states (torch
-        # 2.13).
+        # The state is copied, because the CPU's generator aborts the process for a row of
+        # a tensor that holds several states (torch 2.13).
         state = new_state.cpu().clone()
         expected = self.get_rng_state(device_index).numel()
         if state.numel() == expected:
             self._restore_rng_state(state, device_index)
         elif strict:
             raise InvalidDeviceError(
-                f"{self.name}: this state has {state.numel()} bytes, the device's has "
-                f"{expected}: of another kind of device. Seed it instead: "
-                "set_rng_state(state, strict=False), or manual_seed(seed)"
+                f"{self.name}: this state has {state.numel()} bytes, but a state of this "
+                f"device has {expected}, so the state is from another type of device. "
+                "Seed the device instead: set_rng_state(state, strict=False), or "
+                "manual_seed(seed)"
             )
         else:
             with self.device_guard(self._index(device_index)):
@@ -130,10 +136,10 @@ class Random(Devices):
         self, devices: Iterable[Device] | None = None, enabled: bool = True
     ) -> Iterator[None]:
         """Return a context manager that restores the random generators of the host and
-        of `devices` at its end; with `enabled=False` it restores none.
+        of `devices` at its end. With `enabled=False`, it restores none.
 
-        `None` means all devices. Unlike `torch.random.fork_rng`, it does not warn if
-        there are many.
+        `None` means all devices. Unlike `torch.random.fork_rng`, this does not warn if
+        there are many devices.
         """
         if not enabled:
             yield

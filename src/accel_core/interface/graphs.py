@@ -1,4 +1,4 @@
-"""Sections of the interface: graphs, and what compiles for the device."""
+"""Sections of the interface: device graphs, and compilation for the device."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 class Graphs(Streams):
-    """Graphs: work that is captured once and replayed, by the vendor's class, else by
-    torch's.
+    """Device graphs, which capture work once and replay it. The vendor's class is used,
+    or otherwise torch's class.
     """
 
-    #: Whether the warning that this device has no graphs was given.
+    #: Whether the warning that device graphs are not supported was given.
     _warned_of_no_graphs = False
 
     @cached_property
     def _graph_and_capture(self) -> tuple[Any, Any]:
-        """The vendor's graph class and its context manager, else torch's; no class if
-        there is none.
+        """The graph class and the context manager that captures, from the vendor or
+        otherwise from torch. The class is `None` if there is none.
 
-        Every vendor names the class after itself: CUDAGraph, NPUGraph, MLUGraph,
+        Every vendor names its class after itself: CUDAGraph, NPUGraph, MLUGraph,
         XPUGraph, HPUGraph.
         """
         capture = self._lookup("graph")
@@ -44,11 +44,12 @@ class Graphs(Streams):
         return torch_graph, self._capture_in_torch
 
     def supports_graphs(self) -> bool:
-        """Whether a graph can be made here: there is a graph class, and there is a
-        device.
+        """Return whether device graphs are supported: there is a graph class, and there
+        is a device.
 
-        The first call makes a graph, which may initialise the device: the class alone
-        proves nothing, because a torch built without the vendor has it too.
+        The first call creates a graph, which may initialise the device. The class alone
+        proves nothing, because a torch built without the vendor's toolkit has the class
+        too.
         """
         graph, _ = self._graph_and_capture
         if graph is None or not self.is_available():
@@ -63,16 +64,16 @@ class Graphs(Streams):
         return False
 
     def create_graph(self, **options: Any) -> Graph | None:
-        """Return a new graph of the vendor's class, or `None` if graphs are not
+        """Return a new graph of the vendor's class; `None` if device graphs are not
         supported.
 
-        `options` are those of `torch.accelerator.Graph` that the vendor's class takes
-        too. With `keep_graph=True` the captured work can be changed until
-        `instantiate_graph`, or else the first replay, makes it ready to run. Raises
-        `UnsupportedError` for an option that the class does not take.
+        `options` are those options of `torch.accelerator.Graph` that the vendor's class
+        accepts too. With `keep_graph=True`, the captured work can be changed until
+        `instantiate_graph`, or otherwise the first replay, prepares it to run. Raises
+        `UnsupportedError` for an option that the class does not accept.
 
-        Work captured into `None` runs once and is never replayed, so the first `None`
-        gives a `UserWarning`.
+        Work that is captured into `None` runs once and is never replayed, so the first
+        `None` gives a `UserWarning`.
         """
         if self.supports_graphs():
             graph, _ = self._graph_and_capture
@@ -80,10 +81,10 @@ class Graphs(Streams):
         if not self._warned_of_no_graphs:
             self._warned_of_no_graphs = True
             warnings.warn(
-                f"{self.name}: graphs are not supported, so create_graph() returns "
+                f"{self.name}: device graphs are not supported, so create_graph() returns "
                 "None: capture_to_graph(None) runs its work once, and "
                 "replay_graph(None) runs nothing. Call supports_graphs() first; "
-                "without graphs, do the work itself each time",
+                "if it returns False, run the work itself each time",
                 stacklevel=2,
             )
         return None
@@ -95,20 +96,20 @@ class Graphs(Streams):
         stream: torch.Stream | None = None,
         **options: Any,
     ) -> AbstractContextManager[Any]:
-        """Return a context manager that captures the block's work into `graph`; with
+        """Return a context manager that captures the block's work into `graph`. With
         `None` the work simply runs.
 
-        `pool` is the memory pool of another graph to share; `stream` is the stream on
-        which to capture. `options` are those of the vendor's capture.
-        `capture_error_mode` says in torch's words which calls fail meanwhile:
-        `"global"` (unsafe ones in any thread), `"thread_local"` (in this one), or
-        `"relaxed"` (only those that no capture permits). Raises `UnsupportedError` for
-        an argument that the capture does not take.
+        `pool` is the memory pool of another graph to share. `stream` is the stream on
+        which to capture. `options` are options of the vendor's capture.
+        `capture_error_mode` is torch's option for the calls that fail during the
+        capture: `"global"` (unsafe calls in any thread), `"thread_local"` (unsafe calls
+        in this thread), or `"relaxed"` (only calls that no capture permits). Raises
+        `UnsupportedError` for an argument that the vendor's capture does not accept.
         """
         if graph is None:
             return nullcontext()
-        # By name, and only what is needed: vendors differ in the order and in what they
-        # take.
+        # Arguments are passed by name and only if they are given, because vendors'
+        # functions differ in the order of parameters and in the accepted parameters.
         keywords = {}
         if pool is not None:
             keywords["pool"] = pool
@@ -119,7 +120,7 @@ class Graphs(Streams):
         return cast("AbstractContextManager[Any]", context)
 
     def _call_with_options(self, make: Any, *arguments: Any, **options: Any) -> Any:
-        """Call a vendor's class with options that not every vendor's takes."""
+        """Call a vendor's class with options that some vendors' classes do not accept."""
         try:
             return make(*arguments, **options)
         except TypeError as error:
@@ -140,7 +141,7 @@ class Graphs(Streams):
             graph.graph_pool = pool
         if capture_error_mode:
             graph.capture_error_mode = capture_error_mode
-        # The default stream cannot be captured; torch.cuda.graph makes a stream too.
+        # The default stream cannot be captured. torch.cuda.graph creates a stream too.
         if stream is None:
             stream = self.Stream()
         with self.stream(stream), graph:
@@ -151,16 +152,16 @@ class Graphs(Streams):
         self._call_graph(graph, "replay")
 
     def instantiate_graph(self, graph: Graph | None) -> None:
-        """Make the work that `graph` captured ready to run, which costs the first
-        replay less; do nothing for `None`.
+        """Prepare the work that `graph` captured to run, which makes the first replay
+        faster. Do nothing for `None`.
 
-        Of use for a graph made with `keep_graph=True`. Raises `UnsupportedError` if the
-        vendor's class has no `instantiate`.
+        This is useful for a graph that was created with `keep_graph=True`. Raises
+        `UnsupportedError` if the vendor's class has no `instantiate`.
         """
         self._call_graph(graph, "instantiate")
 
     def reset_graph(self, graph: Graph | None) -> None:
-        """Delete the work that `graph` captured, so that it can capture anew; do
+        """Delete the work that `graph` captured, so that it can capture again. Do
         nothing for `None`.
 
         Raises `UnsupportedError` if the vendor's class has no `reset`.
@@ -168,8 +169,8 @@ class Graphs(Streams):
         self._call_graph(graph, "reset")
 
     def enable_graph_debug_mode(self, graph: Graph | None) -> None:
-        """Have `graph` keep what `debug_dump_graph` writes; call it before the capture.
-        Do nothing for `None`.
+        """Make `graph` keep the data that `debug_dump_graph` writes. Call this before
+        the capture. Do nothing for `None`.
 
         Raises `UnsupportedError` if the vendor's class has no `enable_debug_mode`.
         """
@@ -177,10 +178,10 @@ class Graphs(Streams):
 
     def debug_dump_graph(self, graph: Graph | None, path: str) -> None:
         """Write the work that `graph` captured to the file `path`, in the vendor's
-        format (CUDA: DOT); do nothing for `None`.
+        format, such as DOT for CUDA. Do nothing for `None`.
 
-        Raises `UnsupportedError` if the vendor's class has no `debug_dump`, and the
-        vendor's error, mostly a `RuntimeError`, if the debug mode was not enabled.
+        Raises `UnsupportedError` if the vendor's class has no `debug_dump`. If the
+        debug mode was not enabled, raises the vendor's error, mostly a `RuntimeError`.
         """
         self._call_graph(graph, "debug_dump", path)
 
@@ -192,12 +193,11 @@ class Graphs(Streams):
         getattr(graph, name)(*arguments)
 
     def is_current_stream_capturing(self) -> bool:
-        """Whether work on the current stream is being captured into a graph; starts no
-        device.
+        """Return whether work on the current stream is being captured into a graph. The
+        call starts no device.
         """
-        with suppress(
-            AttributeError, RuntimeError
-        ):  # not in torch.accelerator; a device without graphs
+        # torch.accelerator may lack the function, and the device may not support graphs.
+        with suppress(AttributeError, RuntimeError):
             return self.is_initialized() and bool(
                 self._torch_accelerator.current_stream().is_capturing()
             )
@@ -205,27 +205,28 @@ class Graphs(Streams):
 
 
 class Compilation(Base):
-    """The compiler for `torch.compile`, and Triton."""
+    """The backend for `torch.compile`, and the support for Triton."""
 
     @cached_property
     def _compile_backend(self) -> str:
-        """The same as an attribute, which subclasses set."""
+        """The backend for `torch.compile` as an attribute, which subclasses set."""
         return self.backend.compile_backend or _compiler_for(self._device_type)
 
     def get_compile_backend(self) -> str:
-        """Return the `backend` to pass to `torch.compile`.
+        """Return the `backend` argument for `torch.compile`.
 
-        It is the declared one. If none is declared: torch's default if the vendor has
-        set one (torch 2.13); else the compiler that is registered under the device type
-        (`torch_dynamo_backends`); else `"inductor"` if it generates code for the
-        device; else `"aot_eager"`, which compiles forward and backward and runs torch's
-        own kernels.
+        The declared backend is used if there is one. Otherwise the first of these is
+        used: torch's default, if the vendor has set it (torch 2.13); the compiler that
+        is registered under the device type (`torch_dynamo_backends`); `"inductor"`, if
+        it generates code for the device; `"aot_eager"`, which traces forward and
+        backward and runs torch's kernels.
         """
         return self._compile_backend
 
     def set_compile_backend(self, backend: str) -> None:
-        """Use another `torch.compile` backend; raises `ValueError`, with the registered
-        ones, for an unknown name.
+        """Use another `torch.compile` backend from now on.
+
+        Raises `ValueError`, with the registered backends, for an unknown name.
         """
         from torch._dynamo import list_backends
 
@@ -238,20 +239,20 @@ class Compilation(Base):
         self._compile_backend = backend
 
     def is_triton_supported(self) -> bool:
-        """Whether Triton kernels run on the device."""
+        """Return whether Triton kernels run on the device."""
         return False
 
     def prefer_triton_grouped_mm(self) -> bool:
-        """Whether a Triton kernel is faster than `torch._grouped_mm` on this device."""
+        """Return whether a Triton kernel is faster than `torch._grouped_mm` on this
+        device.
+        """
         return False
 
 
 def _compiler_for(device_type: str) -> str:
-    """The best of torch.compile's backends for a device of which nothing is
-    declared.
-    """
-    # For these every inductor generates code; for others its table is read, which takes
-    # seconds.
+    """Return the best `torch.compile` backend for a device whose plugin declares none."""
+    # Every release of inductor generates code for these types. For other types, the table
+    # of inductor is read, which takes seconds.
     if device_type in ("cpu", "cuda", "xpu"):
         return "inductor"
     with suppress(ImportError):  # a build without inductor
@@ -266,7 +267,7 @@ def _compiler_for(device_type: str) -> str:
             return device_type
         from torch._inductor.codegen import common
 
-        # Before torch 2.9 the lowering of a graph called it, under another name.
+        # Before torch 2.9, the function had another name, and lowering a graph called it.
         if hasattr(common, "init_backend_registration"):
             common.init_backend_registration()
         if common.get_scheduling_for_device(device_type) is not None:

@@ -1,5 +1,5 @@
-"""Sections of the interface: device memory, pinned host memory. Amounts are `int`
-bytes.
+"""Sections of the interface: device memory and pinned host memory. Amounts are an `int`
+in bytes.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ if TYPE_CHECKING:
 
 
 class Memory(Devices):
-    """Memory of the device.
+    """The memory of the device.
 
     A subclass defines `memory_allocated`, `max_memory_allocated`,
-    `reset_peak_memory_stats` and `total_memory`; with a caching allocator, also
-    `memory_reserved` and `max_memory_reserved`.
+    `reset_peak_memory_stats` and `total_memory`. If the device has a caching allocator,
+    the subclass also defines `memory_reserved` and `max_memory_reserved`.
     """
 
     def memory_allocated(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the bytes that tensors occupy on the device."""
+        """Return the number of bytes that tensors occupy on the device."""
         raise self._unsupported("memory_allocated")
 
     def max_memory_allocated(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the peak of `memory_allocated` since the start, or since the last
-        reset.
+        """Return the peak of `memory_allocated` in bytes since the process began, or
+        since the last reset.
         """
         raise self._unsupported("max_memory_allocated")
 
     def memory_reserved(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the bytes that the allocator has reserved, used or not; without a
-        caching allocator, those allocated.
+        """Return the number of bytes that the allocator has reserved, whether or not
+        they are in use. Without a caching allocator, return `memory_allocated()`.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
@@ -51,8 +51,8 @@ class Memory(Devices):
     def max_memory_reserved(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the peak of `memory_reserved` since the start, or since the last
-        reset.
+        """Return the peak of `memory_reserved` in bytes since the process began, or
+        since the last reset.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
@@ -61,20 +61,20 @@ class Memory(Devices):
     def reset_peak_memory_stats(
         self, device_index: Device = None, device: Device = None
     ) -> None:
-        """Reset all peaks to the present amounts."""
+        """Reset all peaks to the present amounts of memory."""
         raise self._unsupported("reset_peak_memory_stats")
 
     def reset_max_memory_allocated(
         self, device_index: Device = None, device: Device = None
     ) -> None:
-        """Call `reset_peak_memory_stats`, the newer name: it resets every peak."""
+        """Call `reset_peak_memory_stats`, which is the newer name. Every peak is reset."""
         if device is not None:
             device_index = self._one_device(device_index, device)
         self.reset_peak_memory_stats(device_index)
 
     def memory_cached(self, device_index: Device = None, device: Device = None) -> int:
-        """Return `memory_reserved()`, the newer name; without torch's deprecation
-        warning.
+        """Return `memory_reserved()`, which is the newer name, without torch's
+        deprecation warning.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
@@ -83,8 +83,8 @@ class Memory(Devices):
     def max_memory_cached(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return `max_memory_reserved()`, the newer name; without torch's deprecation
-        warning.
+        """Return `max_memory_reserved()`, which is the newer name, without torch's
+        deprecation warning.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
@@ -93,7 +93,7 @@ class Memory(Devices):
     def reset_max_memory_cached(
         self, device_index: Device = None, device: Device = None
     ) -> None:
-        """Call `reset_peak_memory_stats`, the newer name: it resets every peak."""
+        """Call `reset_peak_memory_stats`, which is the newer name. Every peak is reset."""
         if device is not None:
             device_index = self._one_device(device_index, device)
         self.reset_peak_memory_stats(device_index)
@@ -101,8 +101,8 @@ class Memory(Devices):
     def reset_accumulated_memory_stats(
         self, device_index: Device = None, device: Device = None
     ) -> None:
-        """Set the totals of memory allocated and freed so far to 0; do nothing if none
-        are counted.
+        """Set the totals of memory allocated and freed so far to 0. By default, no
+        totals are counted, and this does nothing.
         """
         self._index_or_none(device_index, device)
 
@@ -115,13 +115,13 @@ class Memory(Devices):
         """Return `memory_stats` as a table for people, like
         `torch.cuda.memory_summary`.
 
-        A dash stands for a number that the device does not report. `abbreviated` omits
-        the allocator's large and small pools.
+        A dash marks a number that the device does not report. `abbreviated` omits the
+        allocator's large and small pools.
         """
         index = self._index(device_index, device)
         stats = self.memory_stats(index)
         if "allocated_bytes.all.current" not in stats:
-            # The vendor has keys of its own alone.
+            # The vendor reports none of torch's keys.
             stats = {**self._amounts(index), **stats}
         lines = [f"Memory of {self.device_name(index)}"]
         lines += _table(stats, ("all",) if abbreviated else _POOLS)
@@ -135,11 +135,11 @@ class Memory(Devices):
         self, device_index: Device = None, device: Device = None
     ) -> Mapping[str, Any]:
         """Return a flat mapping with torch's keys, such as
-        `allocated_bytes.all.current`, and the vendor's own keys.
+        `allocated_bytes.all.current`, and the vendor's keys.
 
-        Without a vendor's function, and before its allocator has started, which many
-        vendors report as an empty mapping, it contains the present and peak amounts
-        that the backend reports.
+        If the vendor has no function for statistics, or reports an empty mapping before
+        its allocator has started, the result contains the present and peak amounts that
+        the backend reports.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
@@ -159,7 +159,7 @@ class Memory(Devices):
         stats = {}
         for key, member in amounts.items():
             amount = self._if_supported(member, index)
-            if amount is not None:  # a zero would be wrong, a missing key is not
+            if amount is not None:  # An unknown amount has no key, because 0 is wrong.
                 stats[key] = amount
         return stats
 
@@ -169,9 +169,10 @@ class Memory(Devices):
         """Return `(free, total)` bytes of the device, as the vendor or torch reports
         them.
 
-        The default does not see other processes: all memory that this process has not
-        reserved counts as free. Raises `UnsupportedError` if the vendor does not report
-        it, as for Intel's integrated GPUs.
+        If neither reports them, all memory that this process has not reserved counts as
+        free, because the memory of other processes is unknown. Raises
+        `UnsupportedError` if the driver rejects the query, as for Intel's integrated
+        GPUs.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
@@ -188,17 +189,15 @@ class Memory(Devices):
     def available_memory(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the bytes that a new process could allocate, as far as the vendor
-        reports them.
+        """Return the number of bytes that a new process could allocate, as far as the
+        vendor reports it.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
         return self.mem_get_info(device_index)[0]
 
     def empty_cache(self) -> None:
-        """Return unused cached memory to the device; do nothing if there is no
-        cache.
-        """
+        """Return unused cached memory to the device. Do nothing if there is no cache."""
 
     def set_per_process_memory_fraction(
         self, fraction: float, device_index: Device = None, device: Device = None
@@ -208,7 +207,8 @@ class Memory(Devices):
         if limit is None:
             raise self._unsupported("set_per_process_memory_fraction")
         index = self._index_or_none(device_index, device)
-        # The guard also if the vendor takes an index: torch_npu leaves it selected.
+        # The guard is needed even if the vendor's function takes an index, because
+        # torch_npu leaves that device selected.
         with self.device_guard(index):
             if index is not None and has_parameter(limit, "device"):
                 limit(float(fraction), index)
@@ -216,8 +216,8 @@ class Memory(Devices):
                 limit(float(fraction))
 
 
-#: Texts of torch's errors (2.13, and TorchTPU's) for a device without an allocator of
-#: pinned memory, or without hooks that name one.
+#: Texts of the errors of torch (2.13) and TorchTPU for a device without an allocator of
+#: pinned memory, or without hooks that name such an allocator.
 _NO_PINNED_ALLOCATOR = (
     "no pinned memory allocator",
     "Need to provide pin_memory allocator",  # torch 2.6
@@ -228,8 +228,8 @@ _NO_PINNED_ALLOCATOR = (
 
 
 def lacks_page_locks(error: RuntimeError) -> bool:
-    """Whether torch's error means that the device has no pinned memory; False if
-    the host's memory ran out.
+    """Return whether torch's error means that the device does not support pinned
+    memory; False if the host's memory ran out.
     """
     if isinstance(error, NotImplementedError):
         return True
@@ -237,53 +237,54 @@ def lacks_page_locks(error: RuntimeError) -> bool:
 
 
 class Pinning(Devices):
-    """Pinned host memory; a copy from it to the device can overlap other work.
+    """Pinned host memory. A copy from pinned memory to the device can overlap other
+    work.
 
     A subclass may override `_torch_pin_memory`, `_torch_empty_pinned` and
-    `_torch_is_pinned`; all other members use these three. None of the three passes a
-    device to torch, because torch deprecated that.
+    `_torch_is_pinned`. All other members use these three. None of the three passes a
+    device to torch, because torch deprecated that argument.
     """
 
     def _pins(self) -> Any:
-        """Return the manager of memory that we page-lock ourselves; `None` by default.
-        An integration overrides this.
+        """Return the manager of memory that accel itself pins; `None` by default. An
+        integration overrides this member.
         """
         return None
 
     @cached_property
     def _locks_pages(self) -> bool:
-        """Whether torch provides pinned memory for this device; tried at first
+        """Whether torch provides pinned memory for this device. The trial runs at first
         use.
 
-        A device without such memory raises an error. For Metal, torch returns memory of
-        the device (pytorch#181374).
+        A device that does not support pinned memory raises an error. For Metal, torch
+        returns memory of the device instead (pytorch#181374).
         """
         try:
             tensor = self._torch.empty(1, device="cpu", pin_memory=True)
         except RuntimeError as error:
-            return not lacks_page_locks(error)  # the caller gets any other error
+            return not lacks_page_locks(error)  # Any other error recurs in the caller.
         return bool(tensor.device.type == "cpu")
 
     def _torch_pin_memory(self, tensor: Tensor) -> Tensor:
-        """Return a pinned copy of a host tensor; the tensor itself if the device
-        has no such memory.
+        """Return a pinned copy of a host tensor. Return the tensor itself if the device
+        does not support pinned memory.
         """
         if not self._locks_pages:
             return tensor
         return self._lock(tensor.pin_memory)
 
     def _torch_empty_pinned(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """Return an uninitialised pinned tensor of that shape and `tensor`'s data
-        type; an ordinary tensor if the device has no such memory.
+        """Return an uninitialised pinned tensor with the given shape and `tensor`'s
+        data type. It is not pinned if the device does not support pinned memory.
         """
         make = partial(tensor.new_empty, shape, pin_memory=self._locks_pages)
         return self._lock(make)
 
     def _lock(self, function: Callable[[], Tensor]) -> Tensor:
-        """Call `function`, which pins memory; raise `HostMemoryError` if the
-        host's limit is reached.
+        """Call `function`, which pins memory. Raise `HostMemoryError` if the host's
+        limit is reached.
 
-        Drivers report that limit as a device that is out of memory.
+        Drivers report that limit as "out of memory" of the device.
         """
         try:
             return function()
@@ -291,14 +292,14 @@ class Pinning(Devices):
             if "out of memory" not in str(error):
                 raise
             raise HostMemoryError(
-                f"{self.name}: pinned host memory ran out ({error}): the host "
-                "limits it, as WSL2, `ulimit -l` and containers do, and not the "
-                "device. Use less of it, or pin_memory=False"
+                f"{self.name}: pinned host memory ran out ({error}): the host limits "
+                "pinned memory, as WSL2, `ulimit -l` and containers do, and not the "
+                "device. Use less pinned memory, or pin_memory=False"
             ) from error
 
     def _torch_is_pinned(self, tensor: Tensor) -> bool:
-        """Whether the tensor's storage is pinned; never where the device has no
-        such memory.
+        """Return whether the tensor's storage is pinned; False if the device does not
+        support pinned memory.
         """
         return bool(vars(self).get("_locks_pages", True) and tensor.is_pinned())
 
@@ -307,8 +308,8 @@ class Pinning(Devices):
     ) -> Tensor:
         """Return pinned host memory for `tensor`.
 
-        With `make_copy` it has the tensor's values. Otherwise `tensor` is only a
-        template: the memory is uninitialised, and `match_shape=False` makes it
+        With `make_copy`, the memory contains the tensor's values. Otherwise `tensor` is
+        only a template: the memory is uninitialised, and `match_shape=False` makes it
         one-dimensional.
         """
         manager = self._pins()
@@ -322,14 +323,14 @@ class Pinning(Devices):
     def pin_empty(
         self, *size: Any, dtype: torch.dtype, device: torch.device | str = "cpu"
     ) -> Tensor:
-        """Return an uninitialised pinned host tensor of the given size, written as
-        in `torch.empty`.
+        """Return an uninitialised pinned host tensor of the given size. The size is
+        passed as in `torch.empty`.
 
         Raises `ValueError` if `device` is not the CPU.
         """
         if str(device).partition(":")[0] != "cpu":
             raise ValueError(
-                f"pinned memory is host memory: device must be 'cpu', not {device!r}"
+                f"device={device!r} is not valid, expected 'cpu': pinned memory is host memory"
             )
         shape: tuple[int, ...] = size
         if len(size) == 1 and isinstance(size[0], (tuple, list)):
@@ -353,15 +354,15 @@ class Pinning(Devices):
         return self.pin_empty(shape, dtype=dtype or tensor.dtype, device=device)
 
     def is_pinned(self, tensor: Tensor) -> bool:
-        """Whether the tensor's storage is pinned."""
+        """Return whether the tensor's storage is pinned."""
         manager = self._pins()
         if manager and manager.is_pinned(tensor):
             return True
         return self._torch_is_pinned(tensor)
 
     def unpin_memory(self, tensor: Tensor) -> None:
-        """Free pinned memory of an integration; torch frees its own with the last
-        tensor, so nothing is done for it.
+        """Free pinned memory of an integration. For memory that torch pinned, do
+        nothing: torch frees it with the last tensor.
         """
         manager = self._pins()
         if manager:
@@ -370,8 +371,8 @@ class Pinning(Devices):
     def empty_host_cache(self) -> None:
         """Return unused pinned memory, which torch keeps for reuse, to the host.
 
-        Do nothing if torch keeps none, as before the device starts, or before torch
-        2.12.
+        Do nothing if torch keeps none, which is the case before the device starts and
+        before torch 2.12.
         """
         free = getattr(self._torch_accelerator, "empty_host_cache", None)
         if free is None:
@@ -381,26 +382,24 @@ class Pinning(Devices):
             free()
 
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
-        """Page-lock `num_bytes` of host memory at `address`; return False without a
-        device, or if the runtime cannot do that.
+        """Pin `num_bytes` of host memory at `address`. Return False without a device,
+        or if the runtime has no such function.
 
-        If the driver refuses, this raises the vendor's error: torch's `CudaError`, a
+        If the driver fails, raises the vendor's error, such as torch's `CudaError`, a
         `RuntimeError`.
         """
         return self._call_runtime("HostRegister", address, num_bytes, 0)
 
     def unregister_host_memory(self, address: int) -> None:
-        """Undo `register_host_memory`. Raises the vendor's error if the driver
-        refuses.
-        """
+        """Undo `register_host_memory`. Raises the vendor's error if the driver fails."""
         self._call_runtime("HostUnregister", address)
 
     def _call_runtime(self, name: str, *arguments: int) -> bool:
-        """Call a function of the vendor's runtime; False without it or without a device
-        to use it on.
+        """Call a function of the vendor's runtime. Return False if there is no such
+        function or no device.
 
-        The runtime is `torch.<type>.<type>rt()`, as torch names it for CUDA and ROCm,
-        and vendors after it: `cudart().cudaHostRegister`, `supart()`.
+        The runtime is `torch.<type>.<type>rt()`. torch uses this name for CUDA and
+        ROCm, and vendors follow it: `cudart().cudaHostRegister`, `supart()`.
         """
         if not self.is_available():
             return False
@@ -416,12 +415,12 @@ class Pinning(Devices):
 
     def pin_memory_alignment(self) -> int:
         """Return the alignment in bytes that `register_host_memory` requires of an
-        address; 1 if it accepts any.
+        address; 1 if any address is accepted.
         """
         return 1
 
 
-#: Columns and rows of the summary, by the parts of torch's keys.
+#: The columns of the summary, by the last part of torch's keys, and the pools.
 _COLUMNS = {
     "current": "now",
     "peak": "peak",
@@ -432,7 +431,7 @@ _POOLS = ("all", "large_pool", "small_pool")
 
 
 class _Summary(str):
-    """A text whose line ends notebooks show."""
+    """A string whose line ends are displayed in notebooks."""
 
     __slots__ = ()
 
@@ -441,7 +440,7 @@ class _Summary(str):
 
 
 def _table(stats: Mapping[str, Any], pools: Sequence[str]) -> list[str]:
-    """The lines of a table of `stats`, which has torch's keys."""
+    """Return the lines of a table of `stats`, which has torch's keys."""
     rows = []
     for kind in dict.fromkeys(key.partition(".")[0] for key in stats if ".all." in key):
         for pool in pools:
@@ -455,7 +454,7 @@ def _table(stats: Mapping[str, Any], pools: Sequence[str]) -> list[str]:
 
 
 def _row(kind: str, pool: str, values: Sequence[Any]) -> str:
-    """The line of one kind of amount, such as `"allocated_bytes"`, in one pool."""
+    """Return the line for one kind of amount, such as `"allocated_bytes"`, in one pool."""
     name = kind if pool == "all" else f"  {pool}"
     cells = []
     for value in values:
@@ -473,7 +472,9 @@ def _line(name: str, cells: Sequence[str]) -> str:
 
 
 def _bytes(amount: int) -> str:
-    """`"1536 KiB"`: in the unit that leaves at most five digits."""
+    """Return an amount of bytes in the unit that leaves at most four digits or is GiB,
+    such as `"1536 KiB"`.
+    """
     for unit in ("B", "KiB", "MiB"):
         if abs(amount) < 10_000:
             return f"{amount} {unit}"

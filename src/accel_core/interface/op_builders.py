@@ -1,4 +1,4 @@
-"""Section of the interface: operators that need a build, found by name."""
+"""Section of the interface: operators that must be built, found by name."""
 
 from __future__ import annotations
 
@@ -19,57 +19,57 @@ if TYPE_CHECKING:
 
 
 class NotImplementedBuilder:
-    """A builder for an operator without a provider; `load` raises an error with the
+    """A builder for an operator without a provider. `load` raises an error with the
     reason.
 
-    `get_op_builder` returns a subclass for the operator and the backend. All have the
-    same `name`, so a report lists the missing operators once.
+    `get_op_builder` returns a subclass for the operator and the backend. All subclasses
+    have the same `name`, so a report lists the missing operators once.
     """
 
-    #: The name in reports; an integration may set its framework's.
+    #: The name in reports. An integration may set the name that its framework uses.
     NAME: ClassVar[str] = "not_implemented"
     name: ClassVar[str] = NAME
-    #: The builder that was asked for: `"FusedAdamBuilder"`.
+    #: The name of the requested builder, such as `"FusedAdamBuilder"`.
     op: ClassVar[str] = ""
     _missing: ClassVar[str] = "no installed distribution provides this operator builder"
 
     def compatibility(self) -> str:
-        """Return the name of what is missing."""
+        """Return the reason why the operator cannot be used."""
         return self._missing
 
     def is_compatible(self, verbose: bool = False) -> bool:
-        """False: there is nothing to build."""
+        """Return False, because there is nothing to build."""
         return False
 
     def is_built(self) -> bool:
-        """False: there is nothing to load either."""
+        """Return False, because there is nothing to load."""
         return False
 
     def load(self, verbose: bool = True) -> Any:
-        """Raise `UnsupportedError` that says what is missing."""
+        """Raise `UnsupportedError` with the reason why the operator cannot be used."""
         raise UnsupportedError(self._missing)
 
     builder = load
 
 
 class Operators(Base):
-    """Operators that need a build, found by name: from plugins, other providers and
-    accel-train.
+    """Operators that must be built, found by name. They come from plugins, other
+    providers and accel-train.
     """
 
-    #: Returns the providers of operators for a backend, in the order in which they are
-    #: asked; set where plugins are known.
+    #: Returns the providers of operators for a backend, in order of preference.
+    #: `accel_core.current` sets this function.
     _op_providers: Callable[[Backend], Iterable[OpProvider]] | None = None
-    #: The providers, and every operator that they have, by name.
+    #: The providers, and all their operators by name.
     _known_operators: tuple[tuple[OpProvider, ...], dict[str, Operator]] | None = None
 
     def op_builder_dir(self) -> str:
-        """Return the name of the package that contains this backend's builders, which
-        frameworks list.
+        """Return the name of the package that contains this backend's builders, for
+        frameworks that list builders.
 
-        It is the first package that a provider names, else the package of accel-train's
-        builders, which support any device. A plugin with a package of builders names it
-        in its `OpProvider` or overrides this member.
+        It is the first package that a provider names, or otherwise the package of
+        accel-train's builders, which support any device. A plugin with a package of
+        builders names the package in its `OpProvider` or overrides this member.
         """
         providers, _ = self._providers_and_operators()
         for provider in providers:
@@ -79,47 +79,52 @@ class Operators(Base):
 
     def op_builders(self) -> Mapping[str, str]:
         """Return every known operator builder of this backend: its name, and the
-        `"module:Class"` tried first.
+        `"module:Class"` that is tried first.
 
-        Nothing is imported.
+        No builder is imported.
         """
         _, operators = self._providers_and_operators()
         sources = {name: op.candidates[0].source for name, op in operators.items()}
         return MappingProxyType(sources)
 
     def operators(self) -> Mapping[str, Operator]:
-        """Return every known operator of this backend, by the name of its builder, with
-        all its providers.
+        """Return every known operator of this backend, with all its candidates, by the
+        name of its builder.
 
-        `operators()["FusedAdamBuilder"].used.provider` names the provider that is used;
-        `candidates` lists all, each with its kind, verdict, reason and whether it is
-        built. Builders are imported when these are read. Each call asks every provider
-        again, and later calls of `get_op_builder` use the new answers.
+        `operators()["FusedAdamBuilder"].used.provider` names the provider that is used.
+        `candidates` lists all candidates, each with its kind, its verdict, the reason
+        and whether it is built. Builders are imported when these properties are read.
+        Each call queries every provider again, and later calls of `get_op_builder` use
+        the new result.
         """
         self._known_operators = None
         _, operators = self._providers_and_operators()
         return MappingProxyType(operators)
 
     def get_op_builder(self, class_name: str) -> type[OpBuilderLike]:
-        """Import and return the builder class of that name; a `NotImplementedBuilder`
-        if nobody provides it.
+        """Import and return the builder class called `class_name`; a
+        `NotImplementedBuilder` if no provider has it.
 
-        The order is: plugins, other providers (a framework's own builders for this
-        device), accel-train's portable ones. The first compatible builder is used, or
-        the first of all if none is compatible.
+        Plugins come first, then other providers, such as the builders of a framework
+        for this device, and then accel-train's portable builders. The first compatible
+        builder is used. If no builder is compatible, the first that can be imported is
+        used.
 
-        The answer is cached unless an import failed on the way. Raises
-        `UnsupportedError` if the module that a plugin names fails to import.
+        The result is cached unless an import failed. Raises `UnsupportedError` if the
+        module that a plugin names fails to import.
         """
         if class_name == NotImplementedBuilder.__name__:
-            return NotImplementedBuilder  # with which a framework compares
+            return (
+                NotImplementedBuilder  # A framework compares builders with this class.
+            )
         providers, operators = self._providers_and_operators()
         operator = operators.get(class_name)
         if operator is None:
             return self._builder_without_provider(class_name, providers)
         used = operator.used
         if operator.failed_to_import:
-            # Perhaps in the middle of another import: the next call tries all again.
+            # The import may have failed because another import was running. The next
+            # call tries every candidate again.
             operators[class_name] = operator.untried()
         if used.builder_class is not None:
             return used.builder_class
@@ -133,29 +138,29 @@ class Operators(Base):
     def _builder_without_provider(
         self, class_name: str, providers: Iterable[OpProvider]
     ) -> type[NotImplementedBuilder]:
-        """Return a builder whose error says that no installed distribution provides the
-        operator.
+        """Return a builder whose error reports that no installed distribution provides
+        the operator.
         """
         message = f"{self.name}: no installed distribution provides {class_name}; "
-        step = f"accel-train brings operators for every device: {install_command('accel-train')}."
+        step = f"accel-train provides operators for every device: {install_command('accel-train')}."
         for provider in providers:
             if provider.advice:
                 message += f"{provider.advice}. "
-            if provider.last:  # accel-train's are installed
-                step = "`accel ops` lists what there is."
+            if provider.last:  # accel-train is installed.
+                step = "`accel ops` lists the available operators."
         return _not_implemented(class_name, message + step)
 
     def create_op_builder(self, class_name: str) -> OpBuilderLike:
         """Return an instance of `get_op_builder(class_name)`.
 
-        If the builder cannot be made, this is a `NotImplementedBuilder` that says why:
-        some frameworks make one of each operator at import, wanted or not.
+        If the builder cannot be created, return a `NotImplementedBuilder` with the
+        reason, because some frameworks create a builder of each operator at import.
         """
         builder = self.get_op_builder(class_name)
         try:
             return builder()
         except Exception as error:
-            message = f"{self.name}: {class_name} cannot be made: {type(error).__name__}: {error}"
+            message = f"{self.name}: {class_name} cannot be created: {type(error).__name__}: {error}"
             return _not_implemented(class_name, message)()
 
     def build_extension(self) -> type[Any]:
@@ -171,7 +176,7 @@ class Operators(Base):
 
         The result is cached, because collecting the providers takes milliseconds.
         """
-        if self._op_providers is None:  # no provider is known yet
+        if self._op_providers is None:  # No provider is known yet.
             return (), {}
         if self._known_operators is None:
             providers = self._providers()
@@ -179,11 +184,11 @@ class Operators(Base):
         return self._known_operators
 
     def _providers(self) -> tuple[OpProvider, ...]:
-        """Return the providers for this device; an adapted class adds its own at the
-        front.
+        """Return the providers for this device. An adapted class adds its providers at
+        the front.
         """
         assert self._op_providers is not None
-        # The device's type may be known only since torch was asked.
+        # The declaration of `generic` lacks the device type that torch reports.
         backend = replace(self.backend, device_type=self._device_type)
         return tuple(self._op_providers(backend))
 

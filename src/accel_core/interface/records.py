@@ -1,9 +1,9 @@
-"""Frozen records that an accelerator's members return, and types for which torch has no
-class.
+"""Frozen records that an accelerator's members return, and types without a class in
+torch.
 
-Imported when one is asked for; calling an accelerator loads none of it. A device is
-`torch.types.Device`, `int | str | torch.device | None`; a stream is a `torch.Stream`,
-an event a `torch.Event`.
+In annotations, a device is `torch.types.Device`, which is
+`int | str | torch.device | None`; a stream is a `torch.Stream`, and an event is a
+`torch.Event`.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProperties:
-    """Properties of one device, as the vendor reports them; `None` for a property that
-    it does not report.
+    """Properties of one device, as the vendor reports them. A property that the vendor
+    does not report is `None`.
     """
 
-    #: The product: `"NVIDIA H200"`.
+    #: The product name, such as `"NVIDIA H200"`.
     name: str
-    #: Bytes of device memory.
+    #: The device memory in bytes.
     total_memory: int | None = None
-    #: Compute capability `(major, minor)`, where the vendor defines one.
+    #: The compute capability `(major, minor)`, if the vendor defines one.
     capability: tuple[int, int] | None = None
-    #: As the vendor writes it.
+    #: The UUID in the vendor's spelling.
     uuid: str | None = None
-    #: `"0000:3b:00.0"`: domain, bus, device, function, in hexadecimal.
+    #: Domain, bus, device and function in hexadecimal, such as `"0000:3b:00.0"`.
     pci_address: str | None = None
-    #: Streaming multiprocessors, compute units, AI cores: whatever the vendor schedules
-    #: on.
+    #: The number of units on which the vendor schedules work: streaming multiprocessors,
+    #: compute units or AI cores.
     multiprocessors: int | None = None
-    #: A part of the CPU, with memory that it shares with the host.
+    #: Whether the device is a part of the CPU and shares the host's memory.
     integrated: bool | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -44,8 +44,8 @@ class DeviceProperties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """Every yes-or-no property of a device; each field is the result of the member with
-    that name.
+    """Every yes-or-no property of a device. Each field is the result of the member of
+    the same name.
     """
 
     is_available: bool
@@ -54,7 +54,7 @@ class Capabilities:
     resolves_data_dependency: bool
     handles_memory_backpressure: bool
     is_bf16_supported: bool
-    #: As against emulated.
+    #: Whether the hardware computes in bfloat16, in contrast to emulation.
     is_bf16_native: bool
     is_fp16_supported: bool
     is_fp8_supported: bool
@@ -70,9 +70,11 @@ class Capabilities:
 
 
 def read_properties(properties: object, total_memory: int | None) -> DeviceProperties:
-    """Return the record for a result of `torch.<device_type>.get_device_properties`."""
+    """Return the record for `properties`, the result of
+    `torch.<device_type>.get_device_properties`.
+    """
     uuid = getattr(properties, "uuid", None)
-    # CUDA: 0 or 1; SYCL: False or True.
+    # The value is 0 or 1 in CUDA, and False or True in SYCL.
     integrated = _int(properties, "is_integrated", "is_integrated_gpu")
     return DeviceProperties(
         name=str(getattr(properties, "name", "")),
@@ -80,7 +82,8 @@ def read_properties(properties: object, total_memory: int | None) -> DevicePrope
         capability=_capability(properties),
         uuid=None if uuid is None else str(uuid),
         pci_address=_pci_address(properties),
-        # CUDA and those who follow it, SYCL, Ascend.
+        # The names are those of CUDA and of vendors that follow it, of SYCL, and of
+        # Ascend.
         multiprocessors=_int(
             properties, "multi_processor_count", "max_compute_units", "cube_core_num"
         ),
@@ -106,7 +109,9 @@ def _pci_address(properties: object) -> str | None:
 
 
 def _int(properties: object, *names: str) -> int | None:
-    """The first of the fields that exists and is a number."""
+    """Return the value of the first field that exists and is an `int`; `None` if there
+    is none.
+    """
     for name in names:
         value = getattr(properties, name, None)
         if isinstance(value, int):
@@ -114,12 +119,12 @@ def _int(properties: object, *names: str) -> int | None:
     return None
 
 
-# --- for annotations -----------------------------------------------------------------
+# --- Types for annotations -----------------------------------------------------------
 
 
 class Graph(Protocol):
-    """Captured work that can be replayed: the methods that all vendors' graph classes
-    have.
+    """Captured work that can be replayed: the methods that the graph classes of all
+    vendors have.
 
     `pool()` is not among them, because Gaudi's class lacks it.
     """
@@ -138,8 +143,8 @@ class Graph(Protocol):
 
 
 class OpBuilderLike(Protocol):
-    """A builder of one operator: the members that frameworks' builders and
-    accel-train's have in common.
+    """A builder of one operator: the members that the builders of frameworks and of
+    accel-train have in common.
     """
 
     @property
@@ -147,11 +152,11 @@ class OpBuilderLike(Protocol):
         """The operator's name, as reports print it."""
 
     def is_compatible(self, verbose: bool = False) -> bool:
-        """Whether the operator can be used here."""
+        """Return whether the operator can be used here."""
 
     def load(self, verbose: bool = True) -> Any:
-        """Load the operator; return a module with its functions, or an object that has
-        them.
+        """Load the operator; return a module that contains its functions, or an object
+        that has them.
         """
 
     def builder(self) -> Any:
@@ -165,8 +170,8 @@ class DeviceCapability(TypedDict):
 
 
 class GradScalerOptions(TypedDict, total=False):
-    """Options that `grad_scaler` passes on: the arguments of `torch.amp.GradScaler`
-    besides the device.
+    """Options of `grad_scaler`: the arguments of `torch.amp.GradScaler` except the
+    device.
     """
 
     init_scale: float

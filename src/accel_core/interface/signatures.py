@@ -1,8 +1,9 @@
-"""Calls as users of torch write them, on every subclass of `Accelerator`.
+"""Adapt the signatures of every subclass of `Accelerator` to calls as users of torch
+write them.
 
-A subclass may override members with `device_index` as the only name of a device;
-torch's keywords are added. Python's `TypeError` for an unexpected keyword gives the member the
-name by which users call it, and not that of a private class or function.
+A subclass may override members with `device_index` as the only parameter for a device.
+torch's keywords are then added. Python's `TypeError` for an unexpected keyword contains
+the member's name as users call it, and not the name of a private class or function.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Function = Callable[..., Any]
 
 
 def name_in_errors(function: Any, member: str) -> None:
-    """Change the name of `function` in Python's errors to the one that users call.
+    """Change the name of `function` in Python's errors to the name that users call.
 
     From Python 3.13 on, such errors also suggest the correct keyword.
     """
@@ -33,10 +34,10 @@ def name_members_in_errors(kind: type) -> None:
 
 
 def add_torch_keywords(kind: type, interface: type) -> None:
-    """Add torch's keywords to overrides in `kind`, a subclass of `interface`, that lack
-    them.
+    """Add torch's keywords to the overrides in `kind`, a subclass of `interface`, that
+    lack them.
 
-    The override may come from a base class outside the interface. An override with
+    An override may come from a base class outside the interface. An override with
     `*args`, `**kwargs` or keyword-only parameters is not changed.
     """
     for name, function in _overrides(kind, interface).items():
@@ -56,7 +57,8 @@ def add_torch_keywords(kind: type, interface: type) -> None:
 
 
 def _overrides(kind: type, interface: type) -> dict[str, Any]:
-    """Return the attributes that `kind` defines, or a base class outside the interface.
+    """Return the attributes that `kind`, or a base class outside the interface,
+    defines.
 
     Classes of the interface have torch's keywords already.
     """
@@ -71,8 +73,7 @@ def _overrides(kind: type, interface: type) -> dict[str, Any]:
 def _with_device_keyword(function: Function) -> Function:
     """Return `function(self, device_index)` as a member that also accepts `device`.
 
-    The function gets an index in either case, because it may not expect a
-    `torch.device`.
+    The function always gets an index, because it may not support a `torch.device`.
     """
 
     @wraps(function)
@@ -86,10 +87,10 @@ def _with_device_keyword(function: Function) -> Function:
 
 
 def _with_added_device_keyword(function: Function) -> Function:
-    """Return `function`, which has more parameters than `device_index`, with `device`
-    added.
+    """Return `function`, which has other parameters besides `device_index`, with the
+    parameter `device` added.
 
-    This wrapper is slower; its members are not called in every step.
+    This wrapper is slower, but such members are not called in every step.
     """
     name = function.__qualname__
     signature = inspect.signature(function)
@@ -115,8 +116,8 @@ def _with_added_device_keyword(function: Function) -> Function:
 
 
 def _with_emulation_keyword(function: Function) -> Function:
-    """Return `function`, an `is_bf16_supported`, with torch's keyword
-    `including_emulation`.
+    """Return `function`, which is an `is_bf16_supported`, with torch's keyword
+    `including_emulation` added.
     """
 
     @wraps(function)

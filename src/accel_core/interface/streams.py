@@ -1,5 +1,5 @@
-"""Sections of the interface: streams and events, stand-ins for devices without;
-profiler ranges.
+"""Sections of the interface: streams and events, their replacements for devices without
+them, and profiler ranges.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class HostEvent:
         self._recorded_ns: int | None = None
 
     def _wait(self) -> None:
-        """Wait for the device; an accelerator with asynchronous calls replaces this by
-        its `synchronize`.
+        """Wait for the device. An accelerator with asynchronous calls replaces this
+        method by its `synchronize`.
         """
 
     def record(self, stream: object = None) -> None:
@@ -50,13 +50,15 @@ class HostEvent:
         self._recorded_ns = time.perf_counter_ns()
 
     def elapsed_time(self, end_event: HostEvent) -> float:
-        """Return the milliseconds from this event to `end_event`; both need
-        `enable_timing=True` and `record()`.
+        """Return the milliseconds from this event to `end_event`.
+
+        Raises `RuntimeError` unless both events were created with `enable_timing=True`
+        and recorded.
         """
         timed = self._enable_timing and end_event._enable_timing
         if not timed or self._recorded_ns is None or end_event._recorded_ns is None:
             raise RuntimeError(
-                "elapsed_time needs both events made with enable_timing=True, and recorded"
+                "elapsed_time needs two recorded events that were created with enable_timing=True"
             )
         return (end_event._recorded_ns - self._recorded_ns) / 1e6
 
@@ -72,11 +74,13 @@ class HostEvent:
 
 
 class HostStream:
-    """The only queue of a device without user streams. Its work runs in the order of
-    the calls, so its methods that wait for another stream return at once.
+    """The only queue of a device without user streams.
+
+    Its work runs in the order of the calls, so methods that wait for another stream
+    return at once.
     """
 
-    #: Copies do not overlap compute.
+    #: True, because copies do not overlap computation.
     one_queue: ClassVar[bool] = True
     _event: ClassVar[type[HostEvent]] = HostEvent
 
@@ -84,22 +88,22 @@ class HostStream:
         self.priority = priority
 
     def wait_stream(self, stream: object) -> None:
-        """Return at once: the other stream is the same queue."""
+        """Return at once, because the other stream is the same queue."""
 
     def wait_event(self, event: object) -> None:
-        """Return at once: the event was recorded in the same queue."""
+        """Return at once, because the event was recorded in the same queue."""
 
     def record_event(self, event: Any = None) -> Any:
-        """Record `event`, or a new one, and return it."""
+        """Record `event`, or a new event, and return it."""
         event = self._event() if event is None else event
-        event.record()  # of this only queue: Metal's events take no stream
+        event.record()  # No stream is passed, because Metal's events take none.
         return event
 
     def synchronize(self) -> None:
         """Wait until the device has finished all its work."""
 
     def query(self) -> bool:
-        """Wait for the device, then return True: all work has finished."""
+        """Wait for the device, then return True, because all work has finished."""
         self.synchronize()
         return True
 
@@ -113,27 +117,27 @@ class HostStream:
 class Streams(Devices):
     """Streams and events.
 
-    For type checkers they are `torch.Stream` and `torch.Event`. If the vendor has
-    neither, classes with the same methods replace them; if torch has a stream class for
-    the device, the replacements derive from it.
+    For type checkers the classes are `torch.Stream` and `torch.Event`. If the vendor
+    has neither, classes with the same methods replace them. If torch has a stream class
+    for the device, the replacement derives from it.
     """
 
-    #: The stream and event classes of the vendor, or torch's; `None` where there is
-    #: none.
+    #: The stream and event classes of the vendor or of torch; `None` if there is none.
     _stream_class: Any = None
     _event_class: Any = None
 
     @cached_property
     def Event(self) -> type[torch.Event]:
-        """The vendor's event class, to be called as `Event(enable_timing=True)`.
+        """The vendor's event class. Call it as `Event(enable_timing=True)`.
 
-        If that class lacks keywords of `torch.cuda.Event`, this is a subclass that takes
-        all of them: it ignores `blocking`, and `external` if the vendor captures no
-        graphs; any other one raises `UnsupportedError`. If the vendor has no event
-        class, this is a class that waits for the device and uses the host's clock.
+        If that class lacks keywords of `torch.cuda.Event`, this is a subclass that
+        accepts all of them. The subclass ignores `blocking`, and ignores `external` if
+        the vendor captures no graphs. Any other missing keyword raises
+        `UnsupportedError`. If the vendor has no event class, this is a class that waits
+        for the device and uses the host's clock.
         """
-        # Metal has events of its own, and no streams; torch's own are tried with its
-        # streams.
+        # Metal has an event class but no stream class. torch's event class is tried
+        # together with torch's stream class.
         is_torchs = self._event_class is self._torch.Event
         if self._event_class and (self._has_streams or not is_torchs):
             return cast("Any", self._event_with_torch_keywords(self._event_class))
@@ -146,7 +150,8 @@ class Streams(Devices):
         """
         known = parameters(vendor)
         if known is None:
-            missing = {"external"}  # torch.Event, and vendors' classes written in C
+            # This applies to torch.Event and to vendors' classes that are written in C.
+            missing = {"external"}
         else:
             missing = _EVENT_KEYWORDS - {parameter.name for parameter in known}
         if not missing:
@@ -170,7 +175,7 @@ class Streams(Devices):
             return type.__call__(kind, **options)
 
         name_in_errors(new_event, "Event")
-        # An event that the vendor makes is one of these too.
+        # An event that the vendor creates counts as an instance of this class too.
         methods = {
             "__call__": new_event,
             "__instancecheck__": lambda _, event: isinstance(event, vendor),
@@ -179,10 +184,11 @@ class Streams(Devices):
         return meta(vendor.__name__, (vendor,), {"__doc__": vendor.__doc__})
 
     def _drop_event_keywords(self, options: dict[str, bool], missing: set[str]) -> None:
-        """Remove keywords that change nothing on this device from `options`.
+        """Remove the keywords from `options` that have no effect on this device.
 
-        `blocking` only changes how the host waits, `external` how a graph captures.
-        Raises `UnsupportedError` for any other keyword that the vendor's class lacks.
+        `blocking` changes only how the host waits, and `external` only how a graph
+        captures. Raises `UnsupportedError` for any other keyword that the vendor's
+        class lacks.
         """
         for name in missing & options.keys():
             is_needed = name != "blocking"
@@ -194,11 +200,11 @@ class Streams(Devices):
 
     @cached_property
     def Stream(self) -> type[torch.Stream]:
-        """The vendor's stream class, to be called as `Stream()` or `Stream(device=...,
+        """The vendor's stream class. Call it as `Stream()` or `Stream(device=...,
         priority=...)`.
 
-        On a device without user streams, a class with the same methods whose streams
-        are all one queue.
+        On a device without user streams, this is a class with the same methods. All its
+        streams are the same queue.
         """
         if self._has_streams:
             return cast("Any", self._stream_class)
@@ -214,20 +220,21 @@ class Streams(Devices):
 
     @cached_property
     def _has_streams(self) -> bool:
-        """Whether streams and events work; tried if the classes are torch's own.
+        """Whether streams and events work. They are tried if the classes are torch's.
 
-        Only a trial shows whether a device has brought its streams into torch.
+        Only a trial shows whether a device supports torch's streams.
         """
         if self._stream_class is not self._torch.Stream:
             return self._stream_class is not None
-        # torch raises one of these for what a backend does not implement.
+        # torch raises these errors for functions that a backend does not implement.
         with suppress(RuntimeError, TypeError):
             stream = self._stream_class()
             event = self._torch.Event()
             event.record(stream)
             event.synchronize()
             stream.synchronize()
-            # Else memory could be reused while another stream still reads it.
+            # Without `record_stream`, memory could be reused while another stream still
+            # reads it.
             tensor = self._torch.empty(1, device=self._device_type)
             tensor.record_stream(stream)
             return True
@@ -237,7 +244,7 @@ class Streams(Devices):
         """Return a subclass of `one_queue` and `torch.Stream`, for
         `Tensor.record_stream`.
 
-        The result is `one_queue` itself if torch has no stream for the device.
+        The result is `one_queue` if torch has no stream for the device.
         """
         with suppress(RuntimeError, TypeError, AttributeError):
             current = self._torch_accelerator.current_stream()
@@ -247,18 +254,19 @@ class Streams(Devices):
         return one_queue
 
     def _make_recordable(self, stream: Any) -> None:
-        """Have `Tensor.record_stream` accept `stream`.
+        """Make `Tensor.record_stream` accept `stream`.
 
-        If the device has no kernel for it, one that does nothing is registered: with
-        one queue, no memory can be given away too early.
+        If the device has no kernel for `record_stream`, a kernel that does nothing is
+        registered. With only one queue, memory cannot be reused too early.
         """
         try:
             tensor = self._torch.empty(1, device=self._device_type)
         except RuntimeError:
-            return  # the device holds no tensors yet
+            return  # The device does not support tensors yet.
         try:
             tensor.record_stream(stream)
-        except RuntimeError:  # NotImplementedError, or that of a fallback to the CPU
+        # A NotImplementedError, or the error of a fallback to the CPU.
+        except RuntimeError:
             with suppress(RuntimeError):
                 _record_nothing(self._torch, self._device_type)
 
@@ -267,7 +275,7 @@ class Streams(Devices):
         return self.Stream()
 
     def stream(self, stream: torch.Stream | None) -> AbstractContextManager[Any]:
-        """Return a context manager that makes `stream` the current stream; `None`
+        """Return a context manager that makes `stream` the current stream. `None`
         changes nothing.
         """
         if not hasattr(stream, "__enter__"):
@@ -275,25 +283,25 @@ class Streams(Devices):
         return cast("AbstractContextManager[Any]", stream)
 
     def set_stream(self, stream: torch.Stream) -> None:
-        """Make `stream` this thread's current stream of its device, until another one
-        is set.
+        """Make `stream` this thread's current stream on its device, until another
+        stream is set.
 
-        Prefer `stream`, which restores the previous one.
+        Prefer `stream`, which restores the previous stream.
         """
-        self.stream(stream).__enter__()  # sets it, and is not left
+        self.stream(stream).__enter__()  # The context is entered and never left.
 
     def current_stream(
         self, device_index: Device = None, device: Device = None
     ) -> torch.Stream:
-        """Return the stream on which this thread's work runs on that device."""
+        """Return this thread's current stream on the device."""
         self._index_or_none(device_index, device)
         return self._only_stream
 
     def default_stream(
         self, device_index: Device = None, device: Device = None
     ) -> torch.Stream:
-        """Return the device's default stream; the current one if the vendor names no
-        default (xpu).
+        """Return the device's default stream; the current stream if the vendor has no
+        function for the default stream (xpu).
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
@@ -301,8 +309,8 @@ class Streams(Devices):
 
 
 def _torch_stream_class(torch_stream: Any, one_queue: type, current: Any) -> Any:
-    """Return a subclass of both classes; every object of it is the device's current
-    stream.
+    """Return a subclass of both classes. Every object of the subclass is the device's
+    current stream.
     """
     ids = {
         "stream_id": current.stream_id,
@@ -316,9 +324,9 @@ def _torch_stream_class(torch_stream: Any, one_queue: type, current: Any) -> Any
     return type("Stream", (one_queue, torch_stream), {"__new__": new})
 
 
-@cache  # the registration lasts as long as the library object
+@cache  # The registration lasts as long as the library object.
 def _record_nothing(torch: Any, device_type: str) -> Any:
-    """Register a kernel of `record_stream` that does nothing, once for a device
+    """Register a kernel of `record_stream` that does nothing, once for each device
     type.
     """
     library = torch.library.Library("aten", "IMPL")
@@ -333,19 +341,19 @@ class Ranges(Base):
 
     #: Whether `range_push` and `range_pop` take an NVTX domain.
     supports_nvtx_domain: bool = False
-    #: Module of the vendor with its `range_push` and `range_pop`: `"nvtx"`. Empty:
-    #: torch's profiler.
+    #: The vendor's module with `range_push` and `range_pop`, such as `"nvtx"`. If empty,
+    #: torch's profiler is used.
     _vendor_ranges = ""
-    #: The open ranges of each thread: a profiler's timeline is per thread too.
+    #: The open ranges of each thread, because a profiler has a timeline per thread.
     _ranges: ClassVar = threading.local()
 
     def range_push(
         self, msg: str, domain: str | None = None, category: str | None = None
     ) -> None:
-        """Open a named range in the profiler's timeline; never raises an error.
+        """Open a named range in the profiler's timeline. Never raises an error.
 
-        The default is `torch.profiler.record_function`, which costs nothing while no
-        profiler runs. `domain` and `category` are for vendors that support them.
+        By default, this uses `torch.profiler.record_function`, and costs nothing while
+        no profiler runs. `domain` and `category` are for vendors that support them.
         """
         if self._vendor_ranges:
             with suppress(Exception):
@@ -355,13 +363,13 @@ class Ranges(Base):
         if self._torch.autograd._profiler_enabled():
             context = self._torch.profiler.record_function(str(msg))
         context.__enter__()
-        # A range opened while no profiler ran is kept too, so that its end closes
-        # nothing else.
+        # A range that is opened while no profiler runs is recorded too, so that its end
+        # does not close another range.
         vars(self._ranges).setdefault("open", []).append(context)
 
     def range_pop(self, domain: str | None = None) -> None:
-        """Close the range that this thread opened last; do nothing if none is open;
-        never raises an error.
+        """Close the range that this thread opened last. Do nothing if no range is open.
+        Never raises an error.
         """
         if self._vendor_ranges:
             with suppress(Exception):
@@ -373,8 +381,8 @@ class Ranges(Base):
 
     @contextmanager
     def range(self, msg: str) -> Iterator[None]:
-        """Return a context manager that opens a named range and closes it at the
-        end.
+        """Return a context manager that opens a named range and closes it at the end of
+        the block.
         """
         self.range_push(msg)
         try:

@@ -1,4 +1,4 @@
-"""`TorchAccelerator`: the interface over any `torch.<device_type>` module;
+"""`TorchAccelerator`, the interface over any `torch.<device_type>` module, and
 `GenericAccelerator`.
 """
 
@@ -23,13 +23,13 @@ from accel_core.interface.signatures import name_in_errors
 from accel_core.torch_import import FREE_SLOT
 
 Function = Callable[..., Any]
-#: Types whose memory and streams `torch.accelerator` serves. For other types, each
-#: function of torch's is tried at its first call.
+#: Device types whose memory and streams `torch.accelerator` supports. For other types,
+#: each function of `torch.accelerator` is tried at its first call.
 _TRUSTED = ("cuda", "xpu")
 
-#: Members that the function of the same name in the vendor's module,
-#: `torch.<device_type>`, can serve (`set_device` serves `_select`), and its name in the
-#: newest `torch.accelerator`: an older torch may lack it.
+#: Members that a function of the same name in the vendor's module, `torch.<device_type>`,
+#: can implement (`set_device` implements `_select`). The value is the function's name in
+#: the newest `torch.accelerator`; an older torch may lack the function.
 FORWARDED = {
     "current_device": "current_device_index",
     "current_stream": "current_stream",
@@ -53,17 +53,17 @@ FORWARDED = {
     "stream": "",
     "synchronize": "synchronize",
 }
-#: Members that need a stream class: without one, the default's only queue serves.
+#: Members that need a stream class. Without one, they use the default's only queue.
 STREAM_MEMBERS = ("current_stream", "default_stream", "set_stream", "stream")
-#: Beginnings of the members that only query, and change nothing.
+#: Prefixes of the members that only query the device and change nothing.
 _QUERIES = ("is_", "memory_", "max_memory_", "get_", "initial_")
-#: Members for which the vendor's function is preferred to torch's: it reports more, or
-#: torch's calls it.
+#: Members for which the vendor's function is preferred to torch's, because it reports
+#: more, or because torch's function calls it.
 _VENDOR_FIRST = ("current_stream", "device_count")
 
 
 def _needs_torch_allocator(name: str) -> bool:
-    """Whether torch's function works only on an allocator that torch can use.
+    """Return whether torch's function works only with an allocator that torch supports.
 
     Such a function returns 0 before the device starts.
     """
@@ -71,8 +71,8 @@ def _needs_torch_allocator(name: str) -> bool:
 
 
 def accepts(function: Function, member: Function) -> bool:
-    """Whether `function` accepts every call that `member` documents: same names in the
-    same order.
+    """Return whether `function` accepts every call that `member` documents: it has the
+    same parameters in the same order.
     """
     actual = parameters(function)
     documented = parameters(member) or []
@@ -86,49 +86,53 @@ def accepts(function: Function, member: Function) -> bool:
 
 
 def _is_required(parameter: inspect.Parameter) -> bool:
-    """Whether every call must give the parameter a value."""
+    """Return whether every call must give the parameter a value."""
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     has_default = parameter.default is not inspect.Parameter.empty
     return not has_default and parameter.kind not in variadic
 
 
 def _as_constant(count: Callable[[], int]) -> Callable[[], int]:
-    """Return `count` as a function that torch.compile evaluates while it compiles.
+    """Return `count` as a function whose result torch.compile treats as a constant.
 
-    torch's own function returns no tensor, which breaks a graph.
+    torch's function returns no tensor, which would break a graph.
     """
 
     def device_count() -> int:
         return count()
 
-    # What torch.compiler.assume_constant_result sets; that imports Dynamo, a second.
+    # torch.compiler.assume_constant_result sets this attribute, but it imports Dynamo,
+    # which takes a second.
     device_count._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return device_count
 
 
 class TorchAccelerator(Accelerator):
-    """An accelerator whose vendor provides a module `torch.<device_type>`, as most do.
+    """An accelerator whose vendor provides a module `torch.<device_type>`, as most
+    vendors do.
 
-    A member becomes a function of torch's or of the vendor's, as an attribute of this
-    object: `acc.current_device is torch.npu.current_device`. If torch itself brings the
-    device (cuda, xpu, mps), torch.accelerator's function comes first, else the vendor
-    module's; if a package brings it, the vendor module's, else torch.accelerator's. If
-    neither has one, the default of `Accelerator` stays.
+    A member is bound to a function of torch or of the vendor, as an attribute of this
+    object: `acc.current_device is torch.npu.current_device`. If torch itself contains
+    the device (cuda, xpu, mps), the function of torch.accelerator is preferred to the
+    function of the vendor's module. If a package adds the device, the function of the
+    vendor's module is preferred. If neither exists, the default of `Accelerator` is
+    used.
 
-    A function that only answers a question is wrapped: if the driver refuses it and the
-    device works, the member raises `UnsupportedError`, and an `is_…` member returns
-    False.
+    A function that only queries the device is wrapped. If the driver rejects the query
+    although the device works, the member raises `UnsupportedError`, and a member called
+    `is_…` returns False.
 
-    On torch's PrivateUse1 a vendor's function may be unfinished: if its first call
-    raises `NotImplementedError`, or an error that names torch.accelerator's, it is not
-    used again, and `refused` has the message.
+    For a device in torch's PrivateUse1 slot, a vendor's function may be unfinished. If
+    its first call raises `NotImplementedError`, or an error that mentions
+    torch.accelerator, the function is not used again, and `refused` contains the
+    message.
 
     A function that differs only in the names of its parameters is wrapped. A member
-    that a subclass overrides is left alone, and its `super()` call reaches the vendor's
-    function. Without a declaration, the device is the one that `torch.accelerator`
-    reports.
+    that a subclass overrides is not changed, and its `super()` call reaches the
+    vendor's function. Without a declaration, the device is the one that
+    `torch.accelerator` reports.
 
-    Raises `BackendUnavailableError` if torch has no such module: import the vendor's
+    Raises `BackendUnavailableError` if torch has no such module. Import the vendor's
     package first.
     """
 
@@ -150,7 +154,7 @@ class TorchAccelerator(Accelerator):
         for name in FORWARDED:
             self._bind_member(name)
 
-    # What is there
+    # The device type and its module
 
     def _torch_device_type(self) -> str:
         # `generic` declares the free slot.
@@ -158,16 +162,19 @@ class TorchAccelerator(Accelerator):
             return super()._torch_device_type()
         try:
             device = current_torch_accelerator(self._torch)
-        except RuntimeError as error:  # torch finds two that exclude each other
+        # torch has two accelerators that exclude each other.
+        except RuntimeError as error:
             raise BackendUnavailableError(
-                f"{self.name}: torch cannot name its accelerator: {error}"
+                f"{self.name}: torch cannot determine its accelerator: {error}"
             ) from error
         if device is None:
             raise BackendUnavailableError(f"{self.name}: torch reports no accelerator")
         return str(device.type)
 
     def _current_torch_type(self) -> str | None:
-        """The type of `torch.accelerator`'s device; this initialises nothing."""
+        """Return the device type of `torch.accelerator`; `None` if there is none.
+        Nothing is initialised.
+        """
         with suppress(RuntimeError):
             device = current_torch_accelerator(self._torch, check_count=False)
             return device.type if device is not None else None
@@ -175,7 +182,7 @@ class TorchAccelerator(Accelerator):
 
     @cached_property
     def _is_private(self) -> bool:
-        """Whether this device is torch's renamed PrivateUse1; torch's functions may not
+        """Whether this device uses torch's PrivateUse1 slot. torch's functions may not
         work for it.
         """
         return bool(self._torch._C._get_privateuse1_backend_name() == self._device_type)
@@ -183,12 +190,12 @@ class TorchAccelerator(Accelerator):
     # Binding
 
     def _functions(self, name: str) -> list[Function]:
-        """Return the functions that can implement a forwarded member, the preferred one
-        first.
+        """Return the functions that can implement a forwarded member, the preferred
+        function first.
 
-        torch.accelerator's function is preferred if torch itself contains the device's
-        module. Otherwise the vendor's is: torch_npu's functions (2.13.0) set the
-        context of a thread, and torch's do not.
+        If torch itself contains the device's module, the function of torch.accelerator
+        is preferred. Otherwise the vendor's function is preferred: torch_npu's
+        functions (2.13.0) set the context of a thread, and torch's functions do not.
         """
         if name in STREAM_MEMBERS and self._stream_class is None:
             return []
@@ -207,7 +214,9 @@ class TorchAccelerator(Accelerator):
         return None
 
     def _prefers_torch(self, name: str) -> bool:
-        """Whether torch.accelerator's function comes before the vendor's."""
+        """Return whether the function of torch.accelerator is preferred to the
+        vendor's.
+        """
         if name == "set_stream":
             return self._is_private
         if self._is_private or name in _VENDOR_FIRST:
@@ -215,8 +224,8 @@ class TorchAccelerator(Accelerator):
         return self.backend.vendor_imports == ("torch",)
 
     def _bind_member(self, name: str) -> None:
-        """Bind a forwarded member to a function, to a trial of several functions at the
-        first call, or to the default.
+        """Bind a forwarded member to a function, to the default, or to a trial of
+        several functions at the first call.
         """
         member = "_select" if name == "set_device" else name
         function_to_bind: Function = getattr(super(), member)
@@ -230,7 +239,7 @@ class TorchAccelerator(Accelerator):
         self._install(member, function_to_bind)
 
     def _is_reliable(self, name: str, function: Function) -> bool:
-        """Whether the function can be bound without a trial at its first call."""
+        """Return whether the function can be bound without a trial at its first call."""
         if self._device_type in _TRUSTED:
             return True
         if self._is_private:
@@ -239,8 +248,8 @@ class TorchAccelerator(Accelerator):
         return not is_conditional or function == self._lookup(name)
 
     def _install(self, name: str, function: Function) -> None:
-        """Bind `function`; also set it on the instance unless a subclass overrides the
-        member.
+        """Bind `function`. Unless a subclass overrides the member, also set it on the
+        instance.
         """
         if name in FORWARDED and name.startswith(_QUERIES):
             function = self._refusal_as_unsupported(name, function)
@@ -249,16 +258,16 @@ class TorchAccelerator(Accelerator):
             setattr(self, name, function)
 
     def _as_member(self, function: Function, default: Function) -> Function:
-        """Return `function` with the parameters of the member `default`; unwrapped if
-        they are the same.
+        """Return `function` with the parameters of the member `default`. It is not
+        wrapped if the parameters are the same.
         """
         names = [parameter.name for parameter in parameters(default) or ()]
         member_function: Function
         if names == ["device_index", "device"]:
             member_function = self._with_device_parameters(function)
         elif names == ["stream"]:
-            # A `StreamContext` takes `None`: torch's modules and those that follow them
-            # have one.
+            # A `StreamContext` accepts `None`. torch's modules have this class, and so do
+            # modules that are modelled on them.
             if self._lookup("StreamContext") and accepts(function, default):
                 return function
             member_function = _accepting_no_stream(function)
@@ -272,9 +281,9 @@ class TorchAccelerator(Accelerator):
     def _with_device_parameters(self, function: Function) -> Function:
         """Return `function(device)` as `member(device_index=None, device=None)`.
 
-        Without a device, a function that requires one gets the current device, and any
-        other function uses the vendor's default. A function without a device parameter
-        runs with the device selected.
+        If the member is called without a device, a function that requires a device gets
+        the current device, and any other function uses the vendor's default. A function
+        without a device parameter runs with the device selected.
         """
         by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
         known = parameters(function)
@@ -290,7 +299,7 @@ class TorchAccelerator(Accelerator):
             if device_index is None:
                 if not needs_device:
                     return function()
-                # The vendor's, whatever a subclass makes of `current_device`.
+                # The vendor's function, because a subclass may change `current_device`.
                 return function(int(self._vendor["current_device"]()))
             index = self._checked_index(device_index)
             if takes_device:
@@ -303,8 +312,8 @@ class TorchAccelerator(Accelerator):
     def _first_that_works(
         self, name: str, functions: list[Function], default: Function
     ) -> Function:
-        """Return a function that tries `functions` in order at its first call, and
-        `default` last.
+        """Return a function that, at its first call, tries `functions` in order and
+        then `default`.
 
         torch's functions raise `RuntimeError` if they do not support the device. A
         vendor's function is skipped only if it is unfinished (`_is_unfinished`),
@@ -336,17 +345,17 @@ class TorchAccelerator(Accelerator):
     def _install_tried(
         self, name: str, member: str, function: Function, failures: list[RuntimeError]
     ) -> None:
-        """Install the function that worked, and record the error of an earlier
-        function.
+        """Install the function that worked, and record the error of the function that
+        failed first.
         """
         if _needs_torch_allocator(name) and not self.is_initialized():
-            return  # no proof: without an allocator it would have returned 0 too
+            return  # Before the allocator starts, such a function returns 0 in any case.
         self._install(member, function)
         if failures:
             self.refused[name] = str(failures[0])
 
     def _find_streams(self) -> tuple[Any, Any]:
-        """Return the stream class and the event class; `None` for a class that does not
+        """Return the stream class and the event class; each is `None` if it does not
         exist.
         """
         stream, event = self._lookup("Stream"), self._lookup("Event")
@@ -354,8 +363,8 @@ class TorchAccelerator(Accelerator):
             stream = None
         if not inspect.isclass(event):
             event = None
-        # torch's own classes serve its accelerator; `stream` needs the class that is a
-        # context manager, which an older torch lacks.
+        # torch's classes support torch's accelerator. The member `stream` needs a stream
+        # class that is a context manager, which it is not in an older torch.
         has_torch_accelerator = self._torch_accelerator is not None
         if (
             stream is None
@@ -376,8 +385,8 @@ def _accepting_no_stream(function: Function) -> Function:
 
 
 def _with_seed_parameter(function: Function) -> Function:
-    """Return `function` as a member with the parameter `seed`, which vendors name
-    differently.
+    """Return `function` as a member with the parameter `seed`, whose name differs
+    between vendors.
     """
 
     def member(seed: int) -> Any:
@@ -387,16 +396,18 @@ def _with_seed_parameter(function: Function) -> Function:
 
 
 def _is_unfinished(error: RuntimeError) -> bool:
-    """Whether a vendor's function refers to torch.accelerator's, as TorchTPU's do, or
-    is not implemented.
+    """Return whether a vendor's function is not implemented, or refers to
+    torch.accelerator, as functions of TorchTPU do.
     """
     return isinstance(error, NotImplementedError) or "torch.accelerator" in str(error)
 
 
 def _most_informative(name: str, failures: list[RuntimeError]) -> RuntimeError:
-    """Return the error to raise when every function failed; the last is the default's.
+    """Return the error to raise if every function failed. The last error is the
+    default's.
 
-    If a device failed, torch's error says more than the default's "not supported".
+    If the device failed, torch's error is more informative than "not supported", the
+    error of the default.
     """
     is_not_implemented = isinstance(failures[-1], NotImplementedError)
     if is_not_implemented and not _needs_torch_allocator(name) and len(failures) > 1:
@@ -405,8 +416,8 @@ def _most_informative(name: str, failures: list[RuntimeError]) -> RuntimeError:
 
 
 def _delegate(name: str) -> Function:
-    """Return a method that calls the bound function; an override's `super()` call
-    reaches it, also when compiled.
+    """Return a method that calls the bound function, for an override's `super()` call,
+    even in compiled code.
     """
 
     @wraps(getattr(TorchAccelerator, name))
@@ -424,12 +435,12 @@ class GenericAccelerator(TorchAccelerator):
     """`TorchAccelerator` for the device that `torch.accelerator` reports at
     construction.
 
-    Its name is "generic"; `device_name()` is torch's name of the device. Raises
+    Its name is "generic", and `device_name()` returns the device type in torch. Raises
     `BackendUnavailableError` if torch reports no accelerator.
     """
 
     def device_count(self) -> int:
-        """Return the number of devices that torch sees; a device that reports 0 before
+        """Return the number of devices that torch sees. A device that reports 0 before
         it starts is started first.
         """
         if not super().device_count() and self._is_private:

@@ -1,7 +1,7 @@
-"""A warning for `with accelerator.device(i):`, which selects no device.
+"""Warn about `with accelerator.device(i):`, which selects no device.
 
-A `torch.device` cannot be subclassed, and entering it cannot be observed. So the
-caller's next instruction is read.
+A `torch.device` cannot be subclassed, and entering it cannot be observed. Therefore the
+caller's next bytecode instruction is read.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from types import FrameType
 
 from accel_core.exceptions import is_own_frame, user_stacklevel
 
-#: The instruction that enters a `with` block: Python 3.10, and 3.11 to 3.13.
+#: The instructions that enter a `with` block in Python 3.10, and in 3.11 to 3.13.
 _ENTERS = ("SETUP_WITH", "BEFORE_WITH")
-#: The same from Python 3.14 on (CPython 3.14, Python/codegen.c, `codegen_with_inner`).
+#: The instructions that enter a `with` block from Python 3.14 on. Source: CPython 3.14,
+#: Python/codegen.c, `codegen_with_inner`.
 _ENTERS_314 = ["COPY", "LOAD_SPECIAL"]
-#: Instructions to read after a call. A call has at most 4 cache entries.
+#: The number of instructions to read after a call. A call has at most 4 cache entries.
 _READ = 10
 
 
@@ -26,7 +27,7 @@ def warn_if_entered(accelerator: str, device: object) -> None:
     """Warn if the nearest caller outside accel is about to enter the result in a `with`
     statement.
 
-    `device` is the argument of `device()`, for the advice.
+    `device` is the argument of `device()`, which the warning quotes.
     """
     for frame, _ in walk_stack(sys._getframe(1)):
         if not is_own_frame(frame):
@@ -42,7 +43,9 @@ def warn_if_entered(accelerator: str, device: object) -> None:
 
 
 def _enters_result(frame: FrameType) -> bool:
-    """Whether the frame's instruction after the running call enters a `with` block."""
+    """Return whether the frame's instruction after the running call enters a `with`
+    block.
+    """
     start = frame.f_lasti + 2
     opcodes = frame.f_code.co_code[start : start + 2 * _READ : 2]
     names = [dis.opname[opcode] for opcode in opcodes]

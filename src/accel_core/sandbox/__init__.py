@@ -1,1 +1,1 @@
-"""Running code of others: guarded in this process, or in a child process."""
+"""Run third-party code: guarded in this process, or in a child process."""

@@ -1,11 +1,12 @@
-"""Call a function in a child process with a deadline.
+"""Call a function in a child process with a timeout.
 
-Some vendors' packages end, crash or hang the process that imports them. The child takes
-that, and the parent reports how it ended. The child is this Python, started again; it
-ends when its parent does.
+Some vendors' packages exit, crash or hang the process that imports them. Here that
+process is a child, and the parent reports how it ended. The child runs the same Python,
+and is killed when its parent ends.
 
-The two exchange files in a temporary folder: the parent writes `request.json`, the
-child writes `answer.json` and, line by line, `log`: its stages and log records.
+Parent and child exchange files in a temporary folder. The parent writes `request.json`.
+The child writes `answer.json` and, line by line, `log`, which contains its stages and
+log records.
 """
 
 import contextlib
@@ -33,25 +34,25 @@ from accel_core.torch_import import AUTOLOAD
 T = TypeVar("T")
 U = TypeVar("U")
 
-#: Names the step that a child begins.
+#: The type of the function to which a child passes the name of each step.
 Stage: TypeAlias = Callable[[str], None]
 
-#: How much of a child's output is kept, in bytes: faulthandler ends with the names of
-#: all extension modules.
+#: The number of bytes of a child's output that are kept. It is large because
+#: faulthandler's output ends with the names of all extension modules.
 _KEPT_OUTPUT = 1 << 16
-#: How much of it is printed, in characters.
+#: The number of characters of a child's output that are printed.
 _PRINTED_OUTPUT = 2000
 
-#: A line that reports an error: at the margin, unlike the frames of a traceback, and
-#: not a line of a log.
+#: A line that reports an error. It is not indented, unlike the frames of a traceback, and
+#: is not a line of a log.
 _ERROR = re.compile(
     r"(?!\s|INFO|DEBUG|WARN|NOTE)(.*(error|fatal)|[\w.]+: \S)", re.IGNORECASE
 )
 
-#: The thread that crashed, as faulthandler prints it: its innermost call first.
+#: The innermost call of the thread that crashed, in the output of faulthandler.
 _CRASHED_IN = re.compile(r'Current thread .*\n  File "(.+)", line (\d+) in (.+)')
 
-#: Sets the parent's path before anything else is imported.
+#: The program of the child. It sets the parent's `sys.path` before any other import.
 _PROGRAM = (
     "import sys; folder = sys.argv.pop(); sys.path[:] = sys.argv[1:]; "
     "del sys.argv[1:]; from accel_core.sandbox.child import main; main(folder)"
@@ -60,17 +61,17 @@ _PROGRAM = (
 
 @dataclass
 class Supervision:
-    """The children of this process, and how they run."""
+    """The children of this process, and the way in which they run."""
 
-    #: Entered for each child while it runs, for example a semaphore. The wait does not
-    #: count against the child's timeout.
+    #: A context manager, such as a semaphore, that is entered while a child runs. The
+    #: wait does not count against the child's timeout.
     concurrency_limit: contextlib.AbstractContextManager[object] = field(
         default_factory=contextlib.nullcontext
     )
-    #: Called about once a second with the stage of the oldest child and its seconds so
-    #: far, and with `("", 0)` when a child has ended.
+    #: Called about once a second with the stage and the elapsed seconds of the oldest
+    #: child, and with `("", 0)` when a child has ended.
     progress: Callable[[str, float], None] | None = None
-    #: This process is ending: no child may start.
+    #: Whether this process is ending, so that no child may start.
     is_shutting_down: bool = False
     #: The running children, the oldest first.
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -81,26 +82,31 @@ supervision = Supervision()
 
 @dataclass(frozen=True)
 class ChildReport:
-    """How a child process ended: with an answer, by itself, or at the deadline."""
+    """The result of a child process: an answer, an exit without an answer, or a
+    timeout.
+    """
 
+    #: The result of the function; `None` if the child failed.
     answer: dict[str, Any] | None = None
     #: The exit status, negative for a signal; `None` if the child was stopped.
     returncode: int | None = None
     #: The stage that the child began last.
     stage: str = "start"
-    #: The end of its output.
+    #: The end of the child's output.
     stderr: str = ""
-    #: Its timeout in seconds; 0 without one.
+    #: The child's timeout in seconds; 0 without a timeout.
     waited: float = 0
 
     @property
     def timed_out(self) -> bool:
-        """Whether the child was stopped at the deadline."""
+        """Whether the child was stopped at its timeout."""
         return self.returncode is None
 
     @property
     def ending(self) -> str:
-        """How the child ended: `"died of SIGSEGV"`, `"exited with status 127"`."""
+        """A clause on the child's end, such as `"died of SIGSEGV"` or `"exited with
+        status 127"`.
+        """
         if self.returncode is None:
             return f"gave no response within {self.waited:g} s"
         if self.returncode >= 0:
@@ -112,7 +118,8 @@ class ChildReport:
 
     @property
     def last_words(self) -> str:
-        """The last error that the child printed, else its last line; may be empty.
+        """The last error that the child printed, or otherwise its last line; may be
+        empty.
 
         If the child printed nothing, this is the innermost call at the time of the
         crash.
@@ -133,7 +140,9 @@ class ChildReport:
         return ""
 
     def print_output(self) -> None:
-        """Print the end of the child's output to stderr, control characters escaped."""
+        """Print the end of the child's output to stderr, with control characters
+        escaped.
+        """
         if self.stderr and sys.stderr is not None:
             text = escape_control_chars(self.stderr[-_PRINTED_OUTPUT:])
             # stderr may be closed.
@@ -150,18 +159,20 @@ def run(
     live: bool = False,
     start: Callable[..., subprocess.Popen[bytes]] | None = None,
 ) -> ChildReport:
-    """Call `function` in a child process and stop it after `timeout` seconds, if any.
+    """Call `function` in a child process, and stop the child after `timeout` seconds.
+    `None` means no timeout.
 
     `function` is defined at the top level of its module. It is called with `arguments`
-    and with a callable to which it passes the name of each step that it begins. It
-    returns a dict of JSON values, which is the answer if the child exits with status 0.
+    and with a function to which it passes the name of each step that it begins. It
+    returns a dict of JSON values. That dict is the answer if the child exits with
+    status 0.
 
-    torch's autoload is off in the child unless `autoload` is set. With `live`, its
-    output goes to our stderr at once and is not in the report. `start` is called like
-    `Popen`; it may start `main` in another way.
+    torch's autoload is off in the child unless `autoload` is set. With `live`, the
+    child's output goes to this process's stderr at once and is not in the report.
+    `start` is called like `Popen`, and may start `main` in another way.
 
-    The child ends when this process does (not on Windows). Raises `OSError` if no child
-    can be started.
+    The child is killed when this process ends, except on Windows. Raises `OSError` if
+    no child can be started.
     """
     with supervision.concurrency_limit, _temporary_folder() as name:
         folder = Path(name)
@@ -205,7 +216,7 @@ def _start(
     live: bool,
 ) -> subprocess.Popen[bytes]:
     if supervision.is_shutting_down:
-        raise OSError("this process is ending and starts no other")
+        raise OSError("this process is ending and cannot start a child process")
     path = [entry for entry in sys.path if isinstance(entry, str)]
     environment = dict(os.environ)
     if not autoload:
@@ -239,7 +250,7 @@ def _open_output(folder: Path, *, live: bool) -> IO[bytes]:
 def _wait(
     process: subprocess.Popen[bytes], timeout: float | None, folder: Path
 ) -> int | None:
-    """Return the exit status of the child; `None` if the deadline passes first."""
+    """Return the exit status of the child; `None` if the timeout passes first."""
     start = time.monotonic()
     while True:
         seconds = time.monotonic() - start
@@ -257,7 +268,7 @@ def _read_answer(folder: Path) -> dict[str, Any] | None:
         text = (folder / "answer.json").read_text(encoding="utf-8")
         answer: dict[str, Any] = json.loads(text)
     except (OSError, ValueError):
-        # It exited with status 0 before it had an answer, or had written it.
+        # The child exited with status 0 before it wrote an answer.
         return None
     return answer
 
@@ -268,7 +279,7 @@ def _read_log(folder: Path) -> list[dict[str, Any]]:
         text = (folder / "log").read_text(encoding="utf-8")
     except FileNotFoundError:
         return []
-    # What follows the last line feed is a line that the child has not ended.
+    # The text after the last line feed is an incomplete line.
     return [json.loads(line) for line in text.split("\n")[:-1]]
 
 
@@ -295,10 +306,11 @@ def _read_output(folder: Path) -> str:
 def run_in_parallel(
     function: Callable[[T], U], items: Iterable[T], workers: int
 ) -> list[U]:
-    """Call `function`, which runs a child, for each item, `workers` in parallel.
+    """Call `function`, which runs a child, for each item, with up to `workers` calls in
+    parallel.
 
-    An interrupt ends the children: Ctrl-C does not reach them, because each has a
-    session of its own.
+    Ctrl-C does not reach the children, because each has a separate session. Therefore
+    an interrupt terminates them here.
     """
     with ThreadPoolExecutor(max_workers=workers) as pool:
         try:
@@ -309,7 +321,7 @@ def run_in_parallel(
 
 
 def end_all(*, for_good: bool = False) -> None:
-    """End every running child; with `for_good`, no other can be started."""
+    """Terminate every running child. With `for_good`, no further child can be started."""
     if for_good:
         supervision.is_shutting_down = True
     for process in list(supervision.running):
@@ -327,10 +339,10 @@ def main(folder: str) -> None:
         answer = _call(request, log)
     Path(folder, "answer.json").write_text(json.dumps(answer), encoding="utf-8")
     for stream in (sys.stdout, sys.stderr):
-        # A plugin may have taken one away.
+        # A plugin may have set a stream to None.
         if stream is not None:
             stream.flush()
-    # Handlers of vendors that are called at exit may hang.
+    # `os._exit` skips the exit handlers of vendors, which may hang.
     os._exit(0)
 
 

@@ -27,7 +27,7 @@ _listener: ContextVar[Callable[[str], object] | None] = ContextVar(
 
 
 def log_step(step: str) -> None:
-    """Log that `step` begins: `"importing torch_npu (accel-npu 0.1)"`."""
+    """Log that `step` begins, such as `"importing torch_npu (accel-npu 0.1)"`."""
     LOGGER.debug("%s", step)
     current_step.set(step)
     listener = _listener.get()
@@ -47,13 +47,16 @@ def steps_to(listener: Callable[[str], object]) -> Iterator[None]:
 
 # --- Selection ------------------------------------------------------------------------
 
-#: The process that is selecting. A child that it forks meanwhile may select, too.
+#: The id of the process that is selecting. A child that is forked meanwhile may select
+#: too.
 _selecting_pid: int | None = None
 
 
 @contextlib.contextmanager
 def selection_in_progress() -> Iterator[None]:
-    """Mark a selection in progress; a nested one raises `RecursiveChoiceError`."""
+    """Mark a selection as in progress. A nested selection raises
+    `RecursiveChoiceError`.
+    """
     global _selecting_pid
     if _selecting_pid == os.getpid():
         raise RecursiveChoiceError(
@@ -73,14 +76,13 @@ def selection_in_progress() -> Iterator[None]:
 
 @contextlib.contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """Send what is printed in the block to stderr.
+    """Redirect output to stdout within the block to stderr.
 
-    `sys.stdout` belongs to the process: what other threads print meanwhile goes to
-    stderr, too.
+    All threads share `sys.stdout`, so output of other threads goes to stderr too.
     """
     if sys.stdout is sys.stderr:
-        # An outer block, or a block of another thread, restores stdout. If this one
-        # restored what it has found, stdout would stay stderr.
+        # An outer block, or a block of another thread, restores stdout. If this block
+        # restored the present value, stdout would stay redirected.
         yield
     else:
         with contextlib.redirect_stdout(sys.stderr):
@@ -97,7 +99,7 @@ class PreservedState:
         self.is_kept = False
 
     def keep(self) -> None:
-        """Keep the changes of the environment and of `torch.cuda`.
+        """Keep the changes to the environment and to `torch.cuda`.
 
         The package of the chosen backend may need them.
         """
@@ -108,11 +110,12 @@ class PreservedState:
 def preserved_state(who: object) -> Iterator[PreservedState]:
     """Restore the environment, the warning filters and `torch.cuda` after the block.
 
-    The log names `who` and what the block changed. While other threads run, the
-    environment stays as it is, because one of them may have changed it.
+    The log names `who` and the part of the state that the block changed. While other
+    threads run, the environment is not restored, because another thread may have
+    changed it.
 
     A panic of a Rust extension is raised as `RuntimeError`, so that it is caught like
-    any other error of a package. Other exceptions pass.
+    any other error of a package. Other exceptions are raised unchanged.
     """
     environment = dict(os.environ) if threading.active_count() == 1 else None
     cuda = _torch_cuda()
@@ -134,24 +137,24 @@ def preserved_state(who: object) -> Iterator[PreservedState]:
 
 
 def _is_rust_panic(error: BaseException) -> bool:
-    # PyO3 makes the class in each extension, derived from BaseException.
+    # PyO3 defines the class, which derives from BaseException, in each extension.
     return type(error).__module__ == "pyo3_runtime"
 
 
-def _restore_environment(before: dict[str, str]) -> None:
-    for name in os.environ.keys() - before.keys():
+def _restore_environment(previous: dict[str, str]) -> None:
+    for name in os.environ.keys() - previous.keys():
         del os.environ[name]
-    os.environ.update(before)
+    os.environ.update(previous)
 
 
 def _torch_cuda() -> types.ModuleType | None:
     return getattr(sys.modules.get("torch"), "cuda", None)
 
 
-def _restore_cuda(before: types.ModuleType | None) -> bool:
-    """Return whether `torch.cuda` was another module than `before`."""
-    # If the block has imported torch, the module of that name is the original.
-    cuda = before or sys.modules.get("torch.cuda")
+def _restore_cuda(previous: types.ModuleType | None) -> bool:
+    """Restore `torch.cuda` to the module `previous`; return whether it had changed."""
+    # If the block has imported torch, `sys.modules` contains the original module.
+    cuda = previous or sys.modules.get("torch.cuda")
     torch = sys.modules.get("torch")
     if torch is None or cuda is None or _torch_cuda() is cuda:
         return False

@@ -1,4 +1,4 @@
-"""Start this Python again, and end processes: a group, or a child with its parent."""
+"""Run this Python again, and terminate processes."""
 
 import contextlib
 import os
@@ -6,8 +6,8 @@ import signal
 import subprocess
 import sys
 
-#: Options of Python that a child inherits: which files and variables it trusts, and how
-#: it reads text and compiles.
+#: Options of Python that a child inherits. They control which files and variables Python
+#: uses, and how it decodes text and compiles modules.
 _INHERITED_FLAGS = {
     "isolated": "-I",
     "ignore_environment": "-E",
@@ -21,14 +21,16 @@ _INHERITED_FLAGS = {
 
 
 def python_command(program: str, *arguments: str) -> list[str]:
-    """Return the command that runs `program`, Python source, in this Python.
+    """Return the command that runs the Python source `program` in this Python.
 
-    Options for warnings are not inherited: with `-W error`, a warning of torch would
-    look like a fault of the backend. Raises `FileNotFoundError` if Python does not know
-    its own path.
+    Options for warnings are not inherited, because with `-W error` a warning of torch
+    would look like a failure of the backend. Raises `FileNotFoundError` if the path of
+    this Python is unknown.
     """
     if not sys.executable:
-        raise FileNotFoundError("sys.executable does not name a Python")
+        raise FileNotFoundError(
+            "the path of this Python is unknown: sys.executable is empty"
+        )
     options = ["-Xfaulthandler", *["-O"] * sys.flags.optimize]
     for flag, option in _INHERITED_FLAGS.items():
         if getattr(sys.flags, flag, False):
@@ -37,7 +39,7 @@ def python_command(program: str, *arguments: str) -> list[str]:
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End the child and every process that it started."""
+    """Terminate the child and every process that it started."""
     # The processes may have ended already.
     with contextlib.suppress(OSError):
         if hasattr(os, "killpg"):
@@ -47,22 +49,23 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def end_with_parent(parent: int) -> None:
-    """In the child: arrange that this process is killed when `parent` ends.
+    """In the child: request that this process is killed when `parent` ends.
 
-    Linux does that by prctl(2), even while native code hangs. On other systems this
-    function does nothing.
+    Linux supports that with prctl(2), even while native code hangs. On other systems
+    this function does nothing.
     """
     if sys.platform != "linux":
         return
     import ctypes  # takes 10 ms to import
 
-    # The direct parent may be a script that `parent` started: its end counts too.
+    # The direct parent may be a script that `parent` started. This process is also killed
+    # when that script ends.
     direct_parent = os.getppid()
     # A sandbox may forbid prctl.
     with contextlib.suppress(OSError, AttributeError):
         set_death_signal = 1  # PR_SET_PDEATHSIG
         ctypes.CDLL(None).prctl(set_death_signal, ctypes.c_ulong(signal.SIGKILL))
-    # Process 1 adopts a child whose parent has ended.
+    # A child whose parent has ended gets process 1 as its parent.
     is_orphan = direct_parent == 1 and parent != 1
     if is_orphan or os.getppid() != direct_parent:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -4,10 +4,11 @@ The installed package changes nothing by itself. A process has a simulated devic
 `ACCEL_SIMULATE=acme:2` in its environment: `accel_simulated.pth` then imports `accel_simulated.at_start`.
 Results on a simulated device show nothing about a vendor's hardware, kernels or speed.
 
-`DEVICES` has all devices that can be simulated, `VENDORS` those that have everything that a GPU has, and
-`OWN_DEVICES` those of `VENDORS` with a device type of their own.
+`DEVICES` contains every device that can be simulated. `VENDORS` contains the devices with all features of a
+GPU. `OWN_DEVICES` contains the entries of `VENDORS` that have their own torch device type.
 
-PYTEST_DONT_REWRITE: otherwise pytest warns that this package was imported before pytest, at Python's start.
+PYTEST_DONT_REWRITE: without this marker pytest warns that the package was imported at Python's start, before
+pytest could rewrite its assertions.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _HOMES = {"BuildError": "errors", "CannotBuildError": "errors", "build": "buildi
 
 
 def __getattr__(name: str) -> Any:
-    # Every simulated process imports this package at its start, so submodules are imported on use.
+    # Submodules are imported on use, because every simulated process imports this package at its start.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'vendors')}"), name)

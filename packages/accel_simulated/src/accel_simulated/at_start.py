@@ -1,8 +1,8 @@
-"""Start a simulation: `accel_simulated.pth` imports this at Python's start if `ACCEL_SIMULATE` is set.
+"""Start a simulation: `accel_simulated.pth` imports this module at Python's start if `ACCEL_SIMULATE` is set.
 
-It puts the vendor's simulated package on `sys.path`, and makes the device available when torch is imported.
-It checks nothing, because an invalid value must not stop Python from starting: the first `import torch`
-raises the error.
+The module adds the vendor's simulated package to `sys.path`, and makes the device available when torch is
+imported. It does not check `ACCEL_SIMULATE`, because an invalid value must not stop Python from starting: the
+first `import torch` raises the error.
 """
 
 from __future__ import annotations
@@ -45,20 +45,18 @@ def begin() -> None:
         recording.begin(device_type)
     imports.on_import("torch", before=_prepare)
     core_patches.install(backend, device_type, lambda: describe(os.environ))
-    if (
-        name == "klxpu"
-    ):  # torch_xmlir is loaded in another way than torch's entry points
+    if name == "klxpu":  # torch_xmlir is not loaded through torch's entry points
         from accel_simulated import kunlunxin
 
         kunlunxin.install()
-    if name == "mps":  # otherwise accel-core finds it on macOS only
+    if name == "mps":  # accel-core would otherwise find mps on macOS only
         imports.on_import("accel_core.hardware", after=_match_any_platform)
 
 
 def _add_runtime_to_path(name: str) -> None:
     """Insert the vendor's simulated package into `sys.path` where an installed package would be.
 
-    It comes after the entries of `PYTHONPATH`, and before a real package of the vendor.
+    The folder is inserted after the entries of `PYTHONPATH`, and before a real package of the vendor.
     """
     runtime = os.path.join(_HERE, "runtimes", name)
     if not name or not os.path.isdir(runtime):
@@ -72,7 +70,7 @@ def _add_runtime_to_path(name: str) -> None:
 
 
 def backend_and_device_type() -> tuple[str, str]:
-    """Return the backend's name for the device in `ACCEL_SIMULATE`, unchecked, and torch's device type."""
+    """Return the backend name of the device in `ACCEL_SIMULATE`, and torch's device type; checks neither."""
     name = _requested_name()
     declared_device = _declared_device()
     if declared_device is not None:
@@ -88,7 +86,7 @@ def _requested_name() -> str:
 
 
 def _declared_device() -> DeclaredDevice | None:
-    """Return the plugin's declaration of the requested device; `None` for a device that this package has."""
+    """Return the plugin's declaration of the requested device; `None` if this package provides the device."""
     if not os.environ.get("ACCEL_SIMULATE_DECLARED"):
         return None
     from accel_simulated import declared
@@ -100,11 +98,11 @@ def _declared_device() -> DeclaredDevice | None:
 
 
 def describe(environ: Mapping[str, str]) -> str:
-    """Return a description of this process's simulation: `"acme:2 by accel-simulated 0.1.0"`.
+    """Return a description of this process's simulation, such as `"acme:2 by accel-simulated 0.1.0"`.
 
-    If `environ` is this process's environment, this builds the device, because the caller is about to probe
-    it in a child process with a time limit. Raises `SettingError` if a variable is invalid, or has changed
-    since the start, and what `device.check` and `building.build` raise.
+    If `environ` is this process's environment, also builds the device, because the caller is about to probe
+        the device in a child process with a time limit. Raises `SettingError` if a variable is invalid or has
+        changed since the start. Also raises the errors of `device.check` and `building.build`.
     """
     from accel_core import SettingError
     from accel_simulated import __version__, building, faults
@@ -134,7 +132,7 @@ def _match_any_platform(module: ModuleType) -> None:
 
 
 def _prepare() -> None:
-    """Prepare the requested device. Raises `SettingError`, and what `device.prepare` raises."""
+    """Prepare the requested device. Raises `SettingError`, and the errors of `device.prepare`."""
     from accel_simulated import device
     from accel_simulated.request import current_request
 

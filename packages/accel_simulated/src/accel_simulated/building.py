@@ -1,6 +1,6 @@
 """Build the simulated device with one compiler command, and cache the library.
 
-A cached library is identified by its sources, torch's version and the device type, but not by the compiler.
+A cached library is identified by its sources, torch's version and the device type; the compiler is ignored.
 `torch.utils.cpp_extension` is not used, because it imports torch, and needs ninja and Python's headers. The
 simulated cuda, xpu and mps must be loaded before torch is imported.
 """
@@ -34,33 +34,33 @@ __all__ = [
 
 SOURCES = Path(__file__).with_name("cpp")
 _MAIN = SOURCES / "simdev.cpp"
-# NDEBUG is defined as in torch's wheels: without it, some of torch's classes have other members.
+# NDEBUG is defined as in torch's wheels: without NDEBUG, some of torch's classes have different members.
 _FLAGS = ("-std=c++20", "-O1", "-g0", "-DNDEBUG", "-fPIC", "-shared", "-w")
-#: The first torch release whose headers have graphs and allocators of any device. The sources were checked
-#: against the headers of 2.8 to 2.14, and run with 2.13.
+#: The first torch release whose headers declare graphs and allocators for every device type. The sources were
+#: checked against the headers of torch 2.8 to 2.14, and run with torch 2.13.
 OLDEST = (2, 12)
 #: The torch release with which accel-simulated is tested.
 TESTED = (2, 13)
-#: torch's libraries to which the device is linked, in the order in which they can be loaded.
+#: torch's libraries that the device is linked to, in the order in which they can be loaded.
 _TORCH_LIBRARIES = ("c10", "torch_cpu", "torch_python")
 #: The device types for which torch has no autocast rules, so that the device registers its own.
 _NEED_AUTOCAST = ("PrivateUse1", "HPU")
 
 
 def build(kind: str) -> Path:
-    """Return the library for a torch device type (`"PrivateUse1"`, `"HPU"`); build it if it is missing.
+    """Return the path of the library for a torch device type such as `"HPU"`; build a missing library.
 
-    A prebuilt library or one in the cache is used if it fits. A build takes up to a minute; if several
-    processes need the library, one builds it and the others wait. Raises `CannotBuildError` if a compiler, or
-    a torch with headers, is missing. Raises `BuildError` if the sources do not compile with this torch, with
-    the compiler's first error, and if the cache cannot be written.
+    A matching prebuilt or cached library is used. A build takes up to a minute; if several processes need
+    the library, one process builds it and the others wait. Raises `CannotBuildError` if a compiler, or a
+    torch with headers, is missing. Raises `BuildError` with the compiler's first error if the sources do
+        not compile with this torch, and `BuildError` if the cache cannot be written.
     """
     fit = _fit(kind)
     return prebuilt.find(fit) or _find_or_build_in_cache(fit)
 
 
 def _find_or_build_in_cache(fit: Fit) -> Path:
-    """Return the library in the cache, after a build if it is missing. Raises what `build` raises."""
+    """Return the library in the cache; build a missing library. Raises the errors of `build`."""
     library = cache.find(fit)
     if library is not None:
         return library
@@ -86,13 +86,14 @@ def _find_or_build_in_cache(fit: Fit) -> Path:
 
 
 def ready(kind: str) -> Path:
-    """Return the library in `ACCEL_SIMULATE_LIBRARY` if it fits this torch; otherwise call `build`.
+    """Return the library in `ACCEL_SIMULATE_LIBRARY` if it matches this torch; otherwise call `build`.
 
-    Sets the variable to the result, so that child processes do not search again. Raises what `build` raises.
+    Sets the variable to the result, so that child processes do not search again. Raises the errors of
+        `build`.
     """
     library = Path(os.environ.get(LIBRARY) or os.devnull)
     if library.is_dir():
-        # A folder of prebuilt libraries, in which child processes search too.
+        # The variable names a folder of prebuilt libraries, which child processes search too.
         return build(kind)
     is_of_kind = library.parent.name.startswith(f"simdev_{kind.lower()}-")
     if not is_of_kind or _torch_version_of(library) != _torch_version():
@@ -102,7 +103,7 @@ def ready(kind: str) -> Path:
 
 
 def _torch_version_of(library: Path) -> str:
-    """Return the torch version in a library's manifest; empty if one of the two cannot be read."""
+    """Return the torch version in a library's manifest; empty if library or manifest cannot be read."""
     try:
         manifest = json.loads(
             library.with_name("manifest.json").read_text(encoding="utf-8")
@@ -120,9 +121,10 @@ def _torch_version() -> str:
 
 
 def find(kind: str) -> Path | None:
-    """Return the library for a device type, or `None` if it is not built yet.
+    """Return the library for a device type, or `None` if the library is not built yet.
 
-    Raises `CannotBuildError` if it is not built and cannot be, and `BuildError` for a damaged library.
+    Raises `CannotBuildError` if the library is neither built nor can be built, and `BuildError` if it is
+        damaged.
     """
     fit = _fit(kind)
     library = prebuilt.find(fit) or cache.find(fit)
@@ -132,10 +134,10 @@ def find(kind: str) -> Path | None:
 
 
 def build_into(folder: Path, kind: str) -> Path:
-    """Put the library into `folder`, after a build if it is missing; return its path there.
+    """Copy the library into `folder`, building it first if necessary; return the path of the copy.
 
-    A process whose `ACCEL_SIMULATE_LIBRARY` is that folder needs no compiler. Raises what `build` raises,
-    and `BuildError` if the folder cannot be written.
+    A process whose `ACCEL_SIMULATE_LIBRARY` is `folder` needs no compiler. Raises the errors of `build`, and
+        `BuildError` if the folder cannot be written.
     """
     fit = _fit(kind)
     return prebuilt.write(_find_or_build_in_cache(fit), fit, folder)
@@ -144,16 +146,16 @@ def build_into(folder: Path, kind: str) -> Path:
 def runtime_libraries() -> list[Path]:
     """Return the paths of torch's libraries to load before the device, in order.
 
-    The device is linked to them by name, and not by path, because torch may be elsewhere than on the machine
-    where the device was built.
+    The device is linked to these libraries by name and not by path, because torch may be installed in
+        another folder than on the machine where the device was built.
     """
     return [_torch_folder() / "lib" / f"lib{name}.so" for name in _TORCH_LIBRARIES]
 
 
 def compiler() -> list[str]:
-    """Return the path of the C++ compiler, with its arguments: `$CXX`, or the first of g++, c++ and clang++.
+    """Return the C++ compiler's path and arguments: `$CXX`, or the first of g++, c++ and clang++ on PATH.
 
-    Raises `CannotBuildError` if there is none, or if `$CXX` is not a valid command line.
+    Raises `CannotBuildError` if no compiler is found, or if `$CXX` is not a valid command line.
     """
     cxx = os.environ.get("CXX", "")
     try:
@@ -179,7 +181,7 @@ def compiler() -> list[str]:
 def _compile_command(kind: str) -> list[str]:
     """Return the command that compiles the device, without the output file.
 
-    Raises `CannotBuildError` on other systems than Linux, and without a compiler or torch's headers.
+    Raises `CannotBuildError` if the system is not Linux, or if the compiler or torch's headers are missing.
     """
     if sys.platform != "linux":
         raise CannotBuildError(
@@ -200,7 +202,7 @@ def _compile_command(kind: str) -> list[str]:
 
 
 def _fit(kind: str) -> Fit:
-    """Return the requirements on a library for this device type and the installed torch."""
+    """Return the properties that a library for this device type and the installed torch must have."""
     digest = hashlib.sha256(" ".join(_FLAGS).encode())
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
@@ -212,7 +214,7 @@ def _torch_folder() -> Path:
 
     Raises `CannotBuildError` if torch is not installed, is too old, or has no headers.
     """
-    # Not importlib.util.find_spec, which would call the finder that loads the simulated device.
+    # importlib.util.find_spec is not used: it would call the finder that loads the simulated device.
     spec = PathFinder.find_spec("torch")
     if spec is None or spec.origin is None:
         raise CannotBuildError(

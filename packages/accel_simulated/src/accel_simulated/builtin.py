@@ -1,7 +1,7 @@
 """Simulate device types for which torch has a module: load the device, and replace torch's C functions.
 
-After `install`, `import torch` gives torch's own unchanged `torch.xpu`, `torch.cuda` or `torch.mps`, which
-runs on the simulated device.
+After `install`, `import torch` provides the unchanged module `torch.xpu`, `torch.cuda` or `torch.mps`, which
+then runs on the simulated device.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ __all__ = ["install"]
 def install(name: str) -> None:
     """Patch torch's modules when they are imported, so that torch has the device type `name`.
 
-    Call it before torch is imported, because torch looks for its devices once. The device itself is loaded
-    with `torch._C`, the first of torch's modules.
+    Call `install` before torch is imported, because torch looks for its devices once. The device itself is
+        loaded with `torch._C`, the first of torch's modules.
     """
     # The CPU wheel can create storages on xpu.
     if name != "xpu":
@@ -82,9 +82,9 @@ def _add_process_group(module: ModuleType, name: str) -> None:
 
 
 def _replace_nvml(module: ModuleType) -> None:
-    """Make `torch.cuda` count devices as with NVML; not for klxpu, which does not have NVML.
+    """Make `torch.cuda` count devices as NVML does; klxpu is left out because it has no NVML.
 
-    By NVML, the present value of the visible-devices variable has effect until the runtime starts.
+    With NVML, changes of the visible-devices variable take effect until the runtime starts.
     """
     request = current_request()
     if request is not None and request.vendor.name == "cuda":
@@ -97,7 +97,7 @@ def _disable_triton_kernels(module: ModuleType) -> None:
 
 
 def _hide_triton(module: ModuleType) -> None:
-    """Make torch report that Triton does not work, because Triton needs the vendor's driver."""
+    """Make torch report that Triton is unavailable, because Triton needs the vendor's driver."""
     module.has_triton = lambda: False  # type: ignore[attr-defined]
 
 

@@ -1,7 +1,7 @@
 """Compile libraries into a cache: one process compiles a library, and the others wait for it.
 
-The cache is the folder `simulated` in `ACCEL_CACHE`, or else in `accel-core` in the user's cache folder. Its
-libraries have the layout of prebuilt ones (`prebuilt`).
+The cache is the folder `simulated` in the folder `ACCEL_CACHE`. If that variable is not set, `simulated` is
+in the folder `accel-core` of the user's cache folder. The cache has the layout described in `prebuilt`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _folder() -> Path:
 
 
 def find(fit: Fit) -> Path | None:
-    """Return the library that fits; `None` if it is missing or damaged."""
+    """Return the library that matches `fit`; `None` if the library is missing or damaged."""
     try:
         return prebuilt.find_in(_folder(), fit)
     except BuildError:
@@ -45,11 +45,10 @@ def find(fit: Fit) -> Path | None:
 
 
 def build(fit: Fit, command: list[str], what: str, next_step: str) -> Path:
-    """Return the library that fits; compile it with `command` if it is missing.
+    """Return the library that matches `fit`; compile a missing library with `command`.
 
-    `what`: the name of the library in messages. `next_step`: the step in the message of a failed
-    compilation. Raises `BuildError` if the cache cannot be written, or if the compilation fails, with the
-    compiler's first error.
+    `what` names the library in messages. `next_step` ends the message about a failed compilation. Raises
+    `BuildError` if the cache cannot be written, or, with the compiler's first error, if compiling fails.
     """
     from filelock import FileLock, Timeout  # comes with torch
 
@@ -93,7 +92,7 @@ def _compile(
                 output = f"exit status {result.returncode}"
             log.write_text(f"{shlex.join(full_command)}\n{output}", encoding="utf-8")
             error = _first_error(output)
-            if "Python.h" in error:  # another compiler would not find it either
+            if "Python.h" in error:  # another compiler would not find the header either
                 next_step = "install Python's headers: python3-dev or python3-devel"
             raise BuildError(
                 f"{what} does not compile: {error}\n"
@@ -103,7 +102,7 @@ def _compile(
 
 
 def _first_error(output: str) -> str:
-    """Return the first line of a compiler's output that has an error; the last line if none has."""
+    """Return the first line with an error in a compiler's output; the last line if no line has an error."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     for line in lines:
         if "error" in line.lower():

@@ -38,12 +38,16 @@ def register(name: str, device: str) -> None:
     ) -> SimulatedCollective:
         return SimulatedCollective(name, store, rank, size, timeout)
 
-    # A list: in a string, torch takes each letter for a device (`default_device_backend_map`).
+    # `devices` is a list because torch would take each letter of a string for a device
+    # (`default_device_backend_map`).
     TorchBackend.register_backend(name, create, devices=[device])
 
 
 def stand_in_for(name: str) -> type:
-    """Return a class that replaces torch's `ProcessGroupNCCL` or `ProcessGroupXCCL`; `name`: `"nccl"`."""
+    """Return a class that replaces torch's `ProcessGroupNCCL` or `ProcessGroupXCCL`.
+
+    `name` is the name of the communication backend, such as `"nccl"`.
+    """
 
     class Options:
         """The options of the process group, with what torch sets and programs pass."""

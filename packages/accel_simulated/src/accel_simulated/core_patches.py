@@ -1,7 +1,7 @@
-"""Make accel-core find the simulated device on this machine, and call it simulated.
+"""Make accel-core find the simulated device on this machine, and describe the device as simulated.
 
-accel-core reads the machine's files, which have no trace of the device, and torch's files, which are those of
-a CPU build. So modules of accel-core, and of torch, are patched when they are imported.
+accel-core reads the machine's files, which have no trace of the device, and torch's files, which belong to a
+CPU build. Therefore modules of accel-core and of torch are patched when they are imported.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ _SERVED_BY = {"acme": "generic", "plain": "generic"}
 
 
 def install(backend: str, device_type: str, describe: Callable[[], str]) -> None:
-    """Patch accel-core when it is imported: `backend` is the device's name there, `device_type` in torch.
+    """Patch accel-core when it is imported.
 
-    `describe` returns a description of the simulation, `"acme:2 by accel-simulated 0.1.0"`. It raises an
-    error if the simulation is not possible.
+    `backend` is the device's name in accel-core, and `device_type` its name in torch. `describe` returns a
+    description of the simulation, such as `"acme:2 by accel-simulated 0.1.0"`, or raises an error if the
+    simulation is not possible.
     """
     patches = {
         "accel_core.settings": _build_before_settings_are_read,
@@ -43,7 +44,7 @@ def install(backend: str, device_type: str, describe: Callable[[], str]) -> None
         imports.on_import(
             "torch.version",
             after=lambda module: setattr(module, device_type, VERSION),
-            # In front of the file's own value, None, by which accel-core would detect a CPU build.
+            # This line precedes the file's own value, None, from which accel-core would infer a CPU build.
             source=f"{device_type} = {VERSION!r}\n",
         )
     if device_type == "cuda":
@@ -51,7 +52,7 @@ def install(backend: str, device_type: str, describe: Callable[[], str]) -> None
 
 
 def _reject_cuda_code(module: Any) -> None:
-    """Make torch's extension builder reject CUDA code, which takes minutes and cannot be linked."""
+    """Make torch's extension builder reject CUDA code, whose build takes minutes and cannot be linked."""
     build = module._jit_compile
     signature = inspect.signature(build)
 
@@ -75,8 +76,8 @@ def _build_before_settings_are_read(
 ) -> None:
     """Make `accel_core.settings.read` build the device, or raise the error if it cannot be simulated.
 
-    The reader of the settings is about to probe the device in a child process, whose time limit is too short
-    for a build.
+    The caller of `read` is about to probe the device in a child process, whose time limit is too short for
+        a build.
     """
     read = module.read
 
@@ -113,7 +114,7 @@ def _mark_description(module: Any, backend: str, describe: Callable[[], str]) ->
 def _hide_missing_hardware(
     module: Any, backend: str, describe: Callable[[], str]
 ) -> None:
-    """Keep accel-core from looking for the device's nodes and PCI functions, which do not exist."""
+    """Keep accel-core from looking for the device's device nodes and PCI functions, which do not exist."""
     evidence = module.evidence
 
     @functools.wraps(evidence)

@@ -1,6 +1,6 @@
 """Replace the copies between devices in `torch._C` that `torch.nn.DataParallel` calls; CPU builds lack them.
 
-Each function has the arguments of the C function of its name with `_` in front.
+Each function has the arguments of torch's C function with the same name and a leading `_`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def broadcast_out(tensor: Tensor, outputs: Sequence[Tensor]) -> list[Tensor]:
 def broadcast_coalesced(
     tensors: Sequence[Tensor], devices: Sequence[int], size: int
 ) -> list[list[Tensor]]:
-    """Return, for each device, copies of all tensors. `size`, that of torch's buffer, is not used."""
+    """Return a list for each device with copies of all tensors; `size`, torch's buffer size, is ignored."""
     copies = []
     for device in devices:
         copies.append(
@@ -43,9 +43,9 @@ def scatter(
     dim: int,
     streams: Any = None,
 ) -> list[Tensor]:
-    """Split the tensor along `dim`, and copy a part to each device; `sizes` of `None` makes equal parts.
+    """Split the tensor along `dim`, and copy one part to each device; `sizes=None` makes equal parts.
 
-    `streams`: the stream of each copy; `None` for the current ones.
+    `streams` contains the stream for each copy; `None` means the current streams.
     """
     import torch
 
@@ -73,7 +73,7 @@ def scatter_out(
 
 
 def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tensor:
-    """Concatenate the tensors along `dim` on a device: -1 is the CPU, `None` the current device."""
+    """Concatenate the tensors along `dim` on `destination`: -1 is the CPU, `None` the current device."""
     import torch
 
     if destination is None:
@@ -83,7 +83,7 @@ def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tens
 
 
 def gather_out(tensors: Sequence[Tensor], output: Tensor, dim: int) -> Tensor:
-    """Concatenate the tensors along `dim` into `output`, and return it."""
+    """Concatenate the tensors along `dim` into `output`, and return `output`."""
     import torch
 
     parts = [tensor.to(output.device) for tensor in tensors]
@@ -109,13 +109,13 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def refusals(device_type: str) -> dict[str, Callable[..., Any]]:
-    """Return functions of the same names that raise `UnsupportedError`, for a device type other than CUDA."""
+    """Return functions with this module's names that raise `UnsupportedError`, for types other than CUDA."""
     from accel_core import UnsupportedError
 
     def unsupported(*arguments: Any, **options: Any) -> Any:
         raise UnsupportedError(
             f"torch.nn.DataParallel and torch.nn.parallel.comm support CUDA only, not {device_type}. Use "
-            "torch.nn.parallel.DistributedDataParallel, with one process for each device: accel run SCRIPT"
+            "torch.nn.parallel.DistributedDataParallel with one process per device: accel run SCRIPT"
         )
 
     return dict.fromkeys(FUNCTIONS, unsupported)

@@ -1,7 +1,8 @@
-"""Simulate a device that only an installed plugin declares: as `acme`, under the declared names.
+"""Simulate a device that only an installed plugin declares, by giving `acme` the declared names.
 
-`accel simulate` and `pytest --accel` read the declaration, and pass it to the processes that they start in
-`ACCEL_SIMULATE_DECLARED`. Those processes simulate from Python's start, when plugins cannot be read yet.
+`accel simulate` and `pytest --accel` read the declaration, and pass it to the processes that they start, in
+the variable `ACCEL_SIMULATE_DECLARED`. The simulation begins at Python's start, when plugins cannot be read
+yet.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ __all__ = [
 ]
 
 VARIABLE = "ACCEL_SIMULATE_DECLARED"
-#: The module `torch.acme`, which is also loaded under the declared names.
+#: The module `torch.acme`, which is also loaded under the declared name.
 _MODULE = ROOT / "runtimes" / "acme" / "torch_acme" / "acme.py"
 _VERSION = "0.1+simulated"
-#: Simulated devices whose names a plugin may use for a device of its own.
+#: Simulated devices whose names a plugin may reuse for its own device.
 _FICTIONAL = ("acme", "plain")
 
 
@@ -65,7 +66,7 @@ class DeclaredDevice:
 
 
 def find(name: str) -> DeclaredDevice | None:
-    """Return the device that an installed plugin declares as the backend `name`; `None` if there is none.
+    """Return the device that an installed plugin declares as the backend `name`; `None` if no plugin does.
 
     The declaration must fit the simulation of `acme`:
 
@@ -74,8 +75,8 @@ def find(name: str) -> DeclaredDevice | None:
     - this package does not simulate the device itself;
     - the accelerator's class imports only the modules of the vendor's package that the simulation has.
 
-    Imports the plugins' modules, which have no side effects. Raises `SettingError` as
-    `accel_core.discover` does.
+    Imports the plugins' modules, whose imports have no side effects. Raises `SettingError` in the same cases
+        as `accel_core.discover`.
     """
     from accel_core import packages
     from accel_core.backend import ENTRY_POINT_GROUP
@@ -92,7 +93,7 @@ def find(name: str) -> DeclaredDevice | None:
 
 
 def find_all() -> Iterator[DeclaredDevice]:
-    """Yield every device that `find` would return. Raises what `find` raises."""
+    """Yield every device that `find` would return. Raises the errors of `find`."""
     from accel_core import discover
 
     for candidate in discover(isolated=True):
@@ -121,21 +122,21 @@ def _device_of(backend: Backend) -> DeclaredDevice | None:
 
 
 def _is_simulated_here(backend: Backend) -> bool:
-    """Return whether this package simulates the backend itself, with all that the declaration has."""
+    """Return whether this package already simulates the backend with everything that is declared."""
     vendor = DEVICES.get(backend.name)
     if vendor is None:
         return False
     names = (backend.device_type, backend.vendor_imports[0])
     if (vendor.name, vendor.package) != names:
         return False
-    # Only the declaration has the visible-devices variables of a fictional device.
+    # The visible-devices variables of a fictional device are known only from the declaration.
     return not (backend.visibility.variables and backend.name in _FICTIONAL)
 
 
 def from_environment(
     environ: Mapping[str, str] | None = None,
 ) -> DeclaredDevice | None:
-    """Parse `ACCEL_SIMULATE_DECLARED`, which the parent process set; `None` if it is missing or invalid."""
+    """Parse `ACCEL_SIMULATE_DECLARED`, which the parent process sets; `None` if missing or invalid."""
     env = os.environ if environ is None else environ
     try:
         backend, name, package, collective, visible, versions = json.loads(
@@ -148,7 +149,7 @@ def from_environment(
 
 
 def known_vendors(environ: Mapping[str, str] | None = None) -> dict[str, Vendor]:
-    """Return the vendors that a process with this environment can simulate, by torch's device type."""
+    """Return the vendors that a process with this environment can simulate, by torch device type."""
     device = from_environment(environ)
     if device is None:
         return DEVICES
@@ -161,10 +162,10 @@ def install(device: DeclaredDevice) -> None:
 
 
 def _imports(accelerator: str, package: str) -> set[str]:
-    """Return the modules and names of `package` that the module of an accelerator's class imports.
+    """Return the modules and names of `package` that the module of an accelerator class imports.
 
-    `accelerator`: the class, as `"module:Class"`. The module's source is parsed, because an import would
-    import torch.
+    `accelerator` is the class in the form `"module:Class"`. The module's source is parsed, because importing
+        the module would import torch.
     """
     imported: set[str] = set()
     for node in ast.walk(ast.parse(_source_of(accelerator.partition(":")[0]))):
@@ -176,7 +177,7 @@ def _imports(accelerator: str, package: str) -> set[str]:
 
 
 def _source_of(module: str) -> bytes:
-    """Return the source of a module in a package, without importing either; empty if it is not found."""
+    """Return a module's source without importing the module or its package; empty if it is not found."""
     top, *rest = module.split(".")
     spec = PathFinder.find_spec(top)
     if spec is None or not spec.submodule_search_locations or not rest:
@@ -198,7 +199,7 @@ def _declared_vendor(
 
 
 def _missing_distributions(backend: Backend) -> dict[str, str]:
-    """Return a version that satisfies the requirement, for each distribution that is not installed."""
+    """Return, for each required distribution that is not installed, a version that is accepted."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     torch_version = ""
@@ -209,7 +210,7 @@ def _missing_distributions(backend: Backend) -> dict[str, str]:
     for text in backend.requires:
         try:
             requirement = Requirement(text)
-        except InvalidRequirement:  # accel-core reports it
+        except InvalidRequirement:  # accel-core reports the invalid requirement
             continue
         if not any(distributions(name=requirement.name)):
             missing[requirement.name] = _version_for(requirement)
@@ -217,7 +218,7 @@ def _missing_distributions(backend: Backend) -> dict[str, str]:
 
 
 def _version_for(requirement: Requirement) -> str:
-    """Return a version that satisfies the requirement; 0.1+simulated if none of those tried does."""
+    """Return a version that satisfies the requirement; 0.1+simulated if no tried version does."""
     bounds = [part.version.removesuffix(".*") for part in requirement.specifier]
     for version in (_VERSION, *bounds, *(f"{bound}.1" for bound in bounds)):
         if requirement.specifier.contains(version):

@@ -1,6 +1,6 @@
-"""Load the simulated device in this process, and control it in tests.
+"""Load the simulated device into this process, and control the device in tests.
 
-The vendors' simulated packages import this. Environment variables configure the device:
+The vendors' simulated packages import this module. Environment variables configure the device:
 
 - `ACCEL_SIMULATE`: the device and the number of devices;
 - `ACCEL_SIMULATE_MEMORY_MB`: the memory of each device;
@@ -41,23 +41,23 @@ __all__ = [
 ]  # fmt: skip
 
 vendor: Vendor
-#: The loaded library with the device.
+#: The loaded library that contains the device.
 library: Any
-#: The memory of the first device, in bytes.
+#: The memory size of the first device, in bytes.
 memory: int
-#: The memory of each device, in bytes, by the device's number.
+#: The memory size of each device, in bytes, by the device's index.
 memories: tuple[int, ...]
 
 
-#: The request in `ACCEL_SIMULATE` and its library, after `prepare`.
+#: The request in `ACCEL_SIMULATE` and the path of its library, once `prepare` has run.
 _prepared: tuple[Request, Path] | None = None
 
 
 def prepare(request: Request) -> None:
-    """Build the library; for a device type with a module in torch, also arrange that torch loads the device.
+    """Build the library; for a device type that torch has a module for, also make torch load the device.
 
-    Call it before torch is imported. Raises `BackendConflictError` as `check` does, `SettingError` for
-    an invalid variable, and what `building.build` raises.
+    Call `prepare` before torch is imported. Raises `BackendConflictError` in the same cases as `check`,
+    `SettingError` for an invalid variable, and the errors of `building.build`.
     """
     global _prepared
     faults.requested_faults()  # raises for an invalid value
@@ -93,10 +93,11 @@ def check(request: Request) -> None:
 
 
 def load(name: str) -> None:
-    """Load the device's library; for a device type with a module in torch, before torch is imported.
+    """Load the library of the device `name`.
 
-    Raises `SettingError` if `ACCEL_SIMULATE` was not set when torch was imported, or names another device.
-    Raises `BuildError` if the library was built for another system.
+    For a device type that torch has a module for, call `load` before torch is imported. Raises
+    `SettingError` if `ACCEL_SIMULATE` was not set when torch was imported, or does not name this device.
+    Raises `BuildError` if the library was built for a different system.
     """
     global vendor, library, memory, memories
     names: tuple[str, ...] = ()
@@ -124,11 +125,11 @@ def load(name: str) -> None:
 
 
 def _load_library(path: Path, name: str) -> Any:
-    """Load torch's libraries, and then the device's at `path`. Raises `BuildError`."""
+    """Load torch's libraries, and then the device's library at `path`. Raises `BuildError`."""
     try:
         for needed in runtime_libraries():
             ctypes.CDLL(str(needed))
-        # PyDLL keeps Python's lock during calls: some functions create Python objects.
+        # PyDLL holds Python's global lock during calls, because some functions create Python objects.
         return ctypes.PyDLL(str(path))
     except OSError as error:
         raise BuildError(
@@ -163,16 +164,18 @@ def present_count() -> int:
 # The runtime reads a visible-devices variable when it first counts its devices, not at `import torch`.
 # Sources: for CUDA and Level Zero, torch's comments in `device_count` of torch.cuda and torch.xpu 2.13
 # (pytorch#122815, intel/torch-xpu-ops#2089); for Gaudi, a process acquires its module at first use
-# (docs.habana.ai, Gaudi-to-process assignment). We found no source for other vendors, and assume the same.
+# (docs.habana.ai, Gaudi-to-process assignment). No source was found for other vendors, whose runtimes are
+# assumed to behave alike.
 _count_visible = ctypes.CFUNCTYPE(ctypes.c_int)(
     lambda: _visible_count(vendor, present_count())
 )
 
 
 def start(name: str) -> None:
-    """Load the device; if torch has no device type of that name, rename PrivateUse1 to it.
+    """Load the device `name`; if torch has no device type called `name`, rename PrivateUse1 to `name`.
 
-    Raises `BackendConflictError` if another package has renamed PrivateUse1, and what `load` raises.
+    Raises `BackendConflictError` if another package has renamed PrivateUse1. Also raises the errors of
+    `load`.
     """
     import torch
 
@@ -193,21 +196,21 @@ def start(name: str) -> None:
 
 
 def __getattr__(attribute: str) -> int:
-    """Compute `count`: the number of devices that this process sees, which `faults` may change."""
+    """Compute the attribute `count`, the number of visible devices, which `faults` may change."""
     if attribute != "count":
         raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")
     return int(library.sim_device_count())
 
 
 def no_device_message() -> str:
-    """Return the message of the error that the runtime raises without a device, in the vendors' words."""
+    """Return the vendors' message for the error that the runtime raises if there is no device."""
     if "driver" in faults.requested_faults():
         return f"The {name()} driver on your system is too old (requested by {faults.VARIABLE})"
     return f"No {name()} devices are available"
 
 
 def name() -> str:
-    """Return the device's name: `"Simulated ACME"`."""
+    """Return the device's name, such as `"Simulated ACME"`."""
     return f"Simulated {vendor.name.upper()}"
 
 
@@ -220,7 +223,7 @@ def generators() -> tuple[torch.Generator, ...]:
 
 
 def sleep(milliseconds: int, stream: torch.Stream | None = None) -> None:
-    """Keep a stream busy for some milliseconds, so that its later work is delayed; for tests.
+    """Keep a stream busy for some milliseconds, to delay the stream's later work in tests.
 
     `stream`: by default, the current one.
     """
@@ -232,7 +235,7 @@ def sleep(milliseconds: int, stream: torch.Stream | None = None) -> None:
 
 @contextlib.contextmanager
 def held(stream: torch.Stream | None = None) -> Iterator[None]:
-    """Stop a stream inside the `with` block, so that its queued work cannot run; for tests.
+    """Stop a stream inside the `with` block, so that a test can rely on queued work not running.
 
     `stream`: by default, the current one.
     """
@@ -247,7 +250,7 @@ def held(stream: torch.Stream | None = None) -> Iterator[None]:
 
 
 def set_memory_limit(size: int | None = None) -> None:
-    """Set the memory of each device, in bytes; `None` restores the initial sizes. For tests."""
+    """Set the memory size of each device, in bytes, for a test; `None` restores the initial sizes."""
     for index, initial_size in enumerate(memories):
         library.sim_set_limit(index, initial_size if size is None else size)
 
@@ -255,14 +258,14 @@ def set_memory_limit(size: int | None = None) -> None:
 def _let_autograd_finish() -> None:
     """Wait at Python's exit until the device's autograd thread has released its last references.
 
-    torch's thread does so after `backward` has returned. If Python has ended by then, the thread aborts the
-    process, which happens to scripts that end right after `backward`.
+    The thread releases references after `backward` has returned. If Python has ended by then, the thread
+    aborts the process, which happens in scripts that end right after `backward`.
     """
     time.sleep(0.1)
 
 
 def _runtime_of_torch(kind: str) -> str:
-    """Return the real runtime that the installed torch is built for, such as "CUDA 12.8"; empty if none."""
+    """Return the runtime of the installed torch build, such as "CUDA 12.8"; empty for a CPU build."""
     if kind not in ("CUDA", "XPU"):
         return ""
     version = getattr(torch_build(), kind.lower(), None)
@@ -272,9 +275,12 @@ def _runtime_of_torch(kind: str) -> str:
 
 
 def _folder_of_real_package(package: str, simulated: Path) -> str:
-    """Return the entry of `sys.path` that has the package, other than `simulated`; empty if none."""
+    """Return the entry of `sys.path` with the vendor's real package; empty if it is not installed.
+
+    `simulated` is the entry with the simulated package, which is skipped.
+    """
     for entry in map(Path, sys.path):
-        # A folder that cannot be read is skipped, as Python does.
+        # A folder that cannot be read is skipped, as it is by Python's import system.
         with contextlib.suppress(OSError):
             has_package = entry.joinpath(*package.split(".")).is_dir()
             if has_package and entry.resolve() != simulated:
@@ -283,9 +289,9 @@ def _folder_of_real_package(package: str, simulated: Path) -> str:
 
 
 def _read_memories() -> tuple[int, ...]:
-    """Return the bytes of `MAX_DEVICES` devices by `ACCEL_SIMULATE_MEMORY_MB`, whose last size is repeated.
+    """Return the memory size of each of `MAX_DEVICES` devices, in bytes, from `ACCEL_SIMULATE_MEMORY_MB`.
 
-    Raises `SettingError` for an invalid value.
+    The last size in the variable is repeated. Raises `SettingError` for an invalid value.
     """
     text = os.environ.get("ACCEL_SIMULATE_MEMORY_MB", "8192")
     parts = [part.strip() for part in text.split(",")]
@@ -306,7 +312,7 @@ def _is_memory_size(text: str) -> bool:
 
 
 def _check_race_variable() -> None:
-    """Raise `SettingError` for an invalid `ACCEL_SIMULATE_RACE`, which the library reads later."""
+    """Raise `SettingError` if `ACCEL_SIMULATE_RACE`, which the library reads later, is invalid."""
     value = os.environ.get("ACCEL_SIMULATE_RACE", "0")
     if value not in ("", "0", "1"):
         raise SettingError(
@@ -315,7 +321,7 @@ def _check_race_variable() -> None:
 
 
 def _visible_count(vendor: Vendor, present: int) -> int:
-    """Return how many of the `present` devices are visible by the vendor's variable that has effect."""
+    """Return how many of the `present` devices the vendor's visible-devices variable leaves visible."""
     for variable in vendor.visible:
         value = os.environ.get(variable)
         if value is None:
@@ -330,7 +336,7 @@ def _visible_count(vendor: Vendor, present: int) -> int:
 
 
 def _with_ranges_listed(value: str) -> str:
-    """Return the value with each range written out: `"0,1,2"` for `"0-2"`."""
+    """Return the value with each range expanded, such as `"0,1,2"` for `"0-2"`."""
     entries: list[str] = []
     for entry in value.split(","):
         ends = re.fullmatch(r"\s*([0-9]{1,3})-([0-9]{1,3})\s*", entry)
@@ -342,7 +348,7 @@ def _with_ranges_listed(value: str) -> str:
 
 
 def _existing_count(ids: Sequence[str], present: int, *, stop_at_invalid: bool) -> int:
-    """Return the number of different valid ids; `stop_at_invalid`: ignore all ids after an invalid one."""
+    """Return the number of distinct valid ids; `stop_at_invalid` ignores the ids after an invalid id."""
     existing: set[int] = set()
     for text in ids:
         if text.isdigit() and int(text) < present:
@@ -353,7 +359,7 @@ def _existing_count(ids: Sequence[str], present: int, *, stop_at_invalid: bool) 
 
 
 def _ascending_count(value: str, present: int) -> int:
-    """Return the number of devices that CANN shows for a value of its variable (torch_npu 2.13.0, npu)."""
+    """Return the number of devices that CANN shows for this value of its variable (torch_npu 2.13.0)."""
     ids: list[int] = []
     for text in re.match(r"[0-9,]*", value)[0].split(","):  # type: ignore[index]
         if not text or int(text) >= present:

@@ -1,4 +1,4 @@
-"""Errors of building and loading the simulated device."""
+"""Errors raised when the simulated device is built or loaded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["BuildError", "CannotBuildError"]
 
 
 class BuildError(AccelError, RuntimeError):
-    """The simulated device does not compile, its library cannot be written, or it cannot be loaded."""
+    """The simulated device does not compile, or its library cannot be written or loaded."""
 
 
 class CannotBuildError(BuildError):

@@ -1,4 +1,4 @@
-"""Faults of a simulated device on request: by `ACCEL_SIMULATE_FAULTS`, or inside a `with` block.
+"""Inject faults into a simulated device, with `ACCEL_SIMULATE_FAULTS` or inside a `with` block.
 
     ACCEL_SIMULATE_FAULTS=oom@10,slow=2.5 accel simulate acme -- python train.py
 
@@ -11,11 +11,11 @@
 | `lost@N` | from the N-th kernel on the device is lost: each use of it raises `RuntimeError` |
 | `slow=MS` | each kernel and copy takes MS milliseconds longer on its stream |
 | `count=M@N` | from the N-th kernel on there are M devices |
-| `hang@N` | the N-th collective of this process never returns |
-| `driver` | the driver is too old: there is no device, and the start of the runtime raises that error |
+| `hang@N` | the N-th collective in this process never returns |
+| `driver` | the driver is too old: no device is available, and starting the runtime raises an error |
 
-`@N` counts from 1, from the start of the process or of the block; without it, N is 1. Several faults are
-separated by commas. `driver` works by the variable only.
+`N` counts from 1 at the start of the process or of the block; without `@N`, N is 1. Several faults are
+separated by commas. `driver` can be set only in the variable.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ __all__ = [
 ]
 
 VARIABLE = "ACCEL_SIMULATE_FAULTS"
-#: The number of each fault in faults.h. The two other faults are not the device's.
+#: The number of each fault in faults.h. The faults `hang` and `driver` are implemented in Python.
 _NUMBERS = {"oom": 0, "kernel": 1, "lost": 2, "slow": 3, "count": 4}
 _NAMES = (*_NUMBERS, "hang", "driver")
-#: The form of the value, of the faults that take one.
+#: The form of the value, for the faults that take a value.
 _VALUE_FORMS = {"slow": r"\d+(?:\.\d+)?", "count": r"\d+"}
 _EXPECTED = (
     "oom@N, kernel@N, lost@N, slow=MS, count=M@N, hang@N or driver, separated by commas, "
     "such as oom@10,slow=2.5"
 )
-#: The collective that hangs, counted from 1, or 0 for none; and the number of collectives so far.
+#: The number of the collective that hangs, from 1 (0 for none), and the number of collectives so far.
 _hanging_collective, _collectives = 0, 0
 
 
 class Fault(NamedTuple):
-    """The time and the size of one fault."""
+    """The time at which one fault occurs, and the fault's value."""
 
     #: The number of the kernel, allocation or collective at which the fault occurs, from 1.
     at: int
@@ -95,7 +95,7 @@ def requested_faults(environ: Mapping[str, str] | None = None) -> dict[str, Faul
 
 
 def inject(faults: Mapping[str, Fault]) -> None:
-    """Make these faults occur, counted from now."""
+    """Inject these faults; kernels, allocations and collectives are counted from this call."""
     from accel_simulated.device import library
 
     global _hanging_collective, _collectives
@@ -110,7 +110,7 @@ def inject(faults: Mapping[str, Fault]) -> None:
 def injected(text: str) -> Iterator[None]:
     """Inject the faults in `text` within the block; `@N` counts from the block's start.
 
-    At the end of the block these faults are off, even those that `ACCEL_SIMULATE_FAULTS` had requested.
+    At the end of the block these faults are off, even if `ACCEL_SIMULATE_FAULTS` had requested some of them.
     Raises `SettingError` for an invalid fault, and for `driver`, which must be set before the process starts.
     """
     from accel_simulated import device
@@ -135,7 +135,7 @@ def injected(text: str) -> Iterator[None]:
 
 
 def count_collective() -> None:
-    """Count one collective of this process; never return from the one that the fault `hang` selects."""
+    """Count one collective of this process; never return if the fault `hang` selects this collective."""
     global _collectives
     if not _hanging_collective:
         return

@@ -2,8 +2,8 @@
 
 `--accel cuda,acme` runs the tests once for each device, and prints a table. accel-core has the option itself.
 This plugin adds the fixtures `accelerator` and `simulated`, and the mark `accel("cuda", devices=2)`, which
-skips a test if the accelerator is another one or has fewer devices. pytest imports this module in every run,
-so the rest of the package is imported only on use.
+skips a test if the accelerator has a different type or fewer devices. pytest imports this module in every
+run, so the other modules of the package are imported only on use.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Simulated", "accelerator", "simulated"]
 
-#: The variable with the file in which the run for one device writes its result, if there are several.
+#: The variable that names the file for the results of one device's run, if tests run on several devices.
 _OUTCOME = "ACCEL_SIMULATE_OUTCOME"
 _COLUMNS = ("passed", "failed", "error", "skipped")
 
@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> str | None:
-    """Return a line for pytest's header about the simulation, if there is one."""
+    """Return a line about the simulation for pytest's header; `None` if nothing is simulated."""
     if "accel_simulated.at_start" not in sys.modules:
         return None
     from accel_simulated.request import current_request
@@ -59,16 +59,17 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 def _simulate(text: str) -> None:
-    """Simulate the device `text` in this process, unless it is an accelerator of this machine.
+    """Simulate the device `text` in this process, unless this machine has the device.
 
-    Raises `pytest.UsageError` if that is not possible, or if this process simulates another device.
+    Raises `pytest.UsageError` if the simulation is not possible, or if this process already simulates a
+    different device.
     """
     from accel_core import AccelError
     from accel_simulated import at_start, provider
     from accel_simulated.request import current_request
 
     if _is_real(text):
-        return  # accel_testing.conformance also tests the machine's own accelerators
+        return  # accel_testing.conformance also tests the machine's real accelerators
     try:
         current = current_request()
         if current is None and "torch" in sys.modules:
@@ -93,9 +94,9 @@ def _simulate(text: str) -> None:
 
 
 def _is_real(text: str) -> bool:
-    """Return whether `text` is the name of an installed backend, without a count, that is not simulated.
+    """Return whether `text` is the name, without a count, of an installed backend that is not simulated.
 
-    A backend that could be simulated by its declaration counts as real if its vendor's package is installed.
+    A backend whose declaration allows a simulation counts as real if its vendor's package is installed.
     """
     from accel_core import discover
     from accel_simulated import DEVICES
@@ -122,18 +123,19 @@ def _can_be_simulated(backend: Backend | None) -> bool:
 
 
 class _Run(NamedTuple):
-    """The run of the tests on one device."""
+    """One run of the tests, on one device."""
 
     device: str
     exit_status: int
-    #: The number of tests by outcome, and the failed tests as `not passed`; empty if the run wrote nothing.
+    #: The number of tests by outcome, and the list of failed tests under `not passed`; empty if the run wrote
+    #: no results.
     outcome: dict[str, Any]
     seconds: float
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    """Run the tests once for each of several devices; return the highest exit status."""
+    """Run the tests once per device and return the highest exit status; `None` for fewer than two devices."""
     option = config.getoption("--accel", None)
     if not isinstance(option, str) or "," not in option:
         return None
@@ -148,7 +150,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 
 
 def _run_on(device: str, arguments: list[str], outcome_file: Path) -> _Run:
-    """Run pytest for one device in a process of its own."""
+    """Run pytest for one device in a separate process."""
     environ = {**os.environ, _OUTCOME: str(outcome_file)}
     environ.pop("ACCEL_SIMULATE", None)
     command = [sys.executable, "-m", "pytest", "--accel", device, *arguments]
@@ -160,7 +162,7 @@ def _run_on(device: str, arguments: list[str], outcome_file: Path) -> _Run:
 
 
 def _print_summary(runs: list[_Run]) -> None:
-    """Print the tests that fail on some devices only, and a table with a row for each device."""
+    """Print the tests that fail on only some of the devices, and a table with a row for each device."""
     for line in _differences(runs):
         print(line)  # noqa: T201 - the summary of the runs
     titles = "".join(f"{title:>10}" for title in (*_COLUMNS, "seconds", "status"))
@@ -171,7 +173,7 @@ def _print_summary(runs: list[_Run]) -> None:
 
 
 def _differences(runs: list[_Run]) -> list[str]:
-    """Return lines about the tests that fail on some devices, but not on all."""
+    """Return lines about the tests that fail on some, but not on all devices."""
     devices_of_test: dict[str, list[str]] = {}
     for run in runs:
         for test in dict.fromkeys(run.outcome.get("not passed", [])):
@@ -217,7 +219,7 @@ def _without_accel_option(arguments: list[str]) -> list[str]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Write the results of this run for the process that runs it for several devices."""
+    """Write the results of this run for the parent process that runs the tests on several devices."""
     file = os.environ.pop(_OUTCOME, "")
     if not file:
         return
@@ -235,44 +237,44 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture(scope="session")
 def accelerator() -> Accelerator:
-    """Return the accelerator that accel-core chooses: the simulated one if `--accel` is given."""
+    """Return the accelerator that accel-core chooses, which `--accel` makes the simulated accelerator."""
     import accel_core
 
     return accel_core.get_accelerator()
 
 
 class Simulated:
-    """Controls the simulated device of a test's process."""
+    """Controls the simulated device in the process that runs the test."""
 
     def __init__(self) -> None:
         from accel_simulated import device, faults
 
         self._device, self._faults = device, faults
-        #: The name in `--accel`: `"acme"`.
+        #: The device's name in `--accel`, such as `"acme"`.
         self.name: str = device.vendor.name
 
     def injected(self, faults: str) -> AbstractContextManager[None]:
-        """Return a context manager that injects faults: `"oom@10,slow=2.5"`.
+        """Return a context manager that injects faults, such as `"oom@10,slow=2.5"`.
 
-        It raises `SettingError` for an invalid fault.
+        Entering the context raises `SettingError` for an invalid fault.
         """
         return self._faults.injected(faults)
 
     def held(self, stream: Any = None) -> AbstractContextManager[None]:
-        """Return a context manager that stops a stream, so that its queued work waits.
+        """Return a context manager that stops a stream, so that the stream's queued work waits.
 
         `stream`: by default, the current one.
         """
         return self._device.held(stream)
 
     def set_memory_limit(self, size: int) -> None:
-        """Set the memory of each device, in bytes, until the test ends."""
+        """Set the memory size of each device, in bytes, until the test ends."""
         self._device.set_memory_limit(size)
 
 
 @pytest.fixture
 def simulated(accelerator: Accelerator) -> Iterator[Simulated]:
-    """Yield the simulated device; a test that uses it is skipped if there is none."""
+    """Yield the control of the simulated device; skip the test if no device is simulated."""
     from accel_simulated import device
 
     if not hasattr(device, "library"):
@@ -282,12 +284,12 @@ def simulated(accelerator: Accelerator) -> Iterator[Simulated]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip the test if its mark `accel` does not fit the accelerator."""
+    """Skip the test if its mark `accel` does not match the accelerator."""
     for mark in item.iter_markers("accel"):
         unknown = mark.kwargs.keys() - {"devices"}
         if unknown:
             raise pytest.UsageError(
-                f"the mark accel got the unknown arguments {', '.join(sorted(unknown))}; expected devices=N"
+                f"unknown arguments of the mark `accel`: {', '.join(sorted(unknown))}; expected devices=N"
             )
         import accel_core
 

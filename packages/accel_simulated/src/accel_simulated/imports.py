@@ -19,16 +19,16 @@ def on_import(
     after: Callable[[ModuleType], None] | None = None,
     source: str = "",
 ) -> None:
-    """Call `before` just before the first import of `module`, and `after` with the imported module.
+    """Call `before()` just before the first import of `module`, and `after(module)` just after the import.
 
-    If `before` raises an error, the import fails with it, and so does each later import of the module.
-    `source`: text that `inspect` shows in front of the module's source; it is not executed.
+    If `before` raises an error, this import and each later import of the module fail with that error.
+    `source` is text that `inspect` shows before the module's source; the text is not executed.
     """
     sys.meta_path.insert(0, _Finder(module, before, after, source))
 
 
 class _Finder(MetaPathFinder):
-    """Finds one module by the finders after this one, and wraps its loader."""
+    """Finds one module with the finders that follow this finder, and wraps the module's loader."""
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname != self._module:
             return None
-        # Only the finders after this one. If two finders patch one module, the first one wraps the loader of
-        # the second.
+        # Only the following finders are used: if two finders patch one module, the first finder wraps the
+        # loader of the second.
         finders = list(sys.meta_path)
         if self in finders:
             finders = finders[finders.index(self) + 1 :]
@@ -62,7 +62,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """Loads a module by its original loader, with the calls before and after."""
+    """Loads a module with its original loader, and makes the calls before and after the import."""
 
     def __init__(self, original: Loader, finder: _Finder) -> None:
         self._original, self._finder = original, finder
@@ -70,13 +70,13 @@ class _Loader(Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         if self._finder.before is not None:
             self._finder.before()
-        # Removed here and not in find_spec, which is also called to test whether a module exists.
+        # The finder is not removed in find_spec, which is also called to test whether a module exists.
         if self._finder in sys.meta_path:
             sys.meta_path.remove(self._finder)
         return self._original.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        # inspect and importlib.resources read the loader.
+        # The original loader is restored, because inspect and importlib.resources read the attribute.
         if module.__spec__ is not None:
             module.__spec__.loader = module.__loader__ = self._original
         self._original.exec_module(module)

@@ -1,8 +1,8 @@
-"""Make `torch.compile` work on a simulated device, with inductor's C++ kernels on the device's memory.
+"""Make `torch.compile` work on a simulated device, by running inductor's C++ kernels on the device's memory.
 
-For torch 2.13. Inductor needs three classes for a device, which are registered under its name: a scheduling,
-a wrapper (the code generator of a graph), and a device interface. Inductor's modules are not imported before
-torch imports them.
+This module supports torch 2.13. Inductor needs three classes, which are registered under the device's name: a
+scheduling, a wrapper (the code generator for a graph), and a device interface. This module does not import
+inductor's modules before torch imports them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["begin_kernel", "register"]
 
 
 def register(name: str) -> None:
-    """Register the device `name` with inductor, when inductor is first used."""
+    """Register the device `name` with inductor when inductor is first used."""
     imports.on_import(
         "torch._dynamo.device_interface",
         after=lambda module: _add_interface(module, name),
@@ -35,10 +35,10 @@ def register(name: str) -> None:
 
 
 def begin_kernel(index: int) -> None:
-    """Wait for the current stream of device number `index`, and apply the requested faults.
+    """Wait for the current stream of the device with this index, and trigger the injected faults.
 
-    The generated code calls this before each compiled kernel. Raises `RuntimeError` while the stream captures
-    a graph, because a graph can record torch's operators, but not compiled kernels.
+    The generated code calls this function before each compiled kernel. Raises `RuntimeError` while the stream
+    captures a graph, because a graph can record torch's operators but not compiled kernels.
     """
     torch.ops.accel_simulated.begin_kernel(index)
 
@@ -63,7 +63,7 @@ def _interface(base: type[DeviceInterface], name: str) -> type[DeviceInterface]:
         return SimpleNamespace(multi_processor_count=1)
 
     class Interface(base):  # type: ignore[misc, valid-type]
-        """The device interface, by the functions of `torch.accelerator`."""
+        """The device interface, which calls the functions of `torch.accelerator`."""
 
         device = getattr(device_module, "device", devices.device)
         Event, Stream = torch.Event, torch.Stream
@@ -97,25 +97,25 @@ def _interface(base: type[DeviceInterface], name: str) -> type[DeviceInterface]:
 
 
 def _add_code_generators(cpp: ModuleType, name: str) -> None:
-    """Register the scheduling and the wrappers; `cpp`: inductor's module of C++ kernels."""
+    """Register the scheduling and the wrappers; `cpp` is inductor's module for C++ kernels."""
     from torch._inductor import config
     from torch._inductor.codegen import common, wrapper
     from torch.compiler import config as compiler_config
 
-    # Inductor caches generated code on disk. Its key must change with this file.
+    # Inductor caches generated code on disk. The cache key must change when this file changes.
     digest = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
     tag = f"{compiler_config.cache_key_tag}accel-simulated-{digest}"
     compiler_config.cache_key_tag = tag
 
-    # Inductor does these for every device except the CPU, but its C++ kernels do not support them.
+    # Inductor uses these features for every device except the CPU, but its C++ kernels lack them.
     config.loop_ordering_after_fusion = False
     if hasattr(config, "loop_reindexing_after_fusion"):  # since torch 2.13
         config.loop_reindexing_after_fusion = False
-    # Inductor uses this for every device type that is not built in.
+    # Inductor uses this class for every device type that is not built in.
     config.cuda_backend = "cpp"  # type: ignore[assignment]
 
     class Scheduling(cpp.CppScheduling):  # type: ignore[misc, name-defined]
-        """Writes each kernel's call at once, because a wait, an event or a stream may come next."""
+        """Writes each kernel's call immediately, because a wait, an event or a stream may come next."""
 
         def codegen_node(self, node: Any) -> None:
             super().codegen_node(node)
@@ -136,10 +136,10 @@ def _add_code_generators(cpp: ModuleType, name: str) -> None:
 
 
 def _overrides(common: Any) -> Any:
-    """Return the generator of the lines about the device; `common`: inductor's module of that name."""
+    """Return the generator of device-specific code lines; `common` is inductor's module `common`."""
 
     class Overrides(common.DeviceOpOverrides):  # type: ignore[misc]
-        """Generates calls of `torch.accelerator`."""
+        """Generates calls of functions in `torch.accelerator`."""
 
         def import_get_raw_stream_as(self, name: str) -> str:
             return f"def {name}(index):\n    return torch.accelerator.current_stream(index).stream_id\n"
@@ -160,7 +160,7 @@ def _device_wrapper(base: type, name: str) -> type:
     """Return a subclass of inductor's wrapper `base` that generates code for the device type `name`."""
 
     class DeviceWrapper(base):  # type: ignore[misc]
-        """Generates calls of C++ kernels as for the CPU, each after a call of `begin_kernel`."""
+        """Generates calls of C++ kernels as for the CPU, but calls `begin_kernel` before each kernel."""
 
         def _generate_kernel_call_helper(
             self, kernel_name: str, call_args: Any, **more: Any
@@ -174,14 +174,14 @@ def _device_wrapper(base: type, name: str) -> type:
             self.writeline(self.wrap_kernel_call(kernel_name, call_args))
 
         def codegen_cuda_stream_enter(self, stream_idx: int) -> Any:
-            # Inductor defines the names of streams with a device's guard, which only built-in devices have.
+            # Inductor names the streams in a device guard's code, which only built-in devices have.
             if not self.__dict__.setdefault("_streams_named", False):
                 self._streams_named = True
                 self._name_streams()
             return super().codegen_cuda_stream_enter(stream_idx)
 
         def _name_streams(self) -> None:
-            """Generate the assignments of the stream names that `codegen_cuda_stream_enter` uses."""
+            """Generate assignments to the stream names that `codegen_cuda_stream_enter` uses."""
             from torch._inductor.stream_utils import get_stream_name
             from torch._inductor.virtualized import V
 
@@ -200,7 +200,7 @@ def _device_wrapper(base: type, name: str) -> type:
         def make_allocation(
             self, name: str, device: Any, *arguments: Any, **more: Any
         ) -> str:
-            # Inductor leaves the device's index out, because built-in devices have a guard around the code.
+            # Inductor omits the device's index, because built-in devices have a guard around the code.
             line: str = super().make_allocation(name, device, *arguments, **more)
             return line.replace(f"device='{device.type}'", f"device='{device}'")
 

@@ -1,7 +1,7 @@
-"""Start a process with a simulated klxpu, as Kunlunxin's `torch_xmlir.pth` does with a real one.
+"""Prepare a process for a simulated klxpu, as Kunlunxin's `torch_xmlir.pth` does for a real device.
 
-There `import torch` also imports torch_xmlir. A replacement of `builtins.__import__` does that once, at the
-first import of torch.
+`import torch` then also imports torch_xmlir. A replacement of `builtins.__import__` imports torch_xmlir once,
+at the first import of torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ def install() -> None:
 
 
 def _import_with_xmlir(name: str, *arguments: Any, **options: Any) -> Any:
-    """Import torch and then torch_xmlir, if `name` is in torch. Raises `ImportError` if it is too late."""
+    """Import `name`; if `name` is in torch, import torch and then torch_xmlir first.
+
+    Raises `ImportError` if torch has already been imported without torch_xmlir.
+    """
     if name.partition(".")[0] == "torch":
         builtins.__import__ = _original_import
         if "torch" in sys.modules:

@@ -1,8 +1,8 @@
-"""Find and write libraries of the device that are built ahead, for machines without a compiler.
+"""Find and write prebuilt libraries of the device, for machines without a compiler.
 
-`accel simulate --build acme --output FOLDER` writes them. They are looked up in the folder
-`ACCEL_SIMULATE_LIBRARY`, and in the folder `built` of this package. Each library has a folder of its own,
-whose name has the device type, torch's version, and a digest of the sources.
+`accel simulate --build acme --output FOLDER` writes the libraries. They are looked up in the folder
+`ACCEL_SIMULATE_LIBRARY`, and in the folder `built` of this package. Each library has a separate folder, whose
+name consists of the device type, torch's version, and a digest of the sources.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from accel_simulated.errors import BuildError
 
 __all__ = ["LIBRARY", "Fit", "find", "find_in", "write"]
 
-#: The variable with a folder of prebuilt libraries, or with the one library that a parent process found.
+#: The variable with the path of a folder of prebuilt libraries, or of the library found by a parent process.
 LIBRARY = "ACCEL_SIMULATE_LIBRARY"
 _PACKAGE_FOLDER = Path(__file__).with_name("built")
 _LIBRARY_FILE, _MANIFEST_FILE = "simdev.so", "manifest.json"
 
 
 class Fit(NamedTuple):
-    """The requirements on a library."""
+    """The properties that a library must have."""
 
-    #: torch's device type: `"PrivateUse1"`.
+    #: The torch device type, such as `"PrivateUse1"`.
     kind: str
-    #: torch's version.
+    #: The version of torch.
     torch: str
-    #: The SHA-256 of the sources and the compiler's flags.
+    #: The SHA-256 digest of the sources and the compiler flags, in hexadecimal.
     sources: str
 
     @property
@@ -43,7 +43,10 @@ class Fit(NamedTuple):
 
 
 def find(fit: Fit) -> Path | None:
-    """Return the prebuilt library that fits, or `None`. Raises `BuildError` for a damaged library."""
+    """Return the prebuilt library that matches `fit`, or `None`.
+
+    Raises `BuildError` for a damaged library.
+    """
     for parent in _search_folders():
         library = find_in(parent, fit)
         if library is not None:
@@ -52,7 +55,7 @@ def find(fit: Fit) -> Path | None:
 
 
 def find_in(parent: Path, fit: Fit) -> Path | None:
-    """Return the library that fits, in its folder below `parent`, or `None`.
+    """Return the library that matches `fit` in its folder below `parent`, or `None`.
 
     Raises `BuildError` for a damaged library.
     """
@@ -70,7 +73,7 @@ def find_in(parent: Path, fit: Fit) -> Path | None:
 
 
 def write(library: Path, fit: Fit, parent: Path) -> Path:
-    """Copy a library into its folder below `parent`, completely or not at all; return the copy's path.
+    """Copy a library atomically into its folder below `parent`; return the copy's path.
 
     All users can read the copy. Raises `BuildError` if `parent` cannot be written.
     """
@@ -92,7 +95,7 @@ def write(library: Path, fit: Fit, parent: Path) -> Path:
 
 
 def _fill(folder: Path, library: Path, fit: Fit) -> None:
-    """Put a copy of the library and its manifest into `folder`, readable by all users."""
+    """Write a copy of the library and its manifest into `folder`, readable by all users."""
     copy, manifest_file = folder / _LIBRARY_FILE, folder / _MANIFEST_FILE
     shutil.copyfile(library, copy)
     manifest = {"sha256": _digest(copy), "inputs": {"torch": fit.torch}}
@@ -111,7 +114,7 @@ def _search_folders() -> Iterator[Path]:
 
 
 def _damage(folder: Path) -> str:
-    """Return, as a clause, how the library in `folder` is damaged; empty if it is intact."""
+    """Return a clause that describes how the library in `folder` is damaged; empty if it is intact."""
     try:
         text = (folder / _MANIFEST_FILE).read_text(encoding="utf-8")
         digest = json.loads(text)["sha256"]
@@ -123,5 +126,5 @@ def _damage(folder: Path) -> str:
 
 
 def _digest(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 digest of a file, in hexadecimal."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

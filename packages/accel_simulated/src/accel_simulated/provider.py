@@ -1,4 +1,4 @@
-"""Functions for `accel simulate`: list devices, prepare a command's environment, build libraries ahead."""
+"""Functions for `accel simulate`: list devices, prepare a command's environment, prebuild libraries."""
 
 from __future__ import annotations
 
@@ -20,20 +20,23 @@ __all__ = [
 
 
 def devices() -> dict[str, str]:
-    """Return the devices that this package simulates: a description in one clause, by name."""
+    """Return the devices that this package simulates, as a mapping from names to short descriptions."""
     return {name: vendor.description for name, vendor in DEVICES.items()}
 
 
 def declared_devices() -> dict[str, str]:
-    """Return further devices that installed plugins declare, in the form of `devices`.
+    """Return the additional devices that installed plugins declare, in the form that `devices` returns.
 
-    Raises `SettingError` as `accel_core.discover` does.
+    Raises `SettingError` in the same cases as `accel_core.discover`.
     """
     return {device.backend: device.vendor.description for device in find_all()}
 
 
 def find_library(name: str) -> Path | None:
-    """Return the library of a device if it is built for this torch. Raises what `building.find` raises."""
+    """Return the path of a device's library; `None` if the library is not built for this torch.
+
+    Raises the errors of `building.find`.
+    """
     # A declared device is simulated as acme.
     vendor = DEVICES.get(name, DEVICES["acme"])
     return building.find(vendor.kind)
@@ -42,11 +45,11 @@ def find_library(name: str) -> Path | None:
 def build(
     names: Sequence[str], folder: Path | None = None
 ) -> Iterator[tuple[str, Path]]:
-    """Build the missing libraries of the devices in `names`, or of all if it is empty; yield names and paths.
+    """Build the missing libraries of the devices in `names`, and yield the names and paths.
 
-    `folder`: the folder in which to put the libraries, for machines without a compiler; `None` for the cache.
-    Raises `SettingError` before the first build if a name is invalid, and what `building.build` and
-    `building.build_into` raise.
+    An empty `names` means all devices. `folder` is the folder to write the libraries into, for machines
+    without a compiler; `None` means the cache. Raises `SettingError` before the first build if a name is
+    invalid. Also raises the errors of `building.build` and `building.build_into`.
     """
     kinds = {}
     for name in names or DEVICES:
@@ -58,22 +61,22 @@ def build(
         else:
             yield name, building.build_into(folder, kind)
     if folder is not None:
-        # For `accel simulate --report` on those machines.
+        # `accel simulate --report` needs this library on those machines.
         from accel_simulated.detector import device_strings
 
         device_strings.build_into(folder)
 
 
 def environment(text: str) -> dict[str, str]:
-    """Return the variables for a Python process that simulates `text`, such as `"acme:2"`.
+    """Return the environment variables for a Python process that simulates `text`, such as `"acme:2"`.
 
     Builds the device, so that the process finds the library. Raises `SettingError` if the device cannot be
-    simulated, and what `building.build` raises.
+    simulated. Also raises the errors of `building.build`.
     """
     request, declared_device = parse_device(text)
     library = str(building.build(request.vendor.kind))
     folder = os.environ.get(LIBRARY, "")
-    # A folder is kept, because the command may start processes that simulate devices of another type.
+    # A folder stays in the variable, because the command may simulate devices of other types.
     if folder and Path(folder).is_dir():
         library = folder
     declaration = str(declared_device) if declared_device is not None else ""
@@ -81,9 +84,10 @@ def environment(text: str) -> dict[str, str]:
 
 
 def parse_device(text: str) -> tuple[Request, DeclaredDevice | None]:
-    """Parse `"acme"` or `"acme:2"`; the name may be that of a device that an installed plugin declares.
+    """Parse a device such as `"acme"` or `"acme:2"`, which may be one that an installed plugin declares.
 
-    Returns the request, and the declared device or `None`. Raises `SettingError`.
+    Returns the request, and the declared device, or `None` for a device of this package. Raises
+    `SettingError` for an invalid name or count.
     """
     name, colon, count = (part.strip() for part in text.partition(":"))
     device = find(name.lower())
@@ -99,7 +103,7 @@ def parse_device(text: str) -> tuple[Request, DeclaredDevice | None]:
 
 
 def check_reports(files: Sequence[str]) -> None:
-    """Raise `SettingError` for a report that cannot be written, or whose suffix is unknown."""
+    """Raise `SettingError` if a report cannot be written, or if its suffix is unknown."""
     from accel_simulated.detector import command
 
     command.check(files)
@@ -111,10 +115,10 @@ def run_recorded(
     files: Sequence[str],
     command_line: Sequence[str],
 ) -> int:
-    """Run a program, and report its vendor-specific code; return the exit status.
+    """Run a program, write reports on its vendor-specific code, and return the exit status.
 
-    `environ`: the variables that `environment` returned. `files`: the reports to write. `command_line`: the
-    command as the user typed it. Raises what `building.build` raises.
+    `environ` contains the variables that `environment` returned, `files` the paths of the reports, and
+    `command_line` the command as the user typed it. Raises the errors of `building.build`.
     """
     from accel_simulated.detector import command
 

@@ -14,16 +14,16 @@ from accel_simulated.vendors import DEVICES, Vendor
 __all__ = ["MAX_DEVICES", "VARIABLE", "Request", "current_request", "parse_request"]
 
 VARIABLE = "ACCEL_SIMULATE"
-#: torch numbers devices in eight bits, and supports this many of most device types.
+#: The maximum number of devices: torch stores a device index in eight bits.
 MAX_DEVICES = 64
 _FORM = f"NAME or NAME:COUNT, such as acme:2; the names are {', '.join(DEVICES)}"
 
 
 class Request(NamedTuple):
-    """A process's request to simulate."""
+    """The simulation that a process requests."""
 
     vendor: Vendor
-    #: The number of devices.
+    #: The number of devices to simulate.
     devices: int
 
     def __str__(self) -> str:
@@ -42,11 +42,11 @@ def current_request(environ: Mapping[str, str] | None = None) -> Request | None:
 def parse_request(
     text: str, *, source: str = VARIABLE, vendors: Mapping[str, Vendor] = DEVICES
 ) -> Request:
-    """Parse `"acme"` or `"acme:2"`; without a count, the vendor's `devices` are simulated, usually 2.
+    """Parse a request such as `"acme"` or `"acme:2"`.
 
-    Case and blanks are ignored. `source`: the origin of `text`, for messages. `vendors`: the vendors that
-    can be named. Raises `SettingError` for any other name, and for a count that is not a number from 1 to
-    `MAX_DEVICES` (for mps: not 1).
+    Without a count, the number of devices is the vendor's `devices`, usually 2. Case and blanks are ignored.
+    `source` names the origin of `text` in messages. `vendors` contains the valid names. Raises `SettingError`
+    for an unknown name, and for a count that is not a number from 1 to `MAX_DEVICES` (for mps: not 1).
     """
     shown = f"{source}={text!r}" if source == VARIABLE else f"{source} {text!r}"
     name, colon, number = (part.strip() for part in text.partition(":"))

@@ -11,16 +11,17 @@ _SHARING_METHODS = ("_share_cuda_", "_share_fd_cpu_", "_share_filename_cpu_")
 
 
 def forbid_sharing(storage: Any, device_type: str) -> None:
-    """Make the sharing methods of `storage`, `torch.UntypedStorage`, raise an error for the device type.
+    """Make the sharing methods of `storage` raise an error for tensors on the device type.
 
-    Only the device's own process can access its memory; torch itself shares only that of CUDA devices.
+    `storage` is the class `torch.UntypedStorage`. Only the process that allocated a simulated device's memory
+    can access it, and torch can share only the memory of CUDA devices.
     """
     for name in _SHARING_METHODS:
         setattr(storage, name, _forbidding(getattr(storage, name), device_type))
 
 
 def _forbidding(share: Any, device_type: str) -> Any:
-    """Return the method `share` with an `UnsupportedError` for storages on the device type."""
+    """Return a version of the method `share` that raises `UnsupportedError` on the device type."""
 
     def checked_share(self: Any, *arguments: Any, **options: Any) -> Any:
         if self.device.type == device_type:

@@ -1,4 +1,4 @@
-"""Give a simulated module the names in its vendor's surface file, and no others."""
+"""Give a simulated module exactly the names that the vendor's surface file lists."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def fill(
 ) -> None:
     """Add to a module's `namespace` each name that the vendor's module has and `parts` provides.
 
-    `exposed_as`: the vendor's module, as in the surface file. `absent`: conditions in the surface file that
-    are false, such as `"is_lazy()"`. Names that the module defines itself are kept. Names that nothing
-    provides stay absent, as in an older version of the vendor's package.
+    `exposed_as` is the name of the vendor's module in the surface file. `absent` lists the conditions in the
+    surface file that are false, such as `"is_lazy()"`. Names that the module already defines are kept. A name
+    that `parts` does not provide stays absent, as in an older version of the vendor's package.
     """
     provided = _provided_names()
     text = _SURFACES.joinpath(f"{device.vendor.name}.json").read_text(encoding="utf-8")
@@ -41,7 +41,7 @@ def fill(
 
 
 def _deprecated(function: Any) -> Any:
-    """Return the function with a `FutureWarning`, as the vendor's function gives it."""
+    """Return a version of the function that issues the vendor's `FutureWarning`."""
 
     @functools.wraps(function)
     def with_warning(*args: Any, **kwargs: Any) -> Any:
@@ -52,8 +52,8 @@ def _deprecated(function: Any) -> Any:
 
 
 def _provided_names() -> dict[str, Any]:
-    """Return the functions and classes of `parts`, by name."""
-    # Imported here, because the modules need the device's name when they are imported.
+    """Return the functions and classes in `parts`, by name."""
+    # The modules are imported here, because their import needs the device's name.
     from accel_simulated.parts import (
         devices,
         dtypes,

@@ -1,6 +1,6 @@
-"""Replace the functions of `torch._C` that `torch.xpu` and `torch.cuda` call and the CPU wheel lacks.
+"""Replace the functions of `torch._C` that `torch.xpu` and `torch.cuda` call but the CPU wheel lacks.
 
-This is installed while torch is being imported, so the functions may use other modules of torch only when
+The replacements are installed while torch is being imported, so they may use other modules of torch only when
 they are called.
 """
 
@@ -20,12 +20,12 @@ from accel_simulated.parts import ranges
 
 __all__ = ["install"]
 
-#: Whether this process was forked after the runtime had started.
+#: True if this process was forked after the runtime had started.
 _forked = False
 
 
 def install(c: ModuleType, name: str) -> None:
-    """Add the functions and classes for `torch.<name>` to `c`, which is `torch._C`."""
+    """Add the functions and classes for `torch.<name>` to `c`, the module `torch._C`."""
     title = name.capitalize()
     classes = {
         f"_{title}StreamBase": _stream_base(c, name),
@@ -43,13 +43,13 @@ def install(c: ModuleType, name: str) -> None:
 
 
 class NotSimulatedError(UnsupportedError, AttributeError):
-    """A function of the vendor's build of torch is not simulated; `hasattr` returns false for it."""
+    """A function of the vendor's torch build is not simulated; `hasattr` returns False for the function."""
 
 
 def _raise_missing(name: str, attribute: str) -> Any:
-    """Raise the error for an attribute that `torch._C` lacks; `name`: the module `torch.<name>`.
+    """Raise the error for an attribute that `torch._C` lacks; `name` is the module's name in torch.
 
-    torch tests for some of these attributes with `hasattr`, and calls others.
+    torch tests for some missing attributes with `hasattr`, and calls other attributes without a test.
     """
     vendor_prefixes = (f"_{name}_", f"_{name.upper()}", f"_{name.title()}", "_nccl_")
     if attribute.startswith(vendor_prefixes):
@@ -60,8 +60,8 @@ def _raise_missing(name: str, attribute: str) -> Any:
     raise AttributeError(f"module 'torch._C' has no attribute {attribute!r}")
 
 
-#: Functions of `torch._C` with another name on each vendor: the name without the vendor's prefix, and the
-#: function with the prefix `_accelerator_` that does the same.
+#: Functions of `torch._C` whose names have a vendor's prefix: the name without the prefix, and the equivalent
+#: function with the prefix `_accelerator_`.
 _SAME_FUNCTIONS = {
     "getDevice": "getDeviceIndex",
     "setDevice": "setDeviceIndex",
@@ -76,7 +76,7 @@ _SAME_FUNCTIONS = {
 
 
 def _functions(c: ModuleType, name: str) -> dict[str, Callable[..., Any]]:
-    """Return the functions that `torch.<name>` calls in `torch._C`, by name without the vendor's prefix."""
+    """Return the functions that `torch.<name>` calls in `torch._C`, by their names without a prefix."""
     fractions: dict[int, float] = {}
 
     def synchronize(index: int = -1) -> None:
@@ -123,9 +123,9 @@ def _functions(c: ModuleType, name: str) -> dict[str, Callable[..., Any]]:
 
 
 def _start(name: str) -> None:
-    """Start the runtime: set the attributes of `torch.<name>` that torch's C part sets then.
+    """Start the runtime, and set the attributes of `torch.<name>` that torch's C code would set.
 
-    Raises `RuntimeError` if there is no device.
+    Raises `RuntimeError` if no device is available.
     """
     if not device.count:
         raise RuntimeError(device.no_device_message())
@@ -145,14 +145,14 @@ def _new_pool() -> tuple[int, int]:
 
 
 def _numbers(stream: Any) -> tuple[int, int, int]:
-    """Return a stream as torch's C functions do: its id, its device's index and its device's type."""
+    """Return a stream's id, device index and device type, as torch's C functions return a stream."""
     return stream.stream_id, stream.device_index, int(stream.device_type)
 
 
 class Properties:
-    """The properties of one device, with the attributes of both `torch.cuda` and `torch.xpu`.
+    """The properties of one device, with the attributes that `torch.cuda` or `torch.xpu` define.
 
-    Attributes that describe a chip or its place in a machine (`pci_bus_id`, `L2_cache_size`) are absent.
+    Attributes that describe a physical chip or its location (`L2_cache_size`, `pci_bus_id`) are absent.
     """
 
     def __init__(self, index: int) -> None:
@@ -188,7 +188,7 @@ def _stream_base(c: ModuleType, name: str) -> type:
             index = c._accelerator_getDeviceIndex()
             return super().__new__(cls, device=c.device(name, index), priority=priority)
 
-        # A real stream's native handle. Here it is a number, which no vendor's library may use.
+        # A real stream has a native handle here. This number must not be passed to a vendor's library.
         cuda_stream = sycl_queue = property(lambda self: self.stream_id)
 
     return StreamBase
@@ -198,12 +198,12 @@ def _event_base(c: ModuleType, name: str) -> type:
     class EventBase(c.Event):  # type: ignore[name-defined, misc]
         def __new__(cls, enable_timing: bool = False, **_: Any) -> Any:
             self = super().__new__(cls, device=name, enable_timing=enable_timing)
-            # torch measures the time between events of its base class only, so each event has such a one.
+            # torch measures the time between plain `torch.Event`s only, so each event contains one.
             self._plain = c.Event(device=name, enable_timing=enable_timing)
             return self
 
         def record(self, stream: Any) -> None:
-            # The plain event first: a stream keeps the order, so it is complete when this one is.
+            # The inner event is recorded first: a stream keeps the order, so the inner event completes first.
             self._plain.record(stream)
             super().record(stream)
 
@@ -224,7 +224,7 @@ def _graph_base(c: ModuleType) -> type:
 
 
 def _unusable_class(name: str) -> type:
-    """Return a class `name` that can be imported; creating an instance raises `NotImplementedError`."""
+    """Return a class called `name` that can be imported; its constructor raises `NotImplementedError`."""
 
     def new(cls: type, *_: Any, **__: Any) -> Any:
         raise NotImplementedError(f"torch._C.{name} is not simulated")
@@ -232,7 +232,7 @@ def _unusable_class(name: str) -> type:
     return type(name, (), {"__new__": new})
 
 
-#: Names that torch imports from `torch._C`, and that are not simulated.
+#: Names that torch imports from `torch._C` but that are not simulated.
 _NOT_SIMULATED = {
     "xpu": (
         "_xpu_XPUAllocator", "_XPUMemPool", "_xpu_beginAllocateCurrentThreadToPool", "_xpu_endAllocateToPool",
@@ -246,7 +246,7 @@ _NOT_SIMULATED = {
 
 
 def _cuda_only(c: ModuleType) -> dict[str, Any]:
-    """Return the functions and modules that only `torch.cuda` uses, by their names in `torch._C`."""
+    """Return the functions and modules that only `torch.cuda` uses, by name in `torch._C`."""
 
     def memory_info(index: int) -> tuple[int, int]:
         free, total = c._accelerator_getMemoryInfo(index)

@@ -1,4 +1,4 @@
-"""Register a simulated device with torch, as the import of the vendor's real package does."""
+"""Register a simulated device with torch, as importing the vendor's real package would."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ __all__ = ["finish", "not_simulated", "start"]
 
 
 def start(name: str) -> None:
-    """Load the device; the package calls this first, because `parts` needs the device's name on import."""
+    """Load the device; a vendor's package calls this first, because importing `parts` needs the name."""
     device.start(name)
 
 
 def finish(module: ModuleType) -> None:
-    """Register `module` as `torch.<name>`, and the device with torch's Python parts.
+    """Register `module` as `torch.<name>`, and register the device with torch's Python code.
 
-    These are the methods of tensors and storages, inductor, checkpointing, and torch.distributed.
+    The Python code consists of the methods of tensors and storages, inductor, checkpointing, and
+    torch.distributed.
     """
     import torch
     from torch.utils.checkpoint import DefaultDeviceType
@@ -32,8 +33,8 @@ def finish(module: ModuleType) -> None:
         generate_methods = (
             torch.utils.backend_registration.generate_methods_for_privateuse1_backend
         )
-        # For the name of a device type of torch's own, such as vulkan, torch.Tensor has `is_vulkan` already,
-        # and torch rejects new methods.
+        # For a device type built into torch, such as vulkan, torch.Tensor already has `is_vulkan`, and torch
+        # rejects new methods.
         is_new = not hasattr(torch.Tensor, f"is_{name}")
         generate_methods(
             for_tensor=is_new,
@@ -52,16 +53,16 @@ def finish(module: ModuleType) -> None:
 
 
 def not_simulated(package: str, *names: str) -> dict[str, Callable[..., Any]]:
-    """Return, for each of the vendor's operators, a function that raises `UnsupportedError`.
+    """Return a function that raises `UnsupportedError` for each of the vendor's operators in `names`.
 
-    If the vendor's package is installed, frameworks import these operators by name, although most programs
+    Frameworks import these operators by name if the vendor's package is installed, although most programs
     never call them.
     """
     return {name: _unsupported(package, name) for name in names}
 
 
 def _unsupported(package: str, name: str) -> Callable[..., Any]:
-    """Return a function `name` that raises `UnsupportedError`."""
+    """Return a function called `name` that raises `UnsupportedError`."""
 
     def unsupported(*arguments: Any, **options: Any) -> Any:
         from accel_core import UnsupportedError

@@ -16,32 +16,36 @@ class Vendor:
 
     #: torch's device type, and the name of the surface file. If `alias_of` is set, the backend's name.
     name: str
-    #: A description in one clause.
+    #: A short description.
     description: str
-    #: The package that registers the device with torch; `"torch"` if torch has the device's module.
+    #: The package that registers the device with torch; `"torch"` if torch contains the device's module.
     package: str
-    #: The communication backend of `torch.distributed`; empty if there is none.
+    #: The vendor's communication backend in `torch.distributed`; empty if the vendor has none.
     collective: str
-    #: torch's device type for which the C++ sources are compiled.
+    #: The torch device type for which the C++ sources are compiled.
     kind: str = "PrivateUse1"
-    #: Visible-devices variables, which have lists of integers; the first one that is set has effect.
+    #: The visible-devices variables, whose values are lists of integers; the first variable that is set takes
+    #: effect.
     visible: tuple[str, ...] = ()
-    #: Whether the variable's integers must ascend: an invalid one ends the list, and a lower one than the
-    #: one before hides every device.
+    #: Whether the variable's integers must ascend: an invalid integer ends the list, and an integer below its
+    #: predecessor hides every device.
     ascending: bool = False
-    #: Whether the variable may have inclusive ranges: `"0-3"`.
+    #: Whether the variable may contain inclusive ranges such as `"0-3"`.
     ranges: bool = False
-    #: Whether the device has less than a GPU: one queue, no events, no pinned memory, no graphs, no
+    #: Whether the device lacks features of a GPU: it has one queue, and no events, pinned memory, graphs or
     #: `record_stream`.
     plain: bool = False
-    #: The number of devices if `ACCEL_SIMULATE` has no count.
+    #: The number of devices if `ACCEL_SIMULATE` does not contain a count.
     devices: int = 2
-    #: The vendor whose device type and torch module this one uses; empty for a vendor with its own.
+    #: The vendor whose device type and torch module this vendor uses; empty if this vendor has its own.
     alias_of: str = ""
 
     @property
     def runtime(self) -> Path:
-        """Return the folder for `sys.path` with the vendor's package; missing if torch has the device."""
+        """Return the folder for `sys.path` with the vendor's package.
+
+        The folder does not exist if torch contains the device's module.
+        """
         return ROOT / "runtimes" / self.name
 
 
@@ -50,7 +54,7 @@ VENDORS = {
     for vendor in (
         Vendor(
             "npu",
-            "Huawei's Ascend, as torch_npu",
+            "Huawei Ascend, with torch_npu",
             "torch_npu",
             "hccl",
             visible=("ASCEND_RT_VISIBLE_DEVICES",),
@@ -58,14 +62,14 @@ VENDORS = {
         ),
         Vendor(
             "mlu",
-            "Cambricon's, as torch_mlu",
+            "Cambricon MLU, with torch_mlu",
             "torch_mlu",
             "cncl",
             visible=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES"),
         ),
         Vendor(
             "hpu",
-            "Gaudi, as habana_frameworks.torch",
+            "Intel Gaudi, with habana_frameworks.torch",
             "habana_frameworks.torch",
             "hccl",
             kind="HPU",
@@ -73,21 +77,21 @@ VENDORS = {
         ),
         Vendor(
             "sdaa",
-            "Tecorigin's, as torch_sdaa",
+            "Tecorigin SDAA, with torch_sdaa",
             "torch_sdaa",
             "tccl",
             visible=("SDAA_VISIBLE_DEVICES",),
         ),
         Vendor(
             "musa",
-            "Moore Threads', as torch_musa",
+            "Moore Threads MUSA, with torch_musa",
             "torch_musa",
             "mccl",
             visible=("MUSA_VISIBLE_DEVICES",),
         ),
         Vendor(
             "neuron",
-            "AWS's Trainium, as torch_neuronx",
+            "AWS Trainium, with torch_neuronx",
             "torch_neuronx",
             "neuron",
             visible=("NEURON_RT_VISIBLE_CORES",),
@@ -95,14 +99,14 @@ VENDORS = {
         ),
         Vendor(
             "supa",
-            "Biren's, as torch_supa",
+            "Biren SUPA, with torch_supa",
             "torch_supa",
             "bccl",
             visible=("SUPA_VISIBLE_DEVICES",),
         ),
         Vendor(
             "xpu",
-            "Intel's, by torch's own torch.xpu",
+            "Intel GPU, with torch.xpu",
             "torch",
             "xccl",
             kind="XPU",
@@ -110,7 +114,7 @@ VENDORS = {
         ),
         Vendor(
             "cuda",
-            "NVIDIA's, by torch's own torch.cuda",
+            "NVIDIA GPU, with torch.cuda",
             "torch",
             "nccl",
             kind="CUDA",
@@ -118,23 +122,23 @@ VENDORS = {
         ),
         Vendor(
             "mps",
-            "Apple's Metal, by torch's own torch.mps; one device",
+            "Apple Metal, with torch.mps; one device only",
             "torch",
             "",
             kind="MPS",
             devices=1,
         ),
-        # It uses torch.cuda, and only its package shows that it is not NVIDIA's.
+        # klxpu uses torch.cuda, and only the package shows that the device is not NVIDIA's.
         Vendor(
             "klxpu",
-            "Kunlunxin's, as torch_xmlir behind torch.cuda",
+            "Kunlunxin XPU, with torch_xmlir and torch.cuda",
             "torch_xmlir",
             "nccl",
             kind="CUDA",
             visible=("CUDA_VISIBLE_DEVICES",),
             alias_of="cuda",
         ),
-        # A device that torch.accelerator reports, and for which there is no plugin.
+        # acme is a device that torch.accelerator reports, and for which no plugin exists.
         Vendor(
             "acme",
             "a fictional GPU that no framework supports",
@@ -144,9 +148,9 @@ VENDORS = {
     )
 }
 
-#: The vendors with a device type of their own.
+#: The vendors that have their own torch device type.
 OWN_DEVICES = {name: vendor for name, vendor in VENDORS.items() if not vendor.alias_of}
-#: All devices that can be simulated. One that is not in `VENDORS` has less than a GPU.
+#: All devices that can be simulated. A device that is not in `VENDORS` lacks features of a GPU.
 DEVICES = {
     **VENDORS,
     "plain": Vendor(

@@ -176,7 +176,7 @@ def test_a_device_without_memory_left_is_asked_again(simulated):
     first, second, remembered = simulated("acme", WHILE_FULL).answer
     assert first[0] is False
     assert "acme" in first[1][0] or "generic" in first[1][0]
-    assert "could not be tried" in first[1][0]
+    assert "the trial of" in first[1][0]
     assert "OutOfMemoryError" in first[1][0]
     assert "ACCEL_SIMULATE_MEMORY_MB=" in first[1][0]
     assert second == remembered == [True, []]

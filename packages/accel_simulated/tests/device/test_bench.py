@@ -36,5 +36,5 @@ def test_everything_is_measured_and_three_ranks_share_two_devices(simulated, tmp
     shared = {
         rows[f"collective.{kind}"]["note"] for kind in ("all_reduce", "broadcast")
     }
-    assert shared == {"3 ranks over accl on 2 devices, which they share"}
+    assert shared == {"3 ranks over accl, sharing 2 devices"}
     assert rows["collective.all_reduce"]["work"] == pytest.approx(4 / 3 * 4096)

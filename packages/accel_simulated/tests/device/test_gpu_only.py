@@ -206,7 +206,7 @@ except NotImplementedError as error:
 def test_gaudis_attention_says_so_too(simulated):
     said = simulated("hpu", ATTENTION_OF_GAUDI).answer
     assert said.startswith(
-        "habana_frameworks.torch.hpex.kernels.FusedSDPA is not simulated: "
+        "habana_frameworks.torch.hpex.kernels.FusedSDPA is not simulated, because "
     )
 
 

@@ -60,7 +60,7 @@ def test_accel_info_says_what_stands_in(built, tmp_path):
     page = " ".join(info().stdout.split())
     assert "streams not supported (one queue" in page
     assert (
-        "communication staged (the device has no collectives: through host memory, over gloo)"
+        "communication staged (the device has no collectives, so gloo sends copies in host memory)"
         in page
     )
     wrong = info(ACCEL_COMMUNICATION_BACKEND="gloo")
@@ -385,7 +385,7 @@ def test_built_ahead_is_taken_without_a_compiler(
     assert not (tmp_path / "empty").exists()
 
     monkeypatch.delenv("ACCEL_SIMULATE_LIBRARY")
-    monkeypatch.setattr(prebuilt, "_INSIDE", folder)
+    monkeypatch.setattr(prebuilt, "_PACKAGE_FOLDER", folder)
     (folder / "for-another-torch").rename(made.parent)
     assert build("HPU") == made
 
@@ -410,7 +410,7 @@ def test_built_ahead_and_damaged(cache, compiler, tmp_path, monkeypatch):
 
 def test_building_ahead_where_that_cannot_be(cache, compiler, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(BuildError, match=r"file cannot be written: .* --output FOLDER"):
+    with pytest.raises(BuildError, match=r"file cannot be written: .* with --output"):
         build_into(tmp_path / "file", "HPU")
 
 

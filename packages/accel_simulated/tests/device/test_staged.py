@@ -45,7 +45,7 @@ def test_a_rank_that_does_not_come_is_said(simulated):
     assert [kind for kind, _ in answers[0]["said"]] == ["CommunicationError"] * 2
     first = answers[0]["said"][0][1]
     for words in ("rank 0 of 2, staged over gloo for plain", "all_reduce of 1 tensor (float32), 16 bytes",
-                  "imed out", "check what they printed"):  # fmt: skip
+                  "imed out", "check the output of the other ranks"):  # fmt: skip
         assert words in first
 
 

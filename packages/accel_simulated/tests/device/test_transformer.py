@@ -141,11 +141,11 @@ print(json.dumps(found))
 
 def test_a_generators_state_of_another_device(simulated):
     told = simulated("acme", STATES).answer
-    step = "of another kind of device. Seed it instead: set_rng_state(state, strict=False), or "
-    step += "manual_seed(seed)"
+    step = "so the state is from another type of device. Seed the device instead: "
+    step += "set_rng_state(state, strict=False), or manual_seed(seed)"
     assert told["errors"] == [
-        f"generic: this state has 5056 bytes, the device's has 16: {step}",
-        f"cpu: this state has 16 bytes, the device's has 5056: {step}",
+        f"generic: this state has 5056 bytes, but a state of this device has 16, {step}",
+        f"cpu: this state has 16 bytes, but a state of this device has 5056, {step}",
     ]
     assert told["seeded"] == [True, False]
     assert told["restored"]

@@ -1,12 +1,13 @@
-"""Test code for accelerators without a device: fake backends, faults on request, child processes.
+"""Tools to test code for accelerators without a device: fake backends, injected faults, child processes.
 
     from accel_testing import fake, installed
 
     with installed(fake("acme", devices=2), isolated=True):
         train()          # accel_core.get_accelerator() is acme, which computes on the CPU
 
-Nothing here is a real device, or shows how a vendor's behaves. Needs no pytest, and works under it. Importing
-this imports neither torch nor a vendor.
+A fake is not a real device, and does not show how a vendor's device behaves. This package does not need
+pytest, but can be used in tests that pytest runs. Importing this package imports neither torch nor a vendor's
+package.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ __all__ = [
 
 if (
     not TYPE_CHECKING
-):  # a type checker that saw it would take every misspelt name for one of ours
+):  # hidden from type checkers, which would otherwise accept every misspelled name
 
     def __getattr__(name: str) -> object:
         home = _HOME.get(name)

@@ -1,4 +1,4 @@
-"""`FakeAccelerator`: the CPU under another name, which records who calls what."""
+"""`FakeAccelerator`: the CPU under a different name, which records the calls of its members."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Call", "FakeAccelerator"]
 
 
 class Call(NamedTuple):
-    """One call of a member by other code than accel-core itself."""
+    """One call of a member by code outside accel-core."""
 
     member: str
     arguments: tuple[object, ...]
@@ -32,15 +32,16 @@ class Call(NamedTuple):
 
 
 class FakeAccelerator(CPUAccelerator):
-    """An accelerator with several devices, all of which are the CPU; `fake` declares it.
+    """An accelerator with several devices, all of which are the CPU; `fake` declares the accelerator.
 
-    It claims to be an accelerator, and has its own name and number of devices; it rejects an index beyond
-    them. Everything else is the CPU's: torch's device type is `"cpu"`, tensors and computation are there, and
-    amounts of memory are this process's. `device_properties` says that it is a fake.
+    A fake claims to be an accelerator, has its own name and number of devices, and rejects an index beyond
+    its last device. In all other respects a fake is the CPU: torch's device type is `"cpu"`, tensors are
+    created and computed on the CPU, and amounts of memory are those of this process. The name in
+    `device_properties` contains "a fake".
 
-    `calls` has each call of a member, except accel-core's own calls, in order, successful or not;
-    `calls.clear()` empties it. In a function that torch.compile traces, no call is recorded and no fault
-    occurs.
+    `calls` lists each call of a member in order, including failed calls, but without the calls by accel-core;
+    `calls.clear()` empties the list. In a function that torch.compile traces, no call is recorded and no
+    fault occurs.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class FakeAccelerator(CPUAccelerator):
     def _recording_calls(
         self, name: str, member: Callable[..., Any]
     ) -> Callable[..., Any]:
-        """Return `member` wrapped: each call is recorded in `calls`, and triggers the faults that are due."""
+        """Return a wrapper of `member` that records each call in `calls` and triggers the faults due then."""
         compiler = getattr(self._torch, "compiler", None)
         is_compiling = getattr(compiler, "is_compiling", bool)  # bool() is False
 
@@ -78,21 +79,21 @@ class FakeAccelerator(CPUAccelerator):
         return call
 
     def is_accelerator(self) -> bool:
-        """Return True, although it is the CPU."""
+        """Return True, although the device is the CPU."""
         return True
 
     def is_available(self) -> bool:
-        """Return whether it has a device; never raises."""
+        """Return whether the accelerator has a device; never raises an error."""
         return Accelerator.is_available(self)
 
     def device_count(self) -> int:
-        """Return the number of devices that `fake` was given."""
+        """Return the number of devices passed to `fake`."""
         return self._count
 
     def current_device(self) -> int:
-        """Return the index selected in this thread, else `LOCAL_RANK` modulo the number of devices.
+        """Return the index selected in this thread, or otherwise `LOCAL_RANK` modulo the number of devices.
 
-        Raises `InvalidDeviceError` if it has no device.
+        Raises `InvalidDeviceError` if the accelerator has no device.
         """
         if not self._count:
             raise InvalidDeviceError(
@@ -106,7 +107,7 @@ class FakeAccelerator(CPUAccelerator):
     def device_properties(
         self, device_index: Device = None, device: Device = None
     ) -> DeviceProperties:
-        """Return the CPU's properties, with a name that says that this is a fake."""
+        """Return the CPU's properties, with a name that contains "a fake"."""
         cpu_properties = super().device_properties(device_index, device)
         return replace(
             cpu_properties, name=f"{self.name} (a fake: {cpu_properties.name})"

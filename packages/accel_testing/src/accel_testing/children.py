@@ -1,4 +1,4 @@
-"""Child processes for tests: start them, wait for them, and end them with all that they started."""
+"""Child processes for tests: start them, wait for them, and kill them with the processes they started."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _OUTPUT_SECONDS = 2.0
 class Ended:
     """The result of a child process that has ended."""
 
-    #: As `subprocess` gives it: minus the number of the signal that it died of.
+    #: The exit status as in `subprocess`: minus the signal's number if a signal terminated the process.
     returncode: int
     stdout: str
     stderr: str
-    #: Whether it was killed because its time was over.
+    #: Whether the process was killed because it timed out.
     late: bool = False
 
     @property
     def answer(self) -> Any:
-        """Return the last line of stdout, which the child has printed as JSON.
+        """Return the value that the child printed as JSON in the last line of stdout.
 
-        Raises `ChildError` if that line is not JSON, or if the exit status is not 0.
+        Raises `ChildError` if the last line is not JSON, or if the exit status is not 0.
         """
         lines = self.succeeded().stdout.splitlines() or [""]
         try:
@@ -51,9 +51,9 @@ class Ended:
 
     @property
     def answers(self) -> list[Any]:
-        """Return what the child and its children printed as `ANSWER <json>`; several ranks may share a line.
+        """Return the values that the child and its children printed as `ANSWER <json>`.
 
-        Raises `ChildError` as `answer` does.
+        Several ranks may have printed on one line. Raises `ChildError` in the same cases as `answer`.
         """
         texts = self.succeeded().stdout.split("ANSWER ")[1:]
         try:
@@ -64,7 +64,7 @@ class Ended:
             ) from None
 
     def succeeded(self) -> Ended:
-        """Return self if the exit status is 0; else raise `ChildError` with the child's output."""
+        """Return this result. Raises `ChildError` with the child's output if the exit status is not 0."""
         if self.late:
             raise ChildError(
                 f"the child process timed out, and was killed\n{self._output()}"
@@ -76,14 +76,14 @@ class Ended:
         return self
 
     def _exit_description(self) -> str:
-        """Return the name of the signal that ended the process, or `"status N"`."""
+        """Return the name of the signal that terminated the process, or `"status N"`."""
         with contextlib.suppress(ValueError):
             if self.returncode < 0:
                 return signal.Signals(-self.returncode).name
         return f"status {self.returncode}"
 
     def _output(self) -> str:
-        """Return stdout and stderr, each under a heading, for an error message."""
+        """Return stdout and stderr, each below a heading, for an error message."""
         return f"--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
 
 
@@ -96,15 +96,16 @@ def run(
     cwd: str | os.PathLike[str] | None = None,
     check: bool = True,
 ) -> Ended:
-    """Run `program` in a child process that sees what is `installed`, and return its result.
+    """Run `program` in a child process that sees the `installed` backends, and return the result.
 
-    `program` is Python source, or a command: `[sys.executable, "-m", "accel_core", "list"]`. Its environment
-    is `environment(variables)`. `path` comes before the rest of `PYTHONPATH`. After `timeout` seconds, or
-    when the program has ended, all processes that it started are killed. Its stdin is empty.
+    `program` is Python source, or a command such as `[sys.executable, "-m", "accel_core", "list"]`. The
+    child's environment is `environment(variables)`, with the entries of `path` at the start of
+    `PYTHONPATH`. The child's stdin is empty. After `timeout` seconds, or when the program has ended, all
+    processes that the program started are killed.
 
-    Raises `ChildError`, an `AssertionError` with the program's output, if it cannot be started. With `check`,
-    raises it also after a timeout and for a status other than 0. Raises `InvalidArgumentError` if `program`
-    is neither source nor a command.
+    Raises `ChildError`, an `AssertionError` with the program's output, if the program cannot be started. If
+    `check` is true, also raises `ChildError` after a timeout and for an exit status other than 0. Raises
+    `InvalidArgumentError` if `program` is neither source nor a command.
     """
     command = _command(program)
     _require_timeout(timeout)
@@ -126,9 +127,9 @@ def run(
 
 
 def _command(program: str | Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Return the command that runs `program`, which is Python source or already a command.
+    """Return the command that runs `program`, which is Python source or a command.
 
-    Raises `InvalidArgumentError` if it is neither.
+    Raises `InvalidArgumentError` if `program` is neither.
     """
     if isinstance(program, str):
         return [sys.executable, "-c", program]
@@ -157,7 +158,7 @@ def start(
     cwd: str | os.PathLike[str] | None = None,
     stdin: IO[Any] | int = subprocess.DEVNULL,
 ) -> subprocess.Popen[str]:
-    """Start a command in a process group of its own. Raises `OSError` if the program does not exist."""
+    """Start a command in a new process group. Raises `OSError` if the program does not exist."""
     return subprocess.Popen(
         command,
         env=dict(environ),
@@ -174,7 +175,10 @@ def start(
 def finish(
     process: subprocess.Popen[str], timeout: float, *, check: bool = True
 ) -> Ended:
-    """Wait for the process, and kill what it started; with `check`, raise `ChildError` if it was too slow."""
+    """Wait for the process, kill the processes that it started, and return the result.
+
+    Raises `ChildError` after `timeout` seconds if `check` is true.
+    """
     is_late = False
     try:
         stdout, stderr = process.communicate(timeout=timeout)
@@ -191,7 +195,7 @@ def finish(
 
 
 def _remaining_output(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """Return stdout and stderr of a killed process, even if another process still holds them open."""
+    """Return a killed process's stdout and stderr, even if another process still has the pipes open."""
     try:
         return process.communicate(timeout=_OUTPUT_SECONDS)
     except subprocess.TimeoutExpired as error:
@@ -202,14 +206,14 @@ def _remaining_output(process: subprocess.Popen[str]) -> tuple[str, str]:
 
 
 def _text(output: str | bytes | None) -> str:
-    """Return the output as text; empty if there is none."""
+    """Return the output as text; empty if nothing was printed."""
     if isinstance(output, bytes):
         return output.decode("utf-8", "replace")
     return output or ""
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """Kill the process, and the processes in its group, which may outlive it."""
+    """Kill the process, and the processes in its group, which may outlive the process."""
     with contextlib.suppress(OSError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Write distributions to disk, in the form of installed wheels."""
+"""Write distributions to disk in the form of installed wheels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 __all__ = ["entry_points_text", "metadata_text", "write_distribution", "write_files"]
 
-#: `{"accel.backends": {"npu": "accel_npu"}}`.
+#: Entry points by group and name, such as `{"accel.backends": {"npu": "accel_npu"}}`.
 Groups = Mapping[str, Mapping[str, str]]
 
 
@@ -18,10 +18,10 @@ def write_distribution(
     groups: Groups | None = None,
     modules: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write an installed distribution into `folder`, an entry for `sys.path`, and return `folder`.
+    """Write an installed distribution into `folder`, and return `folder` as an entry for `sys.path`.
 
-    `groups` are its entry points: `{"accel.backends": {"npu": "accel_npu"}}`. `modules` maps module names to
-    sources. Raises `OSError` if the folder cannot be written.
+    `groups` contains the entry points, such as `{"accel.backends": {"npu": "accel_npu"}}`. `modules` maps
+    module names to sources. Raises `OSError` if the folder cannot be written.
     """
     dist_info = f"{name.replace('-', '_')}-{version}.dist-info"
     files = {f"{dist_info}/METADATA": metadata_text(name, version)}
@@ -45,12 +45,15 @@ def entry_points_text(groups: Groups) -> str:
 
 
 def metadata_text(name: str, version: str) -> str:
-    """Return the text of a `METADATA` file; the text after its first empty line is the description."""
+    """Return the text of a `METADATA` file, with a description that must not be read as a header."""
     return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\nName: not-a-header\n"
 
 
 def write_files(folder: str | Path, files: Mapping[str, str | bytes]) -> Path:
-    """Write files by their paths below `folder`, with missing folders; return `folder`."""
+    """Write files, which `files` maps from paths below `folder` to contents; return `folder`.
+
+    Missing folders are created.
+    """
     root = Path(folder)
     for path, text in files.items():
         file = root / path

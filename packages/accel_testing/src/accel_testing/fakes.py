@@ -1,4 +1,4 @@
-"""Fake backends: an accelerator with a name of its own, on the CPU."""
+"""Fake backends: accelerators with their own names that run on the CPU."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from accel_testing.faults import Fault
 
 __all__ = ["Fake", "fake"]
 
-#: Fields of the declaration that `fake` sets itself.
+#: Fields of the declaration that `fake` sets, and that a caller cannot pass.
 _FIELDS_OF_FAKE = ("device_type", "vendor_import", "accelerator", "provenance")
-#: Above every first-party plugin's, so that it is chosen wherever it works.
+#: A priority above that of every first-party plugin, so that a usable fake is always chosen.
 _HIGHEST_PRIORITY = 950
 
 
 @dataclass(frozen=True)
 class Fake:
-    """A backend for `installed`; `fake` makes it."""
+    """A backend for `installed`; created by `fake`."""
 
     backend: Backend
     devices: int
@@ -28,19 +28,20 @@ class Fake:
 
     @property
     def vendor_import(self) -> str:
-        """Return the name of the package that replaces the vendor's."""
+        """Return the name of the generated package that replaces the vendor's package."""
         return self.backend.vendor_imports[0]
 
 
 def fake(name: str, *faults: Fault, devices: int = 1, **fields: Any) -> Fake:
-    """Return a backend `name` with `devices` devices, each of which is the CPU.
+    """Return a backend called `name` with `devices` devices, each of which is the CPU.
 
-    Its accelerator is a `FakeAccelerator`: it computes, claims to be an accelerator, and records calls.
-    `faults` occur in it. It has the highest rank. `fields` are other fields of its declaration
-    (`priority=10`), as for `Backend`. With `devices=0` it is not usable.
+    The backend's accelerator is a `FakeAccelerator`, which computes on the CPU, claims to be an accelerator,
+    and records calls. `faults` are injected into the backend. The backend has the highest rank. `fields` are
+    additional fields of the declaration, such as `priority=10`; see `Backend`. With `devices=0` the backend
+    is not usable.
 
-    Raises `InvalidBackendError` for an invalid value of a field, for fields that `fake` itself sets, and for
-    a number of devices below 0. Raises `InvalidArgumentError` for a fault that is not a `Fault`.
+    Raises `InvalidBackendError` for an invalid value of a field, for fields that `fake` sets, and for a
+    number of devices below 0. Raises `InvalidArgumentError` for a fault that is not a `Fault`.
     """
     if type(devices) is not int or devices < 0:
         raise InvalidBackendError(

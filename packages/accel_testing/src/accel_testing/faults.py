@@ -1,4 +1,4 @@
-"""Faults of a fake backend: what goes wrong, where, and at which call."""
+"""Faults of a fake backend: the kind of fault, the place, and the number of the call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from accel_core.text import short_repr
 
 __all__ = ["HOOKS", "STEPS", "Fault", "Faults", "members"]
 
-#: The hooks of a plugin.
+#: The names of a plugin's hooks.
 HOOKS = (
     "accel_backends",
     "accel_probe",
@@ -25,15 +25,15 @@ HOOKS = (
     "accel_op_builders",
     "accel_checks",
 )
-#: Other places for a fault before there is an accelerator: the imports of the plugin and of the vendor's
-#: package, and the construction of the object.
+#: Other places for a fault before an accelerator exists: the imports of the plugin and of the vendor's
+#: package, and the construction of the accelerator.
 STEPS = ("import", "vendor_import", "construction")
-#: Bytes of each line that a fault prints with `floods`.
+#: The size in bytes of each line that a fault with `floods` prints.
 _LINE = 1 << 16
 
 
 class _Nothing:
-    """The default of `Fault.returns`: no value was given, as `None` is a value."""
+    """The default of `Fault.returns`, which means that no value was given; `None` is a valid value."""
 
     def __repr__(self) -> str:
         return "nothing"
@@ -58,34 +58,34 @@ def members() -> list[str]:
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault of a `fake` backend: where it occurs, at which call, and what happens.
+    """One fault of a `fake` backend: the place, the number of the call, and the effect.
 
-    Raises `InvalidBackendError` for an unknown place, and unless exactly one kind of fault is given.
+    Raises `InvalidBackendError` for an unknown place, and if not exactly one effect is given.
     """
 
-    #: Where: `"import"` of the plugin, one of its hooks (`"accel_probe"`), `"vendor_import"`,
-    #: `"construction"` of the accelerator, or a member of it: `"synchronize"`.
+    #: The place: `"import"` of the plugin, a hook such as `"accel_probe"`, `"vendor_import"`,
+    #: `"construction"` of the accelerator, or a member of the accelerator such as `"synchronize"`.
     at: str
-    #: At which call in a process, counted from 1; `None`: at each. Calls that the interface itself makes
-    #: count too: `set_device` asks `device_count`.
+    #: The number of the call in a process at which the fault occurs, from 1; `None` means each call. Calls by
+    #: other members count too: `set_device` calls `device_count`.
     call: int | None = field(default=None, kw_only=True)
-    #: An exception, or a class of exceptions.
+    #: The exception, or class of exceptions, that is raised.
     raises: BaseException | type[BaseException] | None = field(
         default=None, kw_only=True
     )
-    #: A wrong value that a hook or member returns.
+    #: The wrong value that a hook or member returns.
     returns: object = field(default=NOTHING, kw_only=True)
-    #: The status with which the process ends at once, as after `os._exit`.
+    #: The status with which the process ends immediately, by `os._exit`.
     exits: int | None = field(default=None, kw_only=True)
-    #: The number of a signal that the process sends itself: `signal.SIGSEGV`.
+    #: The number of the signal that the process sends itself, such as `signal.SIGSEGV`.
     signal: int | None = field(default=None, kw_only=True)
-    #: It never comes back.
+    #: Whether the call never returns.
     hangs: bool = field(default=False, kw_only=True)
-    #: Seconds that it takes longer.
+    #: The seconds by which the call is delayed.
     sleeps: float = field(default=0.0, kw_only=True)
-    #: Bytes that it prints on stdout, and as many on stderr, below Python's own `sys.stdout`.
+    #: The number of bytes written to the file descriptors of stdout and of stderr, without `sys.stdout`.
     floods: int = field(default=0, kw_only=True)
-    #: A function without arguments, for whatever else: `lambda: os.chdir("/")`.
+    #: A function without arguments that has any other effect, such as `lambda: os.chdir("/")`.
     runs: Callable[[], object] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -97,7 +97,7 @@ class Fault:
 
     @property
     def _given_effects(self) -> list[str]:
-        """The names of the effects that were given: `raises`, `returns` and so on."""
+        """Return the names of the given effects, such as `raises` and `returns`."""
         given = []
         for effect in fields(self):
             is_effect = effect.name not in ("at", "call")
@@ -106,7 +106,7 @@ class Fault:
         return given
 
     def _place_problems(self) -> list[str]:
-        """Return what is wrong with `at`: an unknown place, or one that returns nothing."""
+        """Return the problems with `at`: an unknown place, or a place that cannot return a value."""
         places = [*STEPS, *HOOKS, *members()]
         if self.at not in places:
             similar = get_close_matches(str(self.at), places, n=1)
@@ -125,7 +125,7 @@ class Fault:
         return []
 
     def _value_problems(self) -> list[str]:
-        """Return what is wrong with `call` and the effect; empty if both are valid."""
+        """Return the problems with `call` and the effect; empty if both are valid."""
         if len(self._given_effects) != 1:
             effects = [
                 parameter.name
@@ -148,7 +148,7 @@ class Fault:
         return problems
 
     def _happen(self) -> None:
-        """Make the fault happen, except `returns`, which the caller applies."""
+        """Produce the fault's effect, except for `returns`, which the caller applies."""
         if self.raises is not None:
             raise self.raises
         if self.exits is not None:
@@ -171,17 +171,17 @@ def _is_exception(value: object) -> bool:
 
 
 def _is_count(value: object) -> bool:
-    """Return whether `value` is an integer of 0 or more, such as `signal.SIGSEGV`, but not a bool."""
+    """Return whether `value` is an integer of at least 0, such as `signal.SIGSEGV`, and not a bool."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _is_seconds(value: object) -> bool:
-    """Return whether `value` is a number of 0 or more."""
+    """Return whether `value` is a number of at least 0."""
     return isinstance(value, int | float) and type(value) in (int, float) and value >= 0
 
 
 _COUNT = "a whole number, 0 or more"
-#: By the effect of a fault: whether a value is valid for it, and what a message says is expected.
+#: For each effect of a fault: the function that checks a value, and the expected value in words.
 _EFFECTS: dict[str, tuple[Callable[[object], bool], str]] = {
     "raises": (_is_exception, "an exception: raises=RuntimeError('lost')"),
     "returns": (lambda _value: True, "any value"),
@@ -195,7 +195,7 @@ _EFFECTS: dict[str, tuple[Callable[[object], bool], str]] = {
 
 
 def _flood(size: int) -> None:
-    """Write `size` bytes to stdout, and as many to stderr, below Python's own streams."""
+    """Write `size` bytes each to the file descriptors of stdout and stderr."""
     line = b"a fault of accel_testing floods\n".ljust(_LINE, b".")
     for start in range(0, size, _LINE):
         chunk = line[: size - start]
@@ -206,7 +206,7 @@ def _flood(size: int) -> None:
 
 
 class Faults:
-    """The faults of one backend in one process, and the calls counted so far."""
+    """The faults of one backend in one process, and the number of calls so far."""
 
     def __init__(self, faults: Sequence[Fault] = ()) -> None:
         self._faults = tuple(faults)
@@ -214,7 +214,7 @@ class Faults:
         self._lock = threading.Lock()
 
     def trigger(self, at: str) -> Fault | None:
-        """Count a call at `at` and make the fault that is due happen; return it if it sets `returns`."""
+        """Count a call at `at`, and produce the fault that is due; return the fault if it sets `returns`."""
         with self._lock:
             self._calls[at] += 1
             call = self._calls[at]

@@ -1,4 +1,4 @@
-"""Install a backend for a test: discovery sees it like an installed distribution, here and in children."""
+"""Install a backend for a test; this process and its children discover it like an installed distribution."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ __all__ = ["Installation", "Installing", "installed"]
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Names and versions that are valid in the name of a `.dist-info` folder.
+#: Patterns of names and versions that are valid in the name of a `.dist-info` folder.
 _DISTRIBUTION = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.!+]*")
-#: Prefix of variables that no block hides: a process simulates a device from its start to its end.
+#: The prefix of variables that are never hidden: a process simulates a device from its start to its end.
 _SIMULATION_PREFIX = "ACCEL_SIMULATE"
 
 
@@ -52,17 +52,17 @@ _SIMULATION_PREFIX = "ACCEL_SIMULATE"
 class Installation:
     """A record of the installation."""
 
-    #: Names of the backends.
+    #: The names of the installed backends.
     names: tuple[str, ...]
     distribution: str
     version: str
-    #: The entry of `sys.path` that shows it, also in `PYTHONPATH`.
+    #: The entry of `sys.path` and `PYTHONPATH` that contains the distribution.
     folder: Path
 
 
 class Installing(AbstractContextManager[Installation]):
-    """The result of `installed`: a context manager, and a decorator that wraps each call of a
-    function in it.
+    """The result of `installed`: a context manager, and a decorator that runs each call of a
+    function in the context.
     """
 
     def __init__(
@@ -86,9 +86,10 @@ class Installing(AbstractContextManager[Installation]):
         return self._open_blocks.pop().__exit__(kind, error, trace)
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Return `function` wrapped so that each call runs in a block.
+        """Return a wrapper of `function` that runs each call in a block.
 
-        Raises `InvalidArgumentError` for a class, an async function or a generator, whose code runs later.
+        Raises `InvalidArgumentError` for a class, an async function or a generator, whose code would run
+        after the block.
         """
         for description, is_kind in _UNSUPPORTED_KINDS.items():
             if is_kind(function):
@@ -125,27 +126,28 @@ def installed(
     isolated: bool = False,
     variables: Mapping[str, str | None] | None = None,
 ) -> Installing:
-    """Install a backend for the duration of a `with` block, or, as a decorator, of each call of a function.
+    """Install a backend during a `with` block, or, as a decorator, during each call of a function.
 
     The block yields an `Installation`.
 
-    `plugin` is a `fake`, a `Backend`, or your own plugin: a module or object with hooks. `accelerator` is the
-    class for a `Backend`, or an object with the backend's name; it replaces the class that the `Backend`
-    names. Discovery and choice in this process and in child processes see the backend as an installed plugin
-    of the given `distribution` and `version`. By default the version differs in each run, so that a crash in
-    an earlier run is not remembered.
+    `plugin` is a `fake`, a `Backend`, or a plugin, which is a module or object with hooks. `accelerator`
+    replaces the class that a `Backend` names; it is a class, or an object with the backend's name. This
+    process and its child processes discover the backend as an installed plugin of the given `distribution`
+    and `version`. By default the version differs in each run, so that a crash in an earlier run is not
+    remembered.
 
-    The block starts without a chosen accelerator; at its end, the one that was chosen before is the process's
-    again. An override by `use_accelerator` stays in force. `variables` are set in the block; `None` unsets
-    one. `isolated` hides all `ACCEL_…` and `DS_…` variables, other plugins and the machine's hardware, so
-    that only this backend and the CPU are left.
+    The block starts without a chosen accelerator; at its end, the previously chosen accelerator is restored.
+    An override by `use_accelerator` stays in force. `variables` are environment variables to set in the
+    block; `None` unsets a variable. `isolated` hides all `ACCEL_…` and `DS_…` variables, other plugins and
+    the machine's hardware, so that only this backend and the CPU are left.
 
-    Other threads see the changes too: `sys.path`, the environment variables (also `PYTHONPATH` and
-    `ACCEL_ALLOW`) and the choice belong to the process. Blocks may be nested, and may end in any order.
+    The changes affect all threads, because `sys.path`, the environment variables (including `PYTHONPATH` and
+    `ACCEL_ALLOW`) and the chosen accelerator belong to the process. Blocks may be nested, and may end in any
+    order.
 
     Entering the block raises `InvalidArgumentError` if `plugin` is not a backend, `InvalidBackendError` for
-    an invalid declaration or distribution, and `BackendConflictError` if an installed plugin has the name.
-    Nothing is changed then.
+    an invalid declaration or distribution, and `BackendConflictError` if an installed plugin declares a
+    backend with the same name. After an error nothing is changed.
     """
     return Installing(
         lambda: _install(
@@ -169,7 +171,7 @@ def _install(
     *,
     isolated: bool,
 ) -> Iterator[Installation]:
-    """Install the plugin while the block runs; see `installed`, whose arguments these are."""
+    """Install the plugin while the block runs; the arguments are those of `installed`."""
     contents = _resolve_contents(plugin, accelerator)
     layers.check(variables)
     names = tuple(dict.fromkeys(backend.name for backend in contents.backends))
@@ -206,14 +208,14 @@ def _install(
             layer.end()
     finally:
         plugins.unregister(key)
-        if os.getpid() == pid:  # in a forked child the folder belongs to the parent
+        if os.getpid() == pid:  # a forked child must not delete the parent's folder
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _resolve_contents(plugin: object, accelerator: object) -> plugins.Installed:
-    """Return what `installed` was given as one record.
+    """Return the arguments of `installed` as one record.
 
-    Raises `InvalidArgumentError` or `InvalidBackendError` if it cannot be installed.
+    Raises `InvalidArgumentError` or `InvalidBackendError` if the plugin cannot be installed.
     """
     if isinstance(plugin, Backend):
         _require_accelerator(plugin, accelerator)
@@ -245,7 +247,7 @@ def _advice(plugin: object) -> str:
 
 
 def _require_accelerator(backend: Backend, accelerator: object) -> None:
-    """Raise `InvalidBackendError` if the accelerator has another name than its backend."""
+    """Raise `InvalidBackendError` if the accelerator's name differs from its backend's name."""
     if isinstance(accelerator, Accelerator) and accelerator.name != backend.name:
         raise InvalidBackendError(
             f"installed(Backend {backend.name!r}): the accelerator's name is {accelerator.name!r}, expected "
@@ -267,7 +269,7 @@ def _require_valid(distribution: object, version: object) -> None:
 
 
 def _require_free(names: tuple[str, ...], distribution: str, *, isolated: bool) -> None:
-    """Raise `BackendConflictError` if a name is built in, or declared by a plugin that stays visible."""
+    """Raise `BackendConflictError` if a name is built in, or declared by a plugin that is not hidden."""
     declared_by = {builtin.CPU.name: "accel-core", builtin.GENERIC.name: "accel-core"}
     if not isolated:
         replaced = normalize_distribution(distribution)
@@ -282,9 +284,7 @@ def _require_free(names: tuple[str, ...], distribution: str, *, isolated: bool) 
         declarer = declared_by[name]
         step = "Choose another name"
         if declarer != "accel-core":
-            step += (
-                f", pass isolated=True, or stand in for it: distribution={declarer!r}"
-            )
+            step += f", pass isolated=True, or replace that plugin with distribution={declarer!r}"
         raise BackendConflictError(
             f"installed(): {name!r} is declared by {declarer}, which is installed; expected a name "
             f"that is not in use. {step}."
@@ -292,7 +292,7 @@ def _require_free(names: tuple[str, ...], distribution: str, *, isolated: bool) 
 
 
 def _is_importable(module: ModuleType) -> bool:
-    """Return whether another process can import this very module by its name."""
+    """Return whether another process can import this module by its name."""
     return module.__name__ != "__main__" and sys.modules.get(module.__name__) is module
 
 
@@ -303,7 +303,7 @@ def _variables(
     *,
     isolated: bool,
 ) -> dict[str, str | None]:
-    """Return the variables to set in the block; `None` unsets one."""
+    """Return the environment variables to set in the block; `None` unsets a variable."""
     python_path = [folder]
     previous_path = {**os.environ, **variables}.get("PYTHONPATH")
     if previous_path:
@@ -315,6 +315,6 @@ def _variables(
             if is_steering and not name.startswith(_SIMULATION_PREFIX):
                 changes[name] = None
         changes[ACCEL_ALLOW.name] = f"@{distribution},{builtin.CPU.name}"
-    elif layers.is_set(ACCEL_ALLOW.name):  # within a block that is isolated
+    elif layers.is_set(ACCEL_ALLOW.name):  # this block is inside an isolated block
         changes[ACCEL_ALLOW.name] = f"{os.environ[ACCEL_ALLOW.name]},@{distribution}"
     return {**changes, **variables, "PYTHONPATH": os.pathsep.join(python_path)}

@@ -1,7 +1,7 @@
-"""Changes that a test makes to the process and takes back: `sys.path`, variables, the chosen accelerator.
+"""Temporary changes to the process for a test: `sys.path`, variables, and the chosen accelerator.
 
-They belong to the process, not to a thread. Layers lie on top of each other and may end in any order: if two
-threads install something at the same time, the process is as before once both have ended.
+The changes affect the process, not only a thread. Layers are stacked and may end in any order: if two threads
+install backends at the same time, the process is restored once both threads have ended their blocks.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from accel_core.locks import ForkSafeLock
 
 __all__ = ["Layer", "environment", "is_set"]
 
-#: Prefixes of the variables that affect which accelerator is chosen.
+#: Prefixes of the environment variables that affect the choice of the accelerator.
 STEERING = ("ACCEL_", "DS_")
 
 _lock = ForkSafeLock()
-#: The layers in force, the innermost last.
+#: The active layers; the innermost layer is the last one.
 _layers: list[Layer] = []
 
 
 class Layer:
-    """The changes that one `installed` block makes to the process, and that its end takes back.
+    """The changes that one `installed` block makes to the process, and undoes at its end.
 
-    `folder` becomes the first entry of `sys.path`, and `variables` are set (`None` unsets one). `modules` are
-    names of modules in the folder: those already imported under these names are set aside and put back at the
-    end. The accelerator chosen so far is set aside too.
+    `folder` becomes the first entry of `sys.path`, and `variables` are set (`None` unsets a variable).
+    `modules` are the names of modules in the folder: modules already imported under these names are removed
+    from `sys.modules` and restored at the end. The accelerator chosen so far is also restored at the end.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class Layer:
             _layers.append(self)
 
     def end(self) -> None:
-        """Take the changes back; the changes of other layers, also of later ones, stay."""
+        """Undo the changes; the changes of other layers, including later layers, are kept."""
         with _lock.held():
             later_layers = _layers[_layers.index(self) + 1 :]
             _layers.remove(self)
-            if self._folder in sys.path:  # code under test may have replaced the path
+            if self._folder in sys.path:  # code under test may have replaced `sys.path`
                 sys.path.remove(self._folder)
             sys.path_importer_cache.pop(self._folder, None)
             for name, value in self._before.items():
@@ -73,7 +73,7 @@ class Layer:
                     next_layer._before[name] = value
             _remove_modules(self._modules)
             sys.modules.update(self._modules_before)
-            # Later layers began in another thread; the accelerator chosen now may come from this layer.
+            # Later layers began in another thread. The currently chosen accelerator may come from this layer.
             if later_layers:
                 later_layers[0]._choice = self._choice
                 swap_state(None)
@@ -81,21 +81,21 @@ class Layer:
                 swap_state(self._choice)
 
     def keeps(self, name: str) -> bool:
-        """Return whether this layer has set that variable."""
+        """Return whether this layer has set the variable `name`."""
         return self._variables.get(name) is not None
 
 
 def is_set(name: str) -> bool:
-    """Return whether any layer has set that variable."""
+    """Return whether any layer has set the variable `name`."""
     return name in os.environ and any(layer.keeps(name) for layer in tuple(_layers))
 
 
 def environment(variables: Mapping[str, str | None] | None = None) -> dict[str, str]:
     """Return the complete environment for a child process that sees the same `installed` backends.
 
-    It is a copy of this process's environment without the variables `ACCEL_…` and `DS_…`, unless `installed`
-    has set them. `variables` are added; `None` removes one. Raises `InvalidArgumentError` for a value that is
-    not a str.
+    The result is a copy of this process's environment without the variables `ACCEL_…` and `DS_…`, except
+    those that `installed` has set. `variables` are added; `None` removes a variable. Raises
+    `InvalidArgumentError` for a value that is not a str.
     """
     variables = variables or {}
     check(variables)
@@ -126,7 +126,7 @@ def check(variables: Mapping[str, str | None]) -> None:
 
 
 def _set_variable(name: str, value: str | None) -> None:
-    """Set a variable of this process's environment; `None` removes it."""
+    """Set a variable in this process's environment; a `value` of `None` removes the variable."""
     if value is None:
         os.environ.pop(name, None)
     else:
@@ -134,5 +134,5 @@ def _set_variable(name: str, value: str | None) -> None:
 
 
 def _remove_modules(names: tuple[str, ...]) -> dict[str, ModuleType]:
-    """Remove the modules of these names from `sys.modules`, and return those that were imported."""
+    """Remove the modules with these names from `sys.modules`; return the modules that were imported."""
     return {name: sys.modules.pop(name) for name in names if name in sys.modules}

@@ -1,4 +1,4 @@
-"""The plugin that a test installs: it has hooks like any plugin, and triggers faults."""
+"""The plugin that a test installs, which has hooks like any plugin, and triggers faults."""
 
 from __future__ import annotations
 
@@ -29,47 +29,47 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Installed:
-    """Contents of an installation: a fake, a backend with or without its accelerator, or a plugin."""
+    """The contents of an installation: a fake, a backend with or without an accelerator, or a plugin."""
 
     backends: tuple[Backend, ...]
     fake: Fake | None = None
-    #: A class, or an object, that is the accelerator of the one backend.
+    #: The accelerator of the only backend, as a class or an object.
     accelerator: object = None
-    #: A module or an object of hooks, which stands for itself.
+    #: A module or object with hooks, which is used directly.
     plugin: object = None
 
 
-#: What is installed in this process and its forks, by a random key that no other process uses.
+#: The contents installed in this process and its forks, by a random key that no other process uses.
 _installed_by_key: dict[str, Installed] = {}
 
 
 def register(installed: Installed) -> str:
-    """Register the object while it is installed; return the key that removes it."""
+    """Register the installed contents; return the key with which `unregister` removes them."""
     key = secrets.token_hex(8)
     _installed_by_key[key] = installed
     return key
 
 
 def unregister(key: str) -> None:
-    """Remove the object with that key."""
+    """Remove the contents with the key `key`."""
     del _installed_by_key[key]
 
 
 def source(key: str) -> str:
-    """Return the source of the generated plugin module that the entry point names.
+    """Return the source of the generated plugin module, which the entry point names.
 
-    In this process and its forks, the module uses the object that the test installed. In another process it
-    uses a pickle of it, or raises an error if it could not be pickled.
+    In this process and its forks, the module uses the object that the test installed. In any other process,
+    the module uses a pickle of that object, or raises an error if the object could not be pickled.
     """
     try:
-        # An accelerator's pickle is its name, by which another process would look for this very plugin.
+        # An accelerator is pickled as its name, with which another process would search for this plugin.
         if isinstance(_installed_by_key[key].accelerator, Accelerator):
             raise TypeError(
                 "an accelerator cannot be passed to another process; give its class"
             )
         pickled = base64.b64encode(pickle.dumps(_installed_by_key[key])).decode()
         pickle_error = ""
-    except Exception as error:  # whatever the objects that it holds raise
+    except Exception as error:  # the pickled objects may raise any error
         pickled = ""
         pickle_error = f"{type(error).__name__}: {error}"
     return (
@@ -81,37 +81,37 @@ def source(key: str) -> str:
 
 
 def vendor_source(module: str, version: str) -> str:
-    """Return the source of the package that replaces the vendor's."""
+    """Return the source of the package that replaces the vendor's package."""
     return f"import {module}\n\n__version__ = {version!r}\n{module}.plugin.trigger('vendor_import')\n"
 
 
 def load(key: str, pickled: str, pickle_error: str) -> object:
     """Return the installed plugin; the generated module calls this when it is imported.
 
-    In another process the plugin is unpickled from `pickled`. Raises `BackendUnavailableError` if that fails,
-    or, with the reason `pickle_error`, if it could not be pickled.
+    In another process the plugin is unpickled from `pickled`. Raises `BackendUnavailableError` if unpickling
+    fails, or, with the reason `pickle_error`, if the plugin could not be pickled.
     A fault at `"import"` raises its own error.
     """
     installed = _installed_by_key.get(key)
     if installed is None:
-        origin = "was installed by a test of another process"
+        origin = "was installed by a test in another process"
         if not pickled:
             raise BackendUnavailableError(
-                f"this plugin {origin}, and cannot be passed to this one: {pickle_error}",
+                f"this plugin {origin}, and cannot be passed to this process: {pickle_error}",
                 hint="define the plugin as a class or module that can be imported, outside of functions",
             )
         try:
             installed = pickle.loads(base64.b64decode(pickled))
         except Exception as error:
             raise BackendUnavailableError(
-                f"this plugin {origin}, and cannot be read in this one: {type(error).__name__}: {error}",
+                f"this plugin {origin}, and cannot be unpickled here: {type(error).__name__}: {error}",
                 hint="put the folder of that module on the child's path: run(..., path=[folder])",
             ) from error
     return installed.plugin if installed.plugin is not None else FakePlugin(installed)
 
 
 def hooks(plugin: object) -> dict[str, object]:
-    """Return the plugin's hooks by name, for the generated module: only a module can be registered."""
+    """Return the plugin's hooks by name for the generated module, because only modules are registered."""
     hooks_by_name = {}
     for name in dir(plugin):
         attribute = None if name.startswith("__") else getattr(plugin, name, None)
@@ -129,11 +129,11 @@ class FakePlugin:
         self.trigger("import")
 
     def trigger(self, at: str) -> None:
-        """Count a call at `at` and make the fault that is due there happen."""
+        """Count a call at `at`, and produce the fault that is due."""
         self._faults.trigger(at)
 
     def _answer(self, hook: str, answer: Any) -> Any:
-        """Count a call of the hook, and return `answer`, or the wrong value of a fault that is due."""
+        """Count a call of the hook; return `answer`, or the wrong value of a fault that is due."""
         fault = self._faults.trigger(hook)
         return answer if fault is None else fault.returns
 
@@ -153,12 +153,12 @@ class FakePlugin:
 
     @hookimpl
     def accel_create(self, backend: Backend) -> object:
-        """Return the fake, or the accelerator that was given."""
+        """Return the fake accelerator, or the accelerator passed to `installed`."""
         fault = self._faults.trigger("accel_create")
         if fault is not None:
             return fault.returns
         if self._installed.fake is not None:
-            # Imported here: most plugins are only asked for their declaration.
+            # The import is here because most plugins are only asked for their declaration.
             from accel_testing.accelerator import FakeAccelerator
 
             return FakeAccelerator(backend, self._installed.fake.devices, self._faults)
@@ -169,17 +169,17 @@ class FakePlugin:
 
     @hookimpl
     def accel_explain(self) -> str | None:
-        """Return `None`: it explains no errors."""
+        """Return `None`, because this plugin does not explain errors."""
         answer: str | None = self._answer("accel_explain", None)
         return answer
 
     @hookimpl
     def accel_op_builders(self) -> object:
-        """Return no operators of its own."""
+        """Return no additional operators."""
         return self._answer("accel_op_builders", None)
 
     @hookimpl
     def accel_checks(self) -> Sequence[Check] | None:
-        """Return no checks of its own."""
+        """Return no additional checks."""
         answer: Sequence[Check] | None = self._answer("accel_checks", None)
         return answer

@@ -41,7 +41,7 @@ def test_what_can_be_no_name_is_refused(name):
 
 
 OF_TORCH = (
-    "torch has a device type of that name; for the plugin of that very device add --no-private-use1, or "
+    "torch has a device type with this name; to write a plugin for torch's device, add --no-private-use1, or "
     "--private-use1 where a package renames PrivateUse1 to it."
 )
 
@@ -49,15 +49,18 @@ OF_TORCH = (
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["npu"], "accel-npu brings this backend, and is installed. Give another name"),
+        (
+            ["npu"],
+            "accel-npu provides this backend, and is installed. Give another name",
+        ),
         (["core"], "accel_core is a package of this project"),
-        (["cpu"], "accel-core brings this backend, and is installed"),
+        (["cpu"], "accel-core provides this backend, and is installed"),
         (
             ["mtia", "--private-use1"],
-            "torch has a device type of this name, to which PrivateUse1 cannot be renamed; for",
+            "torch has a device type with this name, so PrivateUse1 cannot be renamed to it; to",
         ),
         (["vulkan"], OF_TORCH),
-        (["zing"], "other-zing brings this backend, and is installed"),
+        (["zing"], "other-zing provides this backend, and is installed"),
     ],
 )
 def test_a_name_that_somebody_has_is_refused(words, reason, tmp_path, monkeypatch):
@@ -80,13 +83,13 @@ def test_a_folder_that_is_there_is_left_alone():
 def test_a_file_in_the_place_of_the_folder_is_left_alone():
     Path("file").touch()
     _, error = refused("zing", "--output", "file")
-    assert error.startswith("file is there already")
+    assert error.startswith("file already exists")
 
 
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--output", "a/b", "Make it first: mkdir -p "),
+        ("--output", "a/b", "Create it first: mkdir -p "),
         ("--author", "a\nb", "expected one line of plain text"),
         ("--license", "GPL", "'GPL' is not one of 'Apache-2.0'"),
     ],

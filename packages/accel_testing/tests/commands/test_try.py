@@ -78,13 +78,13 @@ def test_what_the_command_runs_on_is_on_stderr(tried):
             ["zing", "ls"],
             {},
             2,
-            "Error: accel try zing: no installed plugin of that name can be tried",
+            "Error: accel try zing: no installed plugin called zing can be tried",
         ),
         (
             ["acme", "no-such-command"],
             {},
             1,
-            "Error: no-such-command: there is no such command",
+            "Error: no-such-command: command not found",
         ),
         (
             ["acme", "ls"],

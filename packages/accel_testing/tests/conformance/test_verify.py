@@ -124,7 +124,7 @@ def test_a_wrong_answer_fails_with_what_was_expected(wild_outcomes):
 def test_a_name_that_torch_asks_of_the_devices_module_is_told_as_that(wild_outcomes):
     """As FSDP2 asks it for its streams: "module has no attribute" tells nobody who asked."""
     outcome, why = wild_outcomes["answers.random_module"]
-    asked = "torch calls it in the device's module: add Graph to torch.cpu"
+    asked = "torch calls this function in the device's module: add Graph to torch.cpu"
     missing = "AttributeError: module 'torch.cpu' has no attribute 'Graph'"
     assert outcome == "failed"
     assert why == f"{missing}. {asked}"
@@ -182,7 +182,7 @@ def test_the_vendors_file_skips_and_expects_failures(wild_with_file):
         "answers.forwarded_variables": ("expected failure", "one letter is enough"),
         "traces.making_keeps_torchs_settings": (
             "failed",
-            "making the accelerator changes are_deterministic_algorithms_enabled from False to True",
+            "creating the accelerator changes are_deterministic_algorithms_enabled from False to True",
         ),
     }
 
@@ -246,11 +246,11 @@ def test_a_lost_server_ends_the_run_and_is_named(remote):
         (row["outcome"], row["message"]) for row in json.loads(done.stdout)["checks"]
     ]
     error = "ConnectionRefusedError: no server at port 9720"
-    process = "a process with one tensor on it exited with status 1"
+    process = "a process that creates one tensor on it exited with status 1"
     gone = ("failed", error)
     lost = (
         "not run",
-        f"the device no longer answers: {process}; last words: {error}",
+        f"the device no longer responds: {process}; last words: {error}",
     )
     assert outcomes == [("passed", ""), gone, lost]
 
@@ -281,11 +281,11 @@ def test_a_count_in_accel_probe_starts_no_device(install):
     [
         (
             "Custom backend 'xpu' not implement 'torch.xpu.Stream'",
-            "give torch.xpu a Stream",
+            "add Stream to torch.xpu",
         ),  # FSDP's
         (
             "rank 1: AttributeError: module 'torch.xpu' has no attribute 'Event'",
-            "give torch.xpu a Event",
+            "add Event to torch.xpu",
         ),
         ("module 'torch.nn' has no attribute 'Event'", ""),
         ("a sum of four ones is 3", ""),
@@ -410,7 +410,7 @@ def test_a_level_of_which_nothing_passed_is_not_reached(of_a_framework, reached)
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (("cpu", "--certify", "--check", "declaration.hooks_fit"), 2, "leave --check out"),
+        (("cpu", "--certify", "--check", "declaration.hooks_fit"), 2, "Leave --check out"),
         (("cpu", "--junit", "no/x.xml"), 2, "there is no folder no. Create it first: mkdir -p no"),
         (("nobody",), 2, "accel verify nobody: no installed distribution declares nobody"),
         # Without the device a simulated one is named.
@@ -437,7 +437,7 @@ def test_what_cannot_run_says_why(tmp_path, words, status, message):
         ('[fails]\n"interface.answers.identity" = " "', "has no reason"),
         ('[fails]\n"interface.answers.identity" = 3', "has no reason"),
         ('[xfail]\n"interface.answers.identity" = "x"', "unknown section [xfail]"),
-        ("skip = 3", "[skip] is no table"),
+        ("skip = 3", "[skip] is not a table"),
         ("[skip", "is not valid TOML"),
         (
             '[skip]\n"declaration.hooks_fit"="a"\n[fails]\n"declaration.hooks_fit"="b"',

@@ -401,7 +401,7 @@ BAD = [
     (lambda: fake("acme", devices="2"), BACKEND, ["'2'", "devices=2"]),
     (lambda: fake("acme", "hangs"), ARGUMENT, ["'hangs'", "Fault("]),
     (lambda: Fault("synchronise", exits=1), BACKEND,
-     ["'synchronise'", "no such place", "Did you mean 'synchronize'?"]),
+     ["'synchronise'", "unknown place", "Did you mean 'synchronize'?"]),
     (lambda: Fault("warp drive", hangs=True), BACKEND, ["Write one of import"]),
     (lambda: Fault("import", exits=1, hangs=True), BACKEND, ["exits and hangs"]),
     (lambda: Fault("import", hangs=True, call=0), BACKEND, ["call=0", "from 1 on"]),

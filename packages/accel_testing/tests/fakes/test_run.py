@@ -60,7 +60,7 @@ def test_a_child_is_told_that_an_object_of_another_process_cannot_be_used(torch_
             "print([f'{each.reason}. {each.hint}' for each in found])"
         )
         said = run(code, path=[SIMULATED]).stdout
-        assert "was installed by a test of another process" in said
+        assert "was installed by a test in another process" in said
         assert "give its class" in said
 
 

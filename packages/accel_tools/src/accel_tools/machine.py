@@ -1,4 +1,4 @@
-"""Facts about the machine for reports and figures: its CPU, its caches, its devices' drivers.
+"""Facts about the machine for reports and benchmarks: its CPU, caches and device drivers.
 
 Every function takes `root`, the folder that contains `/sys` and `/proc`.
 """
@@ -14,26 +14,34 @@ __all__ = ["cpu_name", "driver_of", "last_level_cache"]
 
 
 def cpu_name(root: str = "/") -> str:
-    """Return the CPU's model name, `"AMD EPYC 9654 96-Core Processor"`; empty if unknown."""
+    """Return the CPU's model name, such as `"AMD EPYC 9654 96-Core Processor"`.
+
+    The string is empty if the model is unknown.
+    """
     for line in hardware.read_text("/proc/cpuinfo", root).splitlines():
         key, colon, value = line.partition(":")
-        # x86 has "model name", some Arm kernels "Model".
+        # The key is "model name" on x86 and "Model" on some Arm kernels.
         if colon and key.strip() in ("model name", "Model"):
             return value.strip()
     return platform.processor() or platform.machine()
 
 
 _CORES = "/sys/devices/system/cpu"
-#: Units of a cache's size in the kernel's files, `32768K`: Documentation/ABI/testing/sysfs-devices-system-cpu
+#: Unit suffixes of cache sizes such as `32768K` in the kernel's files, described in
+#: Documentation/ABI/testing/sysfs-devices-system-cpu.
 _CACHE_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def last_level_cache(root: str = "/") -> int | None:
-    """Return the total bytes of the last-level caches of this process's cores; `None` if unknown."""
+    """Return the total size in bytes of the last-level caches that this process's cores use.
+
+    Returns `None` if the size is unknown.
+    """
     cores = hardware.allowed_cores()
     if cores is None:
         cores = frozenset(range(os.cpu_count() or 1))
-    #: Sizes by level, and by the cores that share a cache: each of them shows the same one.
+    # Cache sizes by level, then by the cores that share the cache. Each core of a group
+    # lists the shared cache, which must be counted once.
     sizes: dict[int, dict[str, int]] = {}
     for core in sorted(cores):
         for name in hardware.names_in(f"{_CORES}/cpu{core}/cache", root):
@@ -49,7 +57,7 @@ def last_level_cache(root: str = "/") -> int | None:
 
 
 def _cache_size(text: str) -> int | None:
-    """Return the bytes of a size such as `32768K`; `None` if it is malformed."""
+    """Convert a size such as `32768K` to bytes; return `None` if the text is malformed."""
     number, unit = hardware.parse_number(text[:-1]), _CACHE_UNITS.get(text[-1:])
     if number is None or unit is None:
         return None
@@ -57,15 +65,16 @@ def _cache_size(text: str) -> int | None:
 
 
 def driver_of(pci_address: str | None, root: str = "/") -> str:
-    """Return the kernel driver of the PCI device, `"nvidia 550.54.15"`; empty if it has none.
+    """Return the name and version of a PCI device's kernel driver, such as `"nvidia 550.54.15"`.
 
-    The version is left out for a driver that comes with the kernel, whose version is the kernel's.
+    The string is empty if the device has no driver. It has no version for a driver that is
+    part of the kernel, because such a driver has the kernel's version.
     """
     if not pci_address:
         return ""
     device = f"/sys/bus/pci/devices/{pci_address.lower()}"
     name = ""
-    # Not from the target of the link `driver`, because `root` may be a copy of the files.
+    # The link `driver` is not followed, because `root` may be a copy without valid links.
     for line in hardware.read_text(f"{device}/uevent", root).splitlines():
         key, _, value = line.partition("=")
         if key == "DRIVER":

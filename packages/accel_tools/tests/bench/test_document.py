@@ -61,13 +61,16 @@ FOREIGN = [
         {"document": "accel info"},
         "it is JSON, but not the output of `accel bench --json`",
     ),
-    ({"schema": 2}, "its schema is 2, but this accel-core reads 1"),
+    (
+        {"schema": 2},
+        "its schema version is 2, but this release of accel-tools reads version 1",
+    ),
     (damaged(value=float("nan")), "copy.on_device has an impossible number: nan"),
     (damaged(value=None), "copy.on_device is measured, but its value is None"),
     (b"", "it is not the output of `accel bench --json`: Expecting value"),
     (b"\xff\xfe", "it is not the output of `accel bench --json`: 'utf-8' codec"),
     (b"[" * 100_000, "it is nested too deeply"),
-    (b" " * (5 * 2**20), "more than 4 MiB"),
+    (b" " * (5 * 2**20), "larger than 4 MiB"),
 ]
 
 
@@ -117,7 +120,7 @@ def test_what_makes_two_runs_incomparable_is_named():
         "the CPU was Another and is Some 9000",
         "torch was 2.6.0 and is 2.13.0",
         "the driver was unknown and is card 5.1",
-        "the earlier run is a quick one, but this run is not",
+        "the earlier run used --quick, but this run did not",
     ]
 
 

@@ -77,12 +77,12 @@ def test_every_row_is_measured_or_has_a_reason(on_cpu, cpu):
 
 @pytest.mark.parametrize("name", CROSSING)
 def test_on_a_device_in_the_hosts_memory_nothing_crosses(on_cpu, name):
-    reason = "the device uses the host's memory: nothing to copy"
+    reason = "the device uses the host's memory, so there is nothing to copy"
     assert on_cpu[name].reason == reason
 
 
 def test_one_rank_broadcasts_to_nobody(on_cpu):
-    reason = "one rank has no other rank to send to"
+    reason = "a collective needs at least two ranks"
     assert on_cpu["collective.broadcast"].reason == reason
 
 
@@ -146,8 +146,8 @@ def nothing(_function, args, kwargs):
 DONE_NOTHING = [
     ("copy_.default", "copy.on_device", "the copy differs from its source"),
     ("mm.out", "matrix.float64", "the product is wrong"),
-    ("add_.Tensor", "launch.queued", "additions of 1 gave 0"),
-    ("add_.Tensor", "launch.waited", "additions of 1 gave 0"),
+    ("add_.Tensor", "launch.queued", "additions of 1 the sum is 0"),
+    ("add_.Tensor", "launch.waited", "additions of 1 the sum is 0"),
 ]
 
 
@@ -217,7 +217,7 @@ def test_copies_that_copy_nothing_are_wrong(card):
 
 def test_without_pinned_memory_its_copies_have_a_reason(card, monkeypatch):
     monkeypatch.setattr(Card, "is_pinned", lambda self, tensor: False)
-    locked = "cpu has no pinned memory"
+    locked = "cpu does not support pinned memory"
     expected = {
         f"copy.{name}": locked
         for name in ("to_device.pinned", "to_host.pinned", "both_ways")
@@ -230,7 +230,7 @@ def test_without_pinned_memory_its_copies_have_a_reason(card, monkeypatch):
 def test_with_one_queue_copies_do_not_overlap(card, monkeypatch):
     monkeypatch.setattr(Card, "Stream", HostStream)
     reason = rows(card, "copy both")["copy.both_ways"].reason
-    assert reason == "cpu has one queue, so copies do not overlap"
+    assert reason == "cpu has only one queue, so copies cannot overlap"
 
 
 def test_an_eighth_of_the_free_memory_bounds_a_copy(card, monkeypatch):
@@ -335,7 +335,7 @@ def test_a_broadcast_moves_its_bytes_once():
 def test_a_rank_that_received_other_data_is_named():
     row = _row("broadcast", [FAST, {**SLOW, "right": False}], "")
     assert row.outcome is Outcome.WRONG
-    assert row.reason == "rank 1 received other data than was sent"
+    assert row.reason == "rank 1 received wrong data"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ REFUSED = {
     ),
     "an unknown kind of picture": (
         ["--plot", "plot.pdf"],
-        "expected a name that ends in .svg, .png, .txt",
+        "expected a file name that ends in one of .svg, .png, .txt",
     ),
     "a picture without matplotlib": (
         ["--plot", "plot.svg"],
@@ -81,7 +81,7 @@ def test_torch_is_not_imported_for_a_request_that_is_refused(accel):
 WITHOUT_ANSWER = [
     (
         "device_count(self): return 0",
-        "card has no device here, so there is nothing to measure. Next step: accel why card",
+        "card has no device on this machine, so there is nothing to measure. Next step: accel why card",
     ),
     (
         "current_device(self): raise OSError('wedged')",

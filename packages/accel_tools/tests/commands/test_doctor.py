@@ -197,7 +197,7 @@ def test_one_cause_is_one_finding_with_one_remedy(broken_npu):
         for f in topic["findings"]
         if f["level"] != "ok"
     ]
-    what = "vendor-npu 2.0 needs the toolkit, which is not installed, and no Ascend NPU is here"
+    what = "vendor-npu 2.0 needs the toolkit, which is not installed, and this machine has no Ascend NPU"
     assert finding["level"] == "error"
     assert finding["what"] == what
     assert (
@@ -245,7 +245,7 @@ def test_a_pin_whose_devices_are_hidden_is_one_finding(accel):
         "DS_ACCELERATOR='npu' was applied although no device is usable: "
     )
     assert (
-        finding["step"] == "unset NPU_VISIBLE_DEVICES, or name in it devices that exist"
+        finding["step"] == "unset NPU_VISIBLE_DEVICES, or set it to devices that exist"
     )
 
 

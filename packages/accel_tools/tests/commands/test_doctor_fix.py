@@ -52,7 +52,7 @@ def test_without_a_terminal_nothing_is_fixed_unasked(accel, wanted):
 def test_a_dry_run_says_what_it_would_do_and_does_nothing(accel, wanted):
     done = accel("doctor", "--topic", "checks", "--fix", "--dry-run")
     assert done.returncode == 1
-    assert "The fix would write the file. Nothing was done." in done.stderr
+    assert "The fix would write the file. Nothing was changed." in done.stderr
     assert "card: it is missing" in done.stdout
     assert not wanted.exists()
 

@@ -90,7 +90,7 @@ def test_without_a_command_stdout_is_empty_and_the_status_1(setup_on):
     done = setup_on(GAUDI)
     assert done.exit_code == 1
     assert done.stdout == ""
-    unknown = "Unknown: no public table has the packages for the Intel Gaudi. See"
+    unknown = "Unknown: no public table lists the packages for the Intel Gaudi. See"
     assert unknown in done.stderr
 
 
@@ -114,35 +114,39 @@ BAD = [
     (
         ["--torch", "newest"],
         2,
-        "'newest' is not a version, expected one such as 2.9.1.",
+        "'newest' is not a version; expected a version such as 2.9.1.",
     ),
     (
         ["cuda", "--driver", "new"],
         2,
-        "'new' is not a version, expected one such as 570.86.",
+        "'new' is not a version; expected a version such as 570.86.",
     ),
     (
         ["cuda", "--driver", "12.8"],
         2,
-        "is not a version of NVIDIA's driver, expected one such as",
+        "is not a version of NVIDIA's driver; expected a version such as",
     ),
     (["cuda", "--driver", "12.8"], 2, "Did you mean --toolkit 12.8?"),
     (["cuda", "--toolkit", "570.86"], 2, "Did you mean --driver 570.86?"),
     (
         ["cuda", "--toolkit", "8.3.RC1"],
         2,
-        "'8.3.RC1' is not a version of CUDA, expected one such as",
+        "'8.3.RC1' is not a version of CUDA; expected a version such as",
     ),
     (["npu", "--toolkit", "new"], 2, "'new' is not a version"),
-    (["npu", "--driver", "570.86"], 2, "for cuda, not for npu"),
-    (["tpu", "--toolkit", "1.0"], 2, "it is for CUDA (cuda), ROCm (rocm), CANN (npu)."),
+    (["npu", "--driver", "570.86"], 2, "it has no effect on npu"),
+    (
+        ["tpu", "--toolkit", "1.0"],
+        2,
+        "it is the version of one of: CUDA (cuda), ROCm (rocm), CANN (npu).",
+    ),
     (["--driver", "570.86"], 2, "accel setup cuda --driver 570.86"),
     (["--toolkit", "8.5.0"], 2, "accel setup NAME --toolkit 8.5.0"),
     (["cdua"], 2, "Did you mean 'cuda'?"),
     (["nvidia"], 2, "Did you mean 'cuda'?"),
     (["AMD"], 2, "Did you mean 'rocm'?"),
     (["Ascend"], 2, "Did you mean 'npu'?"),
-    (["gpu"], 2, "unknown 'gpu', expected one of cpu, cuda,"),
+    (["gpu"], 2, "unknown NAME 'gpu'; expected one of cpu, cuda,"),
 ]
 
 
@@ -237,7 +241,7 @@ def test_no_network_is_said_before_anything_runs(uv, monkeypatch):
     assert done.returncode == 1
     assert "uv was given" not in done.stderr
     assert (
-        "nothing was run: https://download.pytorch.org/whl/cpu/torch/ cannot be reached"
+        "the command was not run: https://download.pytorch.org/whl/cpu/torch/ cannot be reached"
         in done.stderr
     )
 

@@ -47,7 +47,7 @@ TOLD = [
     ("wrong", "CheckResult('error', 'it is wrong.', 'mend it', {'at': 'home'})", "wrong", "it is wrong"),
     ("raises", "1 / 0", "raised", "its check 'The raises' failed: ZeroDivisionError: division by zero"),
     ("leaves", "exit('away')", "raised",
-     "its check 'The leaves' failed: SystemExit: it tried to end the process with 'away'"),
+     "its check 'The leaves' failed: SystemExit: it tried to exit the process with 'away'"),
     ("answers", "'well'", "invalid", f"its check 'The answers' returned 'well', {EXPECTED}"),
     ("level", "CheckResult('so-so', 'neither')", "invalid", "level='so-so'"),
     ("prints", "(print('x' * 100000), CheckResult('ok', 'said much'))[1]", "prints", "said much"),
@@ -80,7 +80,7 @@ def test_what_dies_or_hangs_is_told_and_the_rest_goes_on(torch_world, tmp_path):
     slow = (check("hung", "time.sleep(60)"), fine("later"))
     torch_world.backend("hangs", 400, extra=bringing(*slow, before="import time\n"))
     said, findings = found(context(ACCEL_PROBE_TIMEOUT="4"))
-    death = "its check 'The deadly' ended its process: it exited with status 3"
+    death = "its check 'The deadly' terminated its process: the process exited with status 3"
     assert said["dies"] == [
         ("checks.before", "once"),
         ("checks.after", "after is fine"),
@@ -122,11 +122,11 @@ def test_a_hook_that_answers_nonsense_is_told(torch_world):
     assert [what for _, what in said["odd"]] == [
         "accel_checks() returned 'text' (str), expected accel_core.Check",
         (
-            "accel_checks() returned a check named 'Bad Name', "
+            "accel_checks() returned a check called 'Bad Name', "
             "expected lower case with hyphens, such as 'toolkit-version'"
         ),
         "twice is fine",
-        "accel_checks() returned two checks named 'twice', expected different names",
+        "accel_checks() returned two checks called 'twice', expected different names",
         said["odd"][4][1],
         "accel_checks() returned the check 'unfixable' with the fix 'a fix', expected accel_core.Fix or None",
     ]
@@ -137,7 +137,7 @@ def test_a_hook_that_answers_nonsense_is_told(torch_world):
     assert said["leaving"] == [
         (
             "checks.died",
-            "the hook accel_checks() ended its process: it exited with status 1",
+            "the hook accel_checks() terminated its process: the process exited with status 1",
         )
     ]
     assert said["last"] == [("checks.only", "only is fine")]
@@ -184,7 +184,7 @@ def test_a_fix_is_applied_and_the_check_run_again(mendable):
     )
     assert (
         checks.apply_fix(deadly, made).what
-        == "the fix ended its process: it exited with status 4"
+        == "the fix terminated its process: the process exited with status 4"
     )
     assert checks.apply_fix(deadly, made).level == "error"
     assert [row.title for row in checks.listed(made)] == [

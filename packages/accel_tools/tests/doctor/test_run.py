@@ -58,7 +58,7 @@ def test_topics_that_fail_keep_what_they_found_and_the_others_go_on():
     )
     assert time.monotonic() - start < 3  # not the limit for each
     assert (failed.findings, failed.failed) == ((ODD,), "KeyError: 'inside'")
-    assert exited.failed == "SystemExit: it tried to end the process with 3"
+    assert exited.failed == "SystemExit: it tried to exit the process with 3"
     assert (hung.findings, hung.failed) == (
         (ODD,),
         "it did not finish within 1 s and was abandoned",

@@ -74,7 +74,7 @@ def test_the_same_and_a_difference_with_what_removes_it(accelerate, monkeypatch)
          "Accelerate 1.15.0 cannot choose a device: its process exited with status 7"),
         ("import time; time.sleep(60)", Level.OK, "frameworks.unknown",
          ("could not determine the device of Accelerate 1.15.0: "
-          "no response within 3 s (--timeout allows more)")),
+          "no response within 3 s (--timeout sets the limit)")),
     ],
     ids=["raises", "lacks", "dies", "hangs"],
 )  # fmt: skip

@@ -69,7 +69,7 @@ def test_the_lock_of_a_build_that_is_under_way_is_not_stale(said, tmp_path, lock
 def test_a_lock_that_a_killed_build_left_is_named(said, tmp_path, lock):
     os.utime(lock, (1, 1))
     finding = said(CPU_BUILD, XDG_CACHE_HOME=str(tmp_path))["machine.stale-lock"]
-    assert finding.step == f"if nothing compiles there: rm {lock}"
+    assert finding.step == f"if no build is running there: rm {lock}"
 
 
 CPU_BUILD = TorchBuild("2.13.0+cpu")
@@ -94,21 +94,21 @@ UNFIT = [
         GPU,
         CPU_BUILD,
         "cpu",
-        "is a CPU build; an NVIDIA GPU is here (PCI 10de:2335",
+        "is a CPU build, but this machine has an NVIDIA GPU (PCI 10de:2335",
         CUDA_12,
     ),
     (
         GPU,
         ROCM,
         "other",
-        "is a ROCm build; an NVIDIA GPU is here (PCI 10de:2335",
+        "is a ROCm build, but this machine has an NVIDIA GPU (PCI 10de:2335",
         CUDA_12,
     ),
     (
         C500,
         CUDA_12,
         "other",
-        "is not MetaX's build; a MetaX GPU is here (PCI 9999:4001",
+        "is not MetaX's build, but this machine has a MetaX GPU (PCI 9999:4001",
         MACA,
     ),
 ]
@@ -150,7 +150,7 @@ def test_a_driver_that_is_too_old_for_torchs_cuda(said, computer, path, text):
     finding = said(CUDA_13)["machine.driver-too-old"]
     assert finding.level is Level.ERROR
     assert (
-        "535.183.01 is too old for torch's CUDA 13.0, which needs 580 or newer"
+        "535.183.01 is too old for torch's CUDA 13.0, which needs driver 580 or newer"
         in finding.what
     )
     assert finding.step == "accel setup cuda"
@@ -196,7 +196,7 @@ def test_a_device_without_its_plugin(said, world, monkeypatch):
     assert (finding.level, finding.about, finding.step) == (Level.WARNING, "npu", step)
     assert (
         finding.what
-        == "Ascend NPU is present (/dev/davinci0) and its plugin is not installed"
+        == "Ascend NPU is present (/dev/davinci0), but its plugin is not installed"
     )
     entry_point = {layouts.GROUP: {"npu": "accel_npu_that_is_not_there"}}
     layouts.dist_info(world.site, "accel-npu", "1.0", entry_point)
@@ -232,7 +232,7 @@ def test_what_the_control_group_leaves(said, computer):
     computer.group("/sys/fs/cgroup/job", memory_current=(1 << 30) - (1 << 20))
     finding = said(CPU_BUILD)["machine.little-memory"]
     assert finding.level is Level.WARNING
-    assert "leaves 1 MiB of 1.0 GiB" in finding.what
+    assert "only 1 MiB of the control group's 1.0 GiB" in finding.what
 
 
 def test_findings_on_backends_that_were_not_asked_for_are_left_out(
@@ -262,7 +262,7 @@ def test_a_distribution_of_another_release_is_told_with_the_command_that_joins_t
     (found,) = topic._other_releases()
     assert (found.code, found.level) == ("machine.other-release", Level.WARNING)
     assert found.what.startswith(
-        f"accel-train 0.0.9 is installed with accel-core {__version__};"
+        f"accel-train 0.0.9 is installed with accel-core {__version__}, but"
     )
     assert "--upgrade" in found.step
 

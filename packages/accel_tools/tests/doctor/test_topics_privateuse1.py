@@ -52,7 +52,9 @@ def test_nobody_and_one(torch_world):
     wants(torch_world, "aurora", 600)
     one = only(Level.OK, "one")
     assert one.about == "aurora"
-    assert "aurora (accel-aurora 1.0) gets it, because it is chosen" in one.what
+    assert (
+        "aurora (accel-aurora 1.0) gets the slot, because aurora is chosen" in one.what
+    )
     assert (
         "cpu is chosen, so the slot stays free"
         in only(Level.OK, "one", DS_ACCELERATOR="cpu").what
@@ -64,8 +66,8 @@ def test_of_two_the_chosen_one_gets_it_and_the_other_is_named(torch_world):
     wants(torch_world, "borealis", 300)
     finding = only(Level.WARNING, "several")
     assert finding.what.startswith(
-        "aurora and borealis claim torch's one slot; "
-        "aurora (accel-aurora 1.0) gets it, because it is chosen"
+        "aurora and borealis claim torch's only slot; "
+        "aurora (accel-aurora 1.0) gets the slot, because aurora is chosen"
     )
     assert finding.step.startswith("DS_ACCELERATOR=borealis ")
     assert list(finding.facts) == [
@@ -74,7 +76,7 @@ def test_of_two_the_chosen_one_gets_it_and_the_other_is_named(torch_world):
     ]
     pinned = only(Level.WARNING, "several", DS_ACCELERATOR="borealis")
     assert pinned.step.startswith("DS_ACCELERATOR=aurora ")
-    assert "borealis (accel-borealis 1.0) gets it" in pinned.what
+    assert "borealis (accel-borealis 1.0) gets the slot" in pinned.what
     assert only(Level.OK, "one", ACCEL_BLOCK="aurora").about == "borealis"
 
 

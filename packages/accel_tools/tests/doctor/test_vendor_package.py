@@ -167,7 +167,8 @@ def test_without_pyelftools_nothing_is_known_and_the_next_step_is_given(
 ):
     monkeypatch.setattr(libraries_under_test, "find_spec", lambda name: None)
     assert list(unmet_needs([str(tmp_path / "gone.so")], {})) == []
-    step = f"unknown without pyelftools: {vendors.install_command('accel-tools', extra='doctor')}"
+    install = vendors.install_command("accel-tools", extra="doctor")
+    step = f"unknown, because pyelftools is not installed: {install}"
     assert missing_libraries(()) == step
     cause = "OSError: libhccl.so: cannot open shared object file"
     backend = Backend("npu", 700, "npu", vendor_import="x")

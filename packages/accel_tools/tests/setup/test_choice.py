@@ -133,7 +133,7 @@ def test_a_driver_that_is_too_old_for_every_build_takes_the_cpu_with_a_warning(c
     name, found = chosen(OLD_DRIVER, ("cuda=13.0", "cpu"))
     assert name == "cpu"
     assert (
-        "cuda-13.0 needs NVIDIA's driver 580 or newer, but 550.54.15 is here"
+        "cuda-13.0 needs NVIDIA's driver 580 or newer, but this machine has 550.54.15"
         in found.warning
     )
 
@@ -181,7 +181,7 @@ def test_a_pin_of_another_build_than_torch_has_leaves_the_choice_to_the_hardware
 
 def test_a_pin_without_an_environment_is_an_error_with_the_command(chosen):
     with pytest.raises(
-        LookupError, match=r"no whole environment for npu.*accel setup --into .* npu"
+        LookupError, match=r"no complete environment for npu.*accel setup --into .* npu"
     ):
         chosen(H100, ("cuda=13.0", "cpu"), "npu")
 
@@ -314,8 +314,8 @@ def test_accel_why_names_the_environment_that_runs_and_the_one_that_would(
     into = folder_with("cpu", "xpu")
     monkeypatch.setattr(sys, "prefix", str(into / "environments" / "cpu"))
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
-    assert folder.own_environment() == f"cpu of {into}: DS_ACCELERATOR=cpu"
+    assert folder.describe_running_environment() == f"cpu of {into}: DS_ACCELERATOR=cpu"
     monkeypatch.setenv("DS_ACCELERATOR", "xpu")
-    assert folder.own_environment().endswith(
+    assert folder.describe_running_environment().endswith(
         "/bin/python would take xpu: DS_ACCELERATOR=xpu"
     )

@@ -84,7 +84,7 @@ def test_in_wsl2_nvidia_smi_names_the_driver_and_the_generation(wsl, nvidia_smi)
 def test_without_nvidia_smi_the_driver_in_wsl2_is_unknown(wsl, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     here = machines.here("3.12", wsl.path)
-    assert "no file in WSL2 has the version" in planned(here).unknown
+    assert "no file in WSL2 contains the version" in planned(here).unknown
 
 
 def test_windows_needs_a_newer_driver_for_the_same_build_than_linux(tmp_path):
@@ -97,7 +97,7 @@ def test_windows_needs_a_newer_driver_for_the_same_build_than_linux(tmp_path):
         )
 
     assert planned_with("527.41").torch_backend == "cu118"  # cu129 on Linux
-    assert "only for 452.39 and newer" in planned_with("451.48").unknown
+    assert "only for driver 452.39 and newer" in planned_with("451.48").unknown
 
 
 FAILING = [
@@ -119,7 +119,7 @@ def test_an_nvidia_smi_that_fails_or_hangs_leaves_the_driver_unknown(
     found = planned(here)
     assert (
         found.unknown
-        == "no file in WSL2 has the version of NVIDIA's driver, and nvidia-smi reports none"
+        == "no file in WSL2 contains the version of NVIDIA's driver, and nvidia-smi does not report it"
     )
     assert found.url
 

@@ -34,14 +34,15 @@ _KEYS = {
 
 #: Where more is said, by words of the reason; each is some machine's.
 ADDRESSES = {
-    "NVIDIA's driver is not loaded": "nvidia.com", "only for 450.80.02 and newer": "nvidia.com",
+    "NVIDIA's driver is not loaded": "nvidia.com", "only for driver 450.80.02 and newer": "nvidia.com",
     "Kepler": "pytorch.org", "no wheels for aarch64 with code for the GPUs here": "pytorch.org",
     "are older than Arc": "get_start_xpu", "of a model that no file names": "get_start_xpu",
     "Intel discrete GPU are for x86_64": "pytorch.org", "AMD GPU are for x86_64": "pytorch.org",
-    "no wheels for gfx1103": "rocm.docs.amd.com", "NVIDIA's wheels for its JetPack": "jetson",
-    "the packages for the Intel Gaudi": "habana.ai", "CANN 8.0rc1 is here": "gitcode.com",
+    "no wheels for gfx90c": "rocm.docs.amd.com", "give wrong results": "unslothai",
+    "NVIDIA's wheels for its JetPack": "jetson",
+    "the packages for the Intel Gaudi": "habana.ai", "CANN 8.0rc1 is installed": "gitcode.com",
     "wheels for Python 3.11 to 3.15, torch 2.14 from 3.10": "pytorch.org", "Macs with Intel": "pytorch.org",
-    "no file in WSL2 has the version": "nvidia.com", "AMD has its own for WSL2": "rocm.docs.amd.com",
+    "no file in WSL2 contains the version": "nvidia.com", "AMD has wheels for WSL2": "rocm.docs.amd.com",
 }  # fmt: skip
 
 
@@ -99,5 +100,5 @@ def test_the_page_has_the_counts():
     unknown = sum("unknown" in line["answer"] for line in MACHINES)
     text = PAGE.read_text("utf-8")
     assert f"the machines of {len(MACHINES)} public bug reports" in text
-    assert f"{len(MACHINES) - unknown} machines get the right command" in text
-    assert f"{unknown} are reported as unknown" in text
+    assert f"the right command for {len(MACHINES) - unknown} machines" in text
+    assert f"{unknown} machines as unknown" in text

@@ -79,14 +79,14 @@ UNKNOWN = [
     ({**HOPPER, "nvidia": "340.108"}, "no build of torch runs on NVIDIA's driver 340.108", "nvidia.com"),
     (
         {**HOPPER, "nvidia": "520.61.05", "python": "3.14"},
-        "runs PyTorch's build cu118 at most: torch 2.7 has wheels for Python 3.9 to 3.13", "nvidia.com",
+        "can run: torch 2.7 has wheels for Python 3.9 to 3.13", "nvidia.com",
     ),
     ({**HOPPER, "nvidia": "520.61.05", "architecture": "aarch64"}, "no wheels for aarch64", "nvidia"),
     ({"pci": ["8086:4905/030000"]}, "from Arc and Core Ultra on", "get_start_xpu"),
     ({"pci": ["9999:4001/038000"]}, "MetaX builds torch for its GPUs itself", "metax-tech.com"),
     ({"pci": ["1d94:55b7/038000"], "nodes": ["/dev/kfd"]}, "Hygon builds torch for its DCUs", "sourcefind"),
-    ({"pci": [MI300]}, "amdgpu reports no GPU architecture", "rocm.docs.amd.com"),
-    ({"pci": [ASCEND], "python": "3.14"}, "no row of the vendor's table has Python 3.14", "gitcode.com"),
+    ({"pci": [MI300]}, "amdgpu does not report the GPU architecture", "rocm.docs.amd.com"),
+    ({"pci": [ASCEND], "python": "3.15"}, "no row of the vendor's table has Python 3.15", "gitcode.com"),
     ({"glibc": "2.17"}, "since torch 2.7 need glibc 2.28, but this system has 2.17", "pytorch.org"),
 ]  # fmt: skip
 
@@ -108,7 +108,7 @@ def test_a_makers_torch_that_is_here_is_named_with_what_to_compare(
     )
     machine = described_machine({"pci": ["9999:4001/038000"]})
     assert planning.planned(machine).unknown.startswith(
-        "torch 2.8.0+metax3.5.3.9, the driver and the SDK here must be of one release"
+        "torch 2.8.0+metax3.5.3.9, the driver and the SDK must be from the same release"
     )
 
 
@@ -122,7 +122,7 @@ def test_an_accelerator_that_nobody_knows_is_named(planned_for):
     assert [
         note
         for note in found.notes
-        if "without a known plugin: PCI ac3e:0323 at" in note
+        if "for which no plugin is known: PCI ac3e:0323 at" in note
     ] == [*found.notes]
     assert planned_for(HOPPER).notes == ()
 
@@ -197,7 +197,7 @@ INSTALLABLE = [
     (
         {**THOR, "python": "3.8"},
         "",
-        "wheels for Python 3.11 to 3.15, torch 2.14 from 3.10 on",
+        "wheels for Python 3.11 to 3.15, and torch 2.14 for Python 3.10 and newer",
     ),
     (
         {"system": "freebsd14", "architecture": "amd64"},
@@ -300,7 +300,7 @@ VERSIONS = [
         "520.61.05 is too old for PyTorch's build",
     ),
     ("cuda", {"driver": "580.65", "torch": "2.9"}, "cu130", ""),
-    ("cuda", {"driver": "440.33"}, "", "only for 450.80.02 and newer"),
+    ("cuda", {"driver": "440.33"}, "", "only for driver 450.80.02 and newer"),
     ("rocm", {"toolkit": "6.4.1"}, "rocm6.4", ""),
     ("rocm", {"toolkit": "7.5"}, "rocm7.2", ""),
     (
@@ -331,7 +331,7 @@ def test_versions_that_are_given(planned_for, name, given, index, unknown):
 
 
 OLD = {"pci": [H100], "nvidia": "450.80.02"}
-ONE_BUILD = "One environment can hold only one build of torch; use a separate environment for each."
+ONE_BUILD = "An environment can contain only one build of torch; use a separate environment for each."
 TWO_MAKERS = {"pci": [H100, MI300], "nvidia": "580.65.06", "gfx": [90402]}
 JETSON = {
     "architecture": "aarch64",
@@ -361,17 +361,17 @@ ASKED = [
     ({}, "rocm", {}, "notes", "accel setup rocm --toolkit VERSION"),
     ({}, "npu", {}, "notes", "accel setup npu --toolkit VERSION"),
     ({}, "npu", {}, "target", "Ascend NPU"),
-    ({}, "npu", {}, "torch", "torch==2.12.0"),
+    ({}, "npu", {}, "torch", "torch==2.14.0"),
     (
         {},
         "npu",
         {},
         "parts",
-        "(Part(what='CANN 9.1.*', why='missing here: install it first",
+        "(Part(what='CANN 9.1.0', why='not installed: install it first",
     ),
     (HOPPER, "cpu", {}, "torch_backend", "cpu"),
     (TWO_MAKERS, "", {}, "target", "NVIDIA GPU"),
-    (TWO_MAKERS, "", {}, "notes", f"('also here: AMD GPU. {ONE_BUILD}',)"),
+    (TWO_MAKERS, "", {}, "notes", f"('this machine also has: AMD GPU. {ONE_BUILD}',)"),
 ]
 
 

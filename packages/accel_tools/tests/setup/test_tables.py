@@ -61,7 +61,7 @@ def test_a_table_of_today_has_no_note(plugins_table, planned_for):
 
 MALFORMED = [
     (7, "expected a dict, got int"),
-    ({"url": "see the manual"}, "url: expected the address"),
+    ({"url": "see the manual"}, "url: expected the URL"),
     ({**TABLE, "pip": "x"}, "unknown key 'pip'"),
     ({**TABLE, "rows": [{**ROW, "python": "3.x"}]}, "row 0: Invalid specifier"),
     ({**TABLE, "rows": [{**ROW, "date": "May"}]}, "row 0: Invalid isoformat"),

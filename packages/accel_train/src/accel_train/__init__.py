@@ -1,12 +1,12 @@
-"""Training on the chosen accelerator: launching ranks, collectives, operators, and framework integrations.
+"""Train on the chosen accelerator: launch ranks, run collectives and operators, and integrate frameworks.
 
     import accel_train
 
     with accel_train.init_process_group() as ranks:
         ...
 
-DeepSpeed, Lightning, Accelerate and Transformers have a module each: `accel_train.deepspeed` and so on.
-Importing this package does not import torch: each public name is resolved when it is first used.
+DeepSpeed, Lightning, Accelerate and Transformers each have a module, such as `accel_train.deepspeed`.
+Importing this package does not import torch, because each public name is resolved when it is first used.
 """
 
 from __future__ import annotations
@@ -48,9 +48,8 @@ __all__ = [
 ]
 
 
-if (
-    not TYPE_CHECKING
-):  # a type checker that saw it would take every misspelt name for one of ours
+# Hidden from type checkers: with `__getattr__`, they would accept every misspelt name.
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
         home = _HOME.get(name)

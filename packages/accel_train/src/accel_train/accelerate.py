@@ -5,15 +5,16 @@
     partial_state()
     accelerator = accelerate.Accelerator()
 
-Accelerate keeps one state in a process. All `PartialState` and `Accelerator` objects share it, and the first
-one decides the device. Accelerate alone picks from a fixed list of vendors; `partial_state` makes the state
-for any backend. It passes arguments of the constructor and sets the variable that Accelerate reads. The
-variable stays set, so child processes and code that makes the state again (Transformers' `TrainingArguments`)
-get the same device. If they could not, resetting the state raises an error. No function of Accelerate is
-replaced. Importing this module does not import Accelerate.
+Accelerate keeps one state per process. All `PartialState` and `Accelerator` objects share this state, and the
+first object decides the device. Without this module, Accelerate picks from a fixed list of vendors.
+`partial_state` creates the state for any backend, by constructor arguments and the environment variable that
+Accelerate reads. The variable stays set, so child processes get the same device, as does code that creates
+the state again (Transformers' `TrainingArguments`). If Accelerate would choose another device after a reset,
+the reset raises an error. No function of Accelerate is replaced. Importing this module does not import
+Accelerate.
 
-`accel run` and `ACCEL_INTEGRATIONS=auto` call `prepare`: then the first `Accelerator()`, also of a library
-that uses Accelerate, makes that state. `Accelerator(cpu=True)` still means the CPU.
+`accel run` and `ACCEL_INTEGRATIONS=auto` call `prepare`. The first `Accelerator()` then creates the state for
+the chosen accelerator, even if a library creates that object. `Accelerator(cpu=True)` still selects the CPU.
 """
 
 from __future__ import annotations
@@ -51,17 +52,17 @@ _DEVICE_VARIABLE = "ACCELERATE_TORCH_DEVICE"
 
 
 def partial_state(name: str | None = None, **kwargs: Any) -> Any:
-    """Return Accelerate's `PartialState` for the backend `name`, or for the chosen accelerator.
+    """Return Accelerate's `PartialState` for the backend called `name`, or for the chosen accelerator.
 
-    Call it before the first `accelerate.Accelerator()`. If a launcher started several ranks (`accel run`,
-    torchrun), it selects this rank's device and starts the process group with the backend's communication
-    library. `kwargs` go to `PartialState`, which passes `timeout` to `init_process_group`. If Accelerate
-    already has a state for the same device, that state is returned unchanged. Sets `ACCELERATE_TORCH_DEVICE`
-    for this process and its children, and calls `keep_parameters`.
+    Call this function before the first `accelerate.Accelerator()`. In a rank that a launcher started (`accel
+    run`, torchrun), the function selects the rank's device and starts the process group with the backend's
+    communication library. `kwargs` go to `PartialState`, which passes `timeout` to `init_process_group`. If
+    Accelerate already has a state for the same device, that state is returned unchanged. The function sets
+    `ACCELERATE_TORCH_DEVICE` for this process and its children, and calls `keep_parameters`.
 
     Raises `IntegrationMissingError` if Accelerate is not installed. Raises `IntegrationError` if Accelerate
-    has already chosen another device, or cannot use this one. Also raises what `accel_core.accelerator(name)`
-    raises.
+    has already chosen a different device, or cannot use the accelerator's device. Also raises the errors of
+    `accel_core.accelerator(name)`.
     """
     accelerate = _import_accelerate()
     if name is None:
@@ -76,7 +77,7 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
     else:
         set_accelerate_state(accelerate.PartialState, _FixedState(accelerator))
     if accelerator.device().type == "cpu":
-        # Accelerate's own rules give each rank on the CPU its number.
+        # On the CPU, Accelerate sets each rank's number itself.
         state = accelerate.PartialState(cpu=True, **kwargs)
         os.environ[_DEVICE_VARIABLE] = "cpu"
         return _checked_state(state, accelerator)
@@ -89,8 +90,8 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
     state = _new_state(accelerate, accelerator, kwargs)
     distributed_types = accelerate.DistributedType
     if is_rank and state.distributed_type == distributed_types.NO:
-        # Accelerate has a type for each vendor that it knows. For any other MULTI_GPU is right: it means a
-        # process per device with torch.distributed, and nothing else.
+        # Accelerate has a type for each vendor that it supports. MULTI_GPU is right for any other vendor,
+        # because it only means one process per device with torch.distributed.
         vendor_type = f"MULTI_{accelerator.device().type.upper()}"
         state.distributed_type = getattr(
             distributed_types, vendor_type, distributed_types.MULTI_GPU
@@ -99,9 +100,9 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
 
 
 def _select_device(accelerator: Accelerator, *, is_rank: bool) -> str:
-    """Select this process's device, and return it as the text that Accelerate reads: `npu:1`.
+    """Select this process's device, and return its name as Accelerate reads it, such as `npu:1`.
 
-    It is the device of this rank's `LOCAL_RANK` if `is_rank`, else the current one.
+    If `is_rank`, the device is the one with the index `LOCAL_RANK`. Otherwise it is the current device.
     """
     if is_rank:
         index = _device_index_of_rank(accelerator)
@@ -118,9 +119,9 @@ def _select_device(accelerator: Accelerator, *, is_rank: bool) -> str:
 def _new_state(
     accelerate: Any, accelerator: Accelerator, options: dict[str, Any]
 ) -> Any:
-    """Return a new `PartialState` made with `options`.
+    """Return a new `PartialState`, created with the keyword arguments `options`.
 
-    Raises `IntegrationError` if Accelerate does not start a process group with that communication backend.
+    Raises `IntegrationError` if Accelerate cannot start a process group with `options["backend"]`.
     """
     try:
         return accelerate.PartialState(**options)
@@ -130,8 +131,8 @@ def _new_state(
             raise
         raise IntegrationError(
             f"Accelerate {accelerate.__version__} cannot start ranks on {accelerator.name}: {error}. Hide "
-            "the devices of vendors that Accelerate prefers. If there are none, this release is too old: "
-            "pip install -U accelerate"
+            "the devices of vendors that Accelerate prefers. If this host has no such devices, this release "
+            "of Accelerate is too old: pip install -U accelerate"
         ) from error
 
 
@@ -148,9 +149,9 @@ def _import_accelerate() -> Any:
 
 
 def _checked_state(state: Any, accelerator: Accelerator) -> Any:
-    """Return Accelerate's `state`, and prepare torch for moving modules to its device.
+    """Return Accelerate's `state`, and prepare torch for moving modules to the state's device.
 
-    Raises `IntegrationError` if the state is for another device than that of `accelerator`.
+    Raises `IntegrationError` if the state's device type is not the device type of `accelerator`.
     """
     if state.device.type == accelerator.device().type:
         keep_parameters(accelerator)
@@ -161,9 +162,9 @@ def _checked_state(state: Any, accelerator: Accelerator) -> Any:
         and shared_state.accelerator is not accelerator
     ):
         raise IntegrationError(
-            f"partial_state() was called for {shared_state.accelerator.name}, and now for "
-            f"{accelerator.name}, but a process can have only one Accelerate state. Name the same backend, "
-            "or start another process."
+            f"partial_state() was called for {shared_state.accelerator.name} first, and now for "
+            f"{accelerator.name}, but a process can have only one Accelerate state. Name the same backend "
+            "in both calls, or start another process."
         )
     raise IntegrationError(
         f"Accelerate has chosen {state.device}, but accel-core has chosen {accelerator.name} (device type "
@@ -174,14 +175,15 @@ def _checked_state(state: Any, accelerator: Accelerator) -> Any:
 
 
 def _device_index_of_rank(accelerator: Accelerator) -> int:
-    """Return the index of this rank's device. Raises `IntegrationError` if there is none for it."""
+    """Return the index of this rank's device. Raises `IntegrationError` if the rank has no device."""
     rank, count = LOCAL_RANK.read(os.environ), accelerator.device_count()
     if rank < count:
         return rank
     raise IntegrationError(
-        f"rank {rank} on this host needs a device of its own, but sees {count} of {accelerator.name}. "
-        "Accelerate gives the n-th rank of a host its n-th device. Start at most as many ranks as devices, "
-        "and do not limit each rank to one device (accel run --one-device-per-rank)."
+        f"rank {rank} of this host needs a separate device, but the number of {accelerator.name} devices "
+        f"that are visible to the rank is {count}. Accelerate gives the n-th rank of a host the n-th device. "
+        "Start at most as many ranks as devices, and do not limit each rank to one device "
+        "(accel run --one-device-per-rank)."
     )
 
 
@@ -193,22 +195,25 @@ class _FixedState(dict[str, Any]):
         self.accelerator = accelerator
 
     def clear(self) -> None:
-        """Reset the state, as `TrainingArguments` do.
+        """Reset the state. Transformers' `TrainingArguments` call this.
 
-        Raises `IntegrationError` if Accelerate would then choose another device by its own rules.
+        Raises `IntegrationError` if Accelerate would then choose a different device.
         """
         problem = self._reset_problem()
         if problem:
             raise IntegrationError(
                 f"Accelerate's state, which partial_state() created for {self.accelerator.name}, is being "
                 f"reset: {problem}. With Transformers or TRL, put AcceleratorArguments of "
-                "accel_train.transformers before their class: "
+                "accel_train.transformers before TrainingArguments: "
                 "class Arguments(AcceleratorArguments, TrainingArguments)"
             )
         super().clear()
 
     def _reset_problem(self) -> str:
-        """Return what Accelerate would do wrong after a reset; empty if it would choose the same device."""
+        """Return why Accelerate must not be reset, as a clause.
+
+        Returns an empty string if Accelerate would choose the same device after a reset.
+        """
         import torch
 
         device_type = self.accelerator.device().type
@@ -216,7 +221,7 @@ class _FixedState(dict[str, Any]):
             torch.distributed.is_available() and torch.distributed.is_initialized()
         )
         if is_rank and device_type not in ("cpu", *ACCELERATE_RANK_TYPES):
-            return f"Accelerate does not support {device_type}, so each rank would then train by itself"
+            return f"Accelerate does not support {device_type}, so each rank would then train alone"
         for other_type in TRANSFORMERS_DEVICE_ORDER:
             if other_type != device_type and _is_available(torch, other_type):
                 return f"Accelerate would then choose {other_type}"
@@ -224,9 +229,10 @@ class _FixedState(dict[str, Any]):
 
 
 class _StateOnDemand(_FixedState):
-    """A shared state that is filled for the chosen accelerator when Accelerate first checks if it is empty.
+    """A shared state that is filled for the chosen accelerator when Accelerate checks whether it is empty.
 
-    Accelerate checks by comparing it with an empty dict. After a reset it is filled again.
+    Accelerate compares the state with an empty dict for this check. The check after a reset fills the state
+    again.
     """
 
     __hash__ = None  # type: ignore[assignment]
@@ -234,8 +240,8 @@ class _StateOnDemand(_FixedState):
     def __init__(self) -> None:
         super().__init__(None)  # type: ignore[arg-type] # nothing is chosen yet
         self._is_being_made = False
-        #: The value that this object has given the variable `ACCELERATE_TORCH_DEVICE`; `None` for none.
-        self._own_device: str | None = None
+        #: The value that this object has set for `ACCELERATE_TORCH_DEVICE`; `None` if it has set none.
+        self._device_variable_value: str | None = None
 
     def __eq__(self, other: object) -> bool:
         if not self and not self._is_being_made:
@@ -255,19 +261,19 @@ class _StateOnDemand(_FixedState):
 
     def _make_state(self) -> None:
         """Fill the state for the chosen accelerator, unless the program has chosen a device itself."""
-        if os.environ.get(_DEVICE_VARIABLE) not in (None, self._own_device):
+        if os.environ.get(_DEVICE_VARIABLE) not in (None, self._device_variable_value):
             return
         if accelerate_asks_for_cpu(__name__):
             # The variable would take precedence over the program's `cpu=True`.
             os.environ.pop(_DEVICE_VARIABLE, None)
         else:
             partial_state()
-            self._own_device = os.environ[_DEVICE_VARIABLE]
+            self._device_variable_value = os.environ[_DEVICE_VARIABLE]
 
 
 @contextlib.contextmanager
 def _set_state_on_demand(module: ModuleType) -> Iterator[None]:
-    """Set a `_StateOnDemand` right after `accelerate.state` is imported, when nothing has made a state."""
+    """Set a `_StateOnDemand` right after `accelerate.state` is imported, before any state exists."""
     yield
     set_accelerate_state(module.PartialState, _StateOnDemand())
 
@@ -276,18 +282,17 @@ _hook = ImportHook({"accelerate.state": _set_state_on_demand}, {})
 
 
 def prepare() -> None:
-    """Install an import hook by which Accelerate's first state is for the chosen accelerator.
+    """Install an import hook that makes Accelerate's first state one for the chosen accelerator.
 
-    Nothing is chosen until Accelerate needs its state.
+    No accelerator is chosen until Accelerate needs its state.
     """
     _hook.install()
 
 
 def _is_available(torch: Any, device_type: str) -> bool:
-    """Return whether torch has a device of that type."""
-    if (
-        device_type == "tpu"
-    ):  # torch.tpu has no `is_available`; Transformers does as here
+    """Return whether torch has a device of the type `device_type`."""
+    # torch.tpu has no `is_available`. Transformers makes the same check as this branch.
+    if device_type == "tpu":
         current = current_torch_accelerator(torch)
         if current is None or current.type != device_type:
             return False

@@ -1,6 +1,7 @@
-"""Adapt accelerators of DeepSpeed's interface to accel_core's; entry points of group `accel.adapters`.
+"""Adapt accelerators of DeepSpeed's interface to accel_core's interface.
 
-Choosing an accelerator imports this module, so it imports DeepSpeed's integration only when that is needed.
+An entry point of the group `accel.adapters` names this module. Choosing an accelerator imports this module,
+so the module imports the DeepSpeed integration only when needed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ __all__ = ["adapt", "prepared"]
 
 
 def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
-    """Return an accelerator for `foreign`, an object or class of DeepSpeed's interface; else `None`."""
+    """Return an accelerator that adapts `foreign`, an instance or a class of DeepSpeed's interface.
+
+    Returns `None` if `foreign` is neither. `backend` is the declaration of the accelerator. If `backend` is
+    `None`, the declaration is made from what `foreign` reports. Raises `InvalidAcceleratorError` if no
+    instance can be created, or if `foreign` is for another device type than `backend`.
+    """
     from accel_train.deepspeed import adapter
 
     return adapter.adapt(foreign, backend)
@@ -24,7 +30,7 @@ def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
 
 @contextlib.contextmanager
 def prepared() -> Iterator[None]:
-    """Return a context manager in which importing DeepSpeed gives it accel_core's accelerator."""
+    """Return a context manager in which an imported DeepSpeed uses accel_core's accelerator."""
     finder: Any = _DeepSpeedWatcher()
     sys.meta_path.insert(0, finder)
     try:
@@ -34,10 +40,10 @@ def prepared() -> Iterator[None]:
 
 
 class _DeepSpeedWatcher:
-    """A finder that finds nothing, and prepares the integration when `deepspeed` is about to be imported."""
+    """A finder that finds no module, but prepares the integration just before `deepspeed` is imported."""
 
     def find_spec(self, name: str, *_: object) -> None:
-        """Prepare DeepSpeed's integration if `name` is `deepspeed`; return `None`."""
+        """Prepare the DeepSpeed integration if `name` is `deepspeed`. Always return `None`."""
         if name == "deepspeed" and name not in sys.modules:
             from accel_train.deepspeed import prepare
 

@@ -1,8 +1,8 @@
-"""Call a function on the accelerator in a child process: a crash in a vendor's code ends only the child.
+"""Call a function on the accelerator in a child process, so that a crash in vendor code ends only the child.
 
-The child chooses as `get_accelerator()` does and calls the function, so torch is imported once. If the child
-crashes while it chooses, each candidate is tried in a child of its own. The candidate that is then chosen is
-used in another child, which imports no other candidate.
+The child process chooses the accelerator as `get_accelerator()` does and then calls the function, so torch is
+imported once. If the child process crashes while it chooses, each candidate is tried in a separate child
+process. The chosen candidate is then used in a further child process, which imports no other candidate.
 """
 
 from __future__ import annotations
@@ -55,50 +55,50 @@ __all__ = [
     "run_in_child",
 ]
 
-#: Called with a description of each step before it is taken, so that a crash can be reported with it.
+#: Called with a description of each step before the step begins, so that a crash report can name the step.
 Progress: TypeAlias = "Callable[[str], None]"
-#: How many steps may crash the child and be skipped, before the call fails.
+#: How many steps may crash the child process and be skipped before the call fails.
 _MAX_SKIPPED_STEPS = 8
 
 
 class Chosen(NamedTuple):
-    """The accelerator that a function gets in the child process."""
+    """The accelerator that a function gets in the child process, and how it was chosen."""
 
     accelerator: Accelerator
-    #: How it was chosen; `None` if the caller named it.
+    #: How the accelerator was chosen; `None` if the caller named it.
     how: How | None
-    #: Sentences on packages that break torch's autoload; empty if they were not searched for.
+    #: Sentences about packages that break torch's autoload; empty if nothing searched for such packages.
     autoload: tuple[str, ...]
 
 
-#: A function that runs in the child: from the accelerator, its arguments and `Progress` it returns a result,
-#: of types that JSON has.
+#: A function that runs in the child process. Its parameters are the accelerator, the arguments, and a
+#: `Progress`. It returns a result that consists of JSON types.
 ChildFn: TypeAlias = "Callable[[Chosen, dict[str, Any], Progress], dict[str, Any]]"
 
 
 class ChildResult(NamedTuple):
-    """The result of a function in the child process, and the warnings that its caller has to print."""
+    """The result of a function in the child process, and the warnings for the caller to print."""
 
     #: What the function returned.
     value: dict[str, Any]
     #: The declaration of the accelerator's backend.
     backend: Backend
-    #: Warnings that the CPU is used, each with whether the only reason is that there is no accelerator.
+    #: Warnings that the CPU is used. The flag is True if the only reason is that no accelerator is present.
     fallback_warnings: tuple[tuple[str, bool], ...]
-    #: A sentence for each backend that crashed while it was tried.
+    #: A sentence for each backend that crashed during the choice.
     crashes: tuple[str, ...]
 
 
 class _LastStep(NamedTuple):
-    """The step that the child had begun when it ended."""
+    """The step that the child process had begun when it ended."""
 
     step: str
-    #: The accelerator, with its distribution; empty while the child had not chosen one.
+    #: The accelerator's name and distribution; empty if the child process had not chosen an accelerator.
     accelerator: str
 
     @classmethod
     def of_report(cls, report: child.ChildReport) -> _LastStep:
-        """Read the step that the child reported last."""
+        """Return the step that the child process reported last."""
         if report.stage.startswith("["):
             return cls(*json.loads(report.stage))
         return cls(report.stage, "")
@@ -115,15 +115,17 @@ def call_on_accelerator(
     skip_crashes: bool = False,
     start: Callable[..., Any] | None = None,
 ) -> ChildResult:
-    """Call `function` with the accelerator in a child process, and return its result.
+    """Call `function` with the accelerator in a child process, and return the function's result.
 
-    `function` is a top-level function of a module. The accelerator is the one that `pin` names, or the chosen
-    one if `pin` is `None`. Errors about `pin` quote the text of `settings.request`. `timeout`: seconds for
-    choosing and the call; `None` for no limit. `live`: show the child's output while it runs. `skip_crashes`:
-    if a step of `function` crashes the child, call `function` again without that step, as often as needed;
-    `arguments["skipped"]` maps the name of each such step to how the process ended. `start` starts the child.
+    `function` is a top-level function of a module. `pin` names the accelerator; `None` means the chosen
+    accelerator. Errors about `pin` quote the text of `settings.request`. `timeout` is the time limit in
+    seconds for the choice and the call together; `None` means no limit. `live` shows the child's output while
+    the child runs. With `skip_crashes`, if a step of `function` crashes the child process, `function` is
+    called again without that step, for up to 8 steps. `arguments["skipped"]` then maps the name of each
+    skipped step to how the process ended. `start` is the function that starts the child process.
 
-    Raises what choosing raises, and `BackendUnavailableError` if the child process ends without a result.
+    Raises the errors of choosing an accelerator, and `BackendUnavailableError` if the child process ends
+    without a result.
     """
     job: dict[str, Any] = {
         "function": f"{function.__module__}:{function.__qualname__}",
@@ -143,18 +145,18 @@ def call_on_accelerator(
         if last.accelerator and may_skip:
             skipped[last.step] = f"the child process {report.ending}{report.last_words}"
         elif last.accelerator or "isolated" in job:
-            # It crashed with the chosen accelerator; choosing in child processes would not help.
+            # The crash happened with the chosen accelerator, so choosing in child processes would not help.
             raise BackendUnavailableError(_crash_message(last, report))
         else:
             choice = _choose_in_children(settings, pin)
             crashes += choice.crashes or [
-                f"The process that chose {report.ending} at: {last.step}"
+                f"The child process that chose an accelerator {report.ending} at: {last.step}"
             ]
             job |= choice.job_entries
 
 
 def _can_skip(step: str, skipped: Mapping[str, str]) -> bool:
-    """Return whether the step has not been skipped yet, and another step may be skipped."""
+    """Return whether `step` has not been skipped yet, and fewer than 8 steps have been skipped."""
     return step not in skipped and len(skipped) < _MAX_SKIPPED_STEPS
 
 
@@ -165,9 +167,9 @@ def _run_child(
     live: bool,
     start: Callable[..., Any] | None,
 ) -> child.ChildReport:
-    """Run `run_job` in a child process; unless `live`, print the output of a child that has a result.
+    """Run `run_job` in a child process. Unless `live`, print the child's output if the child has a result.
 
-    Raises `BackendUnavailableError` if the child cannot be started.
+    Raises `BackendUnavailableError` if the child process cannot be started.
     """
     try:
         report = child.run(run_job, job, timeout, autoload=True, live=live, start=start)
@@ -189,13 +191,13 @@ class _ChoiceInChildren(NamedTuple):
 
 
 def _choose_in_children(settings: Settings, pin: Pin | None) -> _ChoiceInChildren:
-    """Choose an accelerator, trying each backend in a child process, after a process crashed while it chose.
+    """Choose an accelerator by trying each backend in a separate child process.
 
-    Raises what choosing raises.
+    Called after a process crashed during its choice. Raises the errors of choosing an accelerator.
     """
     if pin is not None:
         settings = replace(settings, pins=(qualified_pin(settings, pin),))
-    # Isolated also in `settings`: a crash here is reported by the command, and does not end it.
+    # `settings` are isolated too, so that the command reports a crash instead of ending.
     settings = replace(settings, isolated=True)
     record = with_autoload_conflicts(select(settings, isolated=True), settings)
     if record.error is not None:
@@ -220,7 +222,7 @@ def _choose_in_children(settings: Settings, pin: Pin | None) -> _ChoiceInChildre
 
 
 def _skipped_backend(verdict: Verdict) -> str:
-    """Return a sentence: which backend is skipped, why, and the next step if there is one."""
+    """Return a sentence that names the skipped backend, the reason, and the next step if there is one."""
     hint = f". Next step: {verdict.hint}" if verdict.hint else ""
     return f"{verdict.name} ({verdict.provenance}) is skipped: {verdict.reason}{hint}"
 
@@ -232,12 +234,12 @@ def _crash_message(last: _LastStep, report: child.ChildReport) -> str:
         process = f"{last.accelerator}: the child process that called it"
     return (
         f"{process} {report.ending} at: {last.step}{report.last_words}. "
-        "`accel why` tries every backend in a process of its own."
+        "`accel why` tries each backend in a separate process."
     )
 
 
 def _result(answer: dict[str, Any], crashes: list[str]) -> ChildResult:
-    """Read what `run_job` returned. Raises the error that it caught in the child."""
+    """Return the result that `answer`, of `run_job`, contains. Raises the error that the answer contains."""
     if "error" in answer:
         error_class: type[AccelError] = getattr(
             errors, answer["error"], BackendUnavailableError
@@ -267,11 +269,13 @@ def run_in_child(
     timeout: float | None,
     **options: Any,
 ) -> ChildResult:
-    """Call `function` on the accelerator `name`, or on the chosen one, in a child process.
+    """Call `function` on an accelerator in a child process, and return the function's result.
 
-    Prints a warning to stderr for each backend that crashed while it was tried, and one if the CPU is used.
-    `options` are keyword arguments of `call_on_accelerator`. Returns its result, and raises what it raises;
-    errors about `name` repeat the command as it was typed.
+    The accelerator is the one called `name`, or the chosen accelerator if `name` is `None`. `timeout` is in
+    seconds. `options` are further keyword arguments of `call_on_accelerator`. Prints a warning to stderr for
+    each backend that crashed during the choice, and a warning if the CPU is used.
+
+    Raises the errors of `call_on_accelerator`. Errors about `name` repeat the command as the user typed it.
     """
     if name is not None:
         typed_command = f"{click.get_current_context().command_path} {name}"
@@ -287,13 +291,13 @@ def run_in_child(
 
 
 def _print_fallback_warning(message: str, *, merely_absent: bool) -> None:
-    """Print a warning; one that only says that no accelerator is present is printed under `-v` alone."""
+    """Print a warning. If it only reports that no accelerator is present, print it only with `-v`."""
     if LOGGER.isEnabledFor(logging.INFO) or not merely_absent:
         click.echo(f"Warning: {message}\n", err=True)
 
 
 def fallback_warning_as_message() -> contextlib.AbstractContextManager[None]:
-    """Return a context manager that prints the CPU fallback warning as a message, without a code line."""
+    """Return a context manager that prints CPU fallback warnings to stderr without a source line."""
 
     def print_warning(warning: AcceleratorFallbackWarning) -> None:
         _print_fallback_warning(str(warning), merely_absent=warning.merely_absent)
@@ -305,7 +309,7 @@ def fallback_warning_as_message() -> contextlib.AbstractContextManager[None]:
 def _redirect_fallback_warnings(
     handle: Callable[[AcceleratorFallbackWarning], None],
 ) -> Iterator[None]:
-    """Within the block, call `handle` with each warning that the CPU is used; show others as usual."""
+    """Within the block, call `handle` with each CPU fallback warning. Show all other warnings as usual."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", AcceleratorFallbackWarning)
         show_as_usual = warnings.showwarning
@@ -326,12 +330,12 @@ def _redirect_fallback_warnings(
 
 
 def run_job(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
-    """In the child process: get the accelerator, call the job's function, and return what it returned.
+    """Get the accelerator and call the job's function, in the child process. Return the function's result.
 
-    `stage` records the step that is being taken. An `AccelError` is returned as its name and message.
+    `stage` records each step as the step begins. An `AccelError` is returned as its class name and message.
     """
     if job.get("isolated"):
-        # Whatever else searches for plugins in this process must not load those that crashed.
+        # Other code in this process may search for plugins, and must not load those that crashed.
         os.environ[ACCEL_PROBE.name] = "isolated"
     fallback_warnings: list[tuple[str, bool]] = []
 
@@ -366,14 +370,14 @@ def run_job(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
 
 
 def _accelerator_of_job(job: dict[str, Any]) -> Chosen:
-    """Return the accelerator that the job names, or the chosen one if it names none."""
+    """Return the accelerator that the job names, or the chosen accelerator if the job names none."""
     if job["pin"] is None:
         accelerator = get_accelerator()
         record = selection()
         return Chosen(accelerator, record.how, record.autoload)
     accelerator = accelerator_of_pin(Pin(*job["pin"]), job["asked"])
     if job.get("isolated"):
-        # The parent chose it: other code in this process has to get the same one.
+        # The parent process chose this accelerator, so other code in this process must get it too.
         set_accelerator(accelerator)
     how = job.get("how")
     autoload = tuple(job.get("autoload", ()))

@@ -1,4 +1,4 @@
-"""Make torch.compile use the accelerator's compiler by default: for a block, or while a framework trains.
+"""Make torch.compile use the accelerator's compiler by default, within a block or while a framework trains.
 
 Importing this module does not import torch.
 """
@@ -24,24 +24,25 @@ __all__ = [
     "has_inductor_code", "listed_compiler", "no_inductor_code_error",
 ]  # fmt: skip
 
-#: accel_train's name among torch.compile's backends: it compiles with the chosen accelerator's compiler.
+#: The name of accel_train's torch.compile backend, which calls the chosen accelerator's compiler.
 COMPILER_NAME = "accel"
 _INDUCTOR = "inductor"
-#: Device types for which every inductor generates code.
+#: Device types for which inductor generates code in every release of torch.
 _INDUCTOR_DEVICE_TYPES = ("cpu", "cuda", "xpu", "mps", "mtia")
 
 
 @contextmanager
 def default_compiler(accelerator: Accelerator | None = None) -> Iterator[str]:
-    """Make `torch.compile` without `backend=` use the accelerator's compiler; also works as a decorator.
+    """Make `torch.compile` without `backend=` use the accelerator's compiler, within a block.
 
-    `accelerator`: `None` means the current one. Yields the compiler's name. Sets torch's default, which holds
-    for all threads; the end of the block restores the old default, even if blocks of several threads overlap.
-    A function compiled in the block keeps its compiler.
+    Also works as a decorator. If `accelerator` is `None`, the current accelerator is used. Yields the
+    compiler's name. torch's default compiler is set for all threads. The end of the block restores the
+    previous default, even if blocks of several threads overlap. A function that was compiled in the block
+    keeps its compiler.
 
-    Raises `UnsupportedError` in three cases: torch does not list the compiler; the compiler is inductor,
-    which has no code for the device type; or torch is older than 2.13, which has no default to set, and the
-    compiler is not inductor.
+    Raises `UnsupportedError` in three cases. torch does not list the compiler. The compiler is inductor, and
+    inductor has no code for the device type. The compiler is not inductor, and torch is older than 2.13,
+    which introduced the setting.
     """
     if accelerator is None:
         accelerator = accel_core.get_accelerator()
@@ -51,7 +52,7 @@ def default_compiler(accelerator: Accelerator | None = None) -> Iterator[str]:
     if hasattr(torch.compiler, "set_default_backend"):
         with _torch_default(compiler):
             yield compiler
-    elif compiler == _INDUCTOR:  # torch's default in any case
+    elif compiler == _INDUCTOR:  # An older torch always uses inductor by default.
         yield compiler
     else:
         raise UnsupportedError(
@@ -63,10 +64,10 @@ def default_compiler(accelerator: Accelerator | None = None) -> Iterator[str]:
 
 @contextmanager
 def default_compiler_for_integration(accelerator: Accelerator) -> Iterator[None]:
-    """Set torch's default compiler within the block, if the present one does not suit the device.
+    """Set torch's default compiler within the block, unless the present default suits the device.
 
-    For integrations: the compiler is looked up by the first `torch.compile`, so a program that compiles
-    nothing loses no time and gets no error. A default that the program has set is kept.
+    Integrations call this function. The first `torch.compile` looks the compiler up, so a program that
+    compiles nothing loses no time and gets no error. A default that the program has set is kept.
     """
     torch = import_torch()
     if (
@@ -82,10 +83,12 @@ def default_compiler_for_integration(accelerator: Accelerator) -> Iterator[None]
 
 
 def checked_compiler(accelerator: Accelerator, named: str = "") -> str:
-    """Return `named`, or the name of the accelerator's compiler if that is empty, after checking it.
+    """Return the compiler's name after checking it: `named`, or by default the accelerator's compiler.
 
-    Raises `UnsupportedError` if the compiler is inductor and has no code for the device type. If the backend
-    declares inductor, this is not checked: a vendor may register its code only when inductor is called.
+    If `named` is empty or `"accel"`, the name is that of the accelerator's compiler. Raises
+    `UnsupportedError` if torch does not list the accelerator's compiler, or if the compiler is inductor and
+    inductor has no code for the device type. If the backend declares inductor, the code is not checked,
+    because a vendor may register its code only when inductor is called.
     """
     if named in ("", COMPILER_NAME):
         compiler = listed_compiler(accelerator)
@@ -106,47 +109,53 @@ def listed_compiler(accelerator: Accelerator) -> str:
 
     compiler = accelerator.get_compile_backend()
     if compiler == COMPILER_NAME:
-        problem = "a name that stands for that compiler"
+        problem = (
+            "but this name is an alias for the compiler that an accelerator declares"
+        )
     else:
-        problem = "which torch._dynamo.list_backends(None) lacks"
+        problem = "but torch._dynamo.list_backends(None) does not include it"
         with suppress(InvalidBackend):
             lookup_backend(compiler)
             return compiler
     raise UnsupportedError(
-        f"{accelerator.name} declares the compiler {compiler!r}, {problem}. Choose another for this process: "
-        'accel_core.get_accelerator().set_compile_backend("aot_eager")'
+        f"{accelerator.name} declares the compiler {compiler!r}, {problem}. Choose another compiler for this "
+        'process: accel_core.get_accelerator().set_compile_backend("aot_eager")'
     )
 
 
 def has_inductor_code(device_type: str) -> bool:
-    """Return whether inductor has code for tensors of that type. Importing its table takes seconds."""
+    """Return whether inductor can generate code for the device type.
+
+    For types other than cpu, cuda, xpu, mps and mtia, this imports inductor, which takes seconds.
+    """
     if device_type in _INDUCTOR_DEVICE_TYPES:
         return True
     from torch._inductor.codegen import common
 
-    # Before torch 2.9 inductor filled its table by itself, when it lowered a graph.
+    # Before torch 2.9, inductor itself filled this table when it lowered a graph.
     if hasattr(common, "init_backend_registration"):
         common.init_backend_registration()
     return common.get_scheduling_for_device(device_type) is not None
 
 
 def no_inductor_code_error(device_type: str) -> UnsupportedError:
-    """Return the error for inductor on a device type that it has no code for."""
+    """Return the error for a device type for which inductor cannot generate code."""
     return UnsupportedError(
-        f"inductor has no code for device type {device_type!r}: neither torch nor the vendor registers any. "
-        'aot_eager compiles for every device: torch.compile(model, backend="aot_eager"), or '
+        f"inductor cannot generate code for device type {device_type!r}, because neither torch nor the "
+        "vendor registers a code generator. The compiler aot_eager supports every device: "
+        'torch.compile(model, backend="aot_eager"), or '
         'accel_core.get_accelerator().set_compile_backend("aot_eager")'
     )
 
 
 class _DefaultBlock:
-    """A block that has been entered and not left, with the default compiler to restore at its end."""
+    """An active block that sets torch's default compiler, and the default to restore at the block's end."""
 
     def __init__(self, previous_default: Any) -> None:
         self.previous_default = previous_default
 
 
-#: Reentrant: the garbage collector may end a block anywhere, also in a thread that holds the lock.
+#: The lock is reentrant, because the garbage collector may end a block in a thread that holds the lock.
 _lock = threading.RLock()
 #: The blocks of all threads, in the order in which they were entered.
 _default_blocks: list[_DefaultBlock] = []
@@ -156,8 +165,8 @@ _default_blocks: list[_DefaultBlock] = []
 def _torch_default(compiler: str) -> Iterator[None]:
     """Set torch's default compiler within the block, and restore the previous one.
 
-    Blocks of several threads may end in any order. The block that was entered last restores the default; an
-    earlier one passes what it would restore on to the block after it.
+    Blocks of several threads may end in any order. The block that was entered last restores the default. An
+    earlier block passes the default that it would restore to the block that was entered after it.
     """
     torch = import_torch()
     with _lock:
@@ -167,7 +176,7 @@ def _torch_default(compiler: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # At the interpreter's end nothing compiles any more, and torch cannot import what it needs.
+        # While the interpreter shuts down, nothing compiles, and torch can no longer import its modules.
         if not sys.is_finalizing():
             with _lock:
                 index = _default_blocks.index(block)

@@ -13,9 +13,9 @@ __all__ = ["register"]
 
 
 def register(accelerator: Accelerator) -> None:
-    """Register the accelerator's device type with dynamo if it is on PrivateUse1 and nobody registered it.
+    """Register the accelerator's device type with dynamo, if the type is on PrivateUse1 and not registered.
 
-    An interface that a vendor registers later replaces this one.
+    If the vendor registers an interface later, the vendor's interface replaces this one.
     """
     import torch
     from torch._dynamo import device_interface as dynamo
@@ -33,7 +33,7 @@ def register(accelerator: Accelerator) -> None:
 
 
 def _names_and_multiprocessors(accelerator: Accelerator) -> list[Any]:
-    """Return what dynamo and inductor read of each device: its name and number of multiprocessors."""
+    """Return the properties of each device that dynamo and inductor read: name and multiprocessor count."""
     namespaces = []
     for index in range(accelerator.device_count()):
         properties = accelerator.device_properties(index)
@@ -49,7 +49,8 @@ def _names_and_multiprocessors(accelerator: Accelerator) -> list[Any]:
 def _interface_class(base: Any, accelerator: Accelerator) -> Any:
     """Return a subclass of dynamo's `DeviceInterface` whose members call the accelerator."""
 
-    @functools.cache  # for processes that compile, which may not start the device
+    # Cached, because worker processes that compile must not start the device.
+    @functools.cache
     def all_properties() -> list[Any]:
         return _names_and_multiprocessors(accelerator)
 
@@ -61,12 +62,12 @@ def _interface_class(base: Any, accelerator: Accelerator) -> Any:
 
     def swap_device(index: int) -> int:
         previous = accelerator.current_device()
-        if index >= 0:  # torch passes -1 to leave the device selected
+        if index >= 0:  # torch passes -1 to keep the current device.
             accelerator.set_device(index)
         return previous
 
     class Interface(base):  # type: ignore[misc]
-        """The members that dynamo and inductor call, answered by the accelerator."""
+        """The members that dynamo and inductor call, implemented by the accelerator."""
 
         Event, Stream = accelerator.Event, accelerator.Stream
         device = staticmethod(accelerator.device_guard)
@@ -83,7 +84,7 @@ def _interface_class(base: Any, accelerator: Accelerator) -> Any:
         get_device_properties = staticmethod(properties_of)
 
         class Worker:
-            """The members that processes which compile call."""
+            """The members that inductor's worker processes call."""
 
             set_device = staticmethod(accelerator.set_device)
             current_device = staticmethod(accelerator.current_device)

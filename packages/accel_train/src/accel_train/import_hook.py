@@ -1,4 +1,4 @@
-"""Run a function before, or a context around, the execution of modules, by an import hook."""
+"""Run a function before a module's code, or a context manager around it, with an import hook."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["ImportHook"]
 
 
 class ImportHook:
-    """A finder for `sys.meta_path` that uses the spec of the other finders and wraps its loader.
+    """A finder for `sys.meta_path` that returns the other finders' spec and wraps the spec's loader.
 
-    `around[name](module)` returns the context in which that module is executed when it is imported.
-    `before[name]()` is called before the module's code runs, either by an import or as a script (`python
-    -m`).
+    `around[name](module)` returns a context manager, in which the module called `name` is executed on import.
+    `before[name]()` is called before the code of the module called `name` runs, either on import or as a
+    script (`python -m`).
     """
 
     def __init__(
@@ -28,20 +28,22 @@ class ImportHook:
     ) -> None:
         self._around = around
         self._before = before
-        #: The searches that are running: thread and name of the module.
+        #: The searches that are running, each as the thread's id and the module's name.
         self._searches: set[tuple[int, str]] = set()
 
     def install(self) -> None:
-        """Put this hook first in `sys.meta_path`: other finders (editable installs) may handle every name.
+        """Put this hook first in `sys.meta_path`, before finders that handle every name (editable installs).
 
-        A hook for the same modules that an older copy of this module installed is removed: `accel_core` was
-        reloaded or imported again, and each of the two hooks would set its own accelerator.
+        If this module was imported before and is imported again, a hook of the earlier import for the same
+        modules is removed. Otherwise each of the two hooks would set a different accelerator.
         """
         if self in sys.meta_path:
             return
-        others = [finder for finder in sys.meta_path if not self._is_older_copy(finder)]
-        # In place: an import that is running in another thread holds this list.
-        sys.meta_path[:] = [self, *others]
+        other_finders = [
+            finder for finder in sys.meta_path if not self._is_older_copy(finder)
+        ]
+        # Changed in place, because an import that is running in another thread holds this list.
+        sys.meta_path[:] = [self, *other_finders]
 
     def find_spec(
         self,
@@ -49,10 +51,13 @@ class ImportHook:
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """Return the other finders' spec, with a loader that calls this hook."""
+        """Return the other finders' spec, with a loader that calls this hook's functions.
+
+        Returns `None` for a module that this hook does not handle or that no other finder finds.
+        """
         if name not in self._around and name not in self._before:
             return None
-        # Another finder may search all finders too, and so call this hook again: it then finds nothing.
+        # Another finder may search all finders and so call this hook again, which then returns `None`.
         search = (threading.get_ident(), name)
         if search in self._searches:
             return None
@@ -68,7 +73,7 @@ class ImportHook:
     def _spec_of_other_finders(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None
     ) -> ModuleSpec | None:
-        """Return the first spec that another finder has for the module; `None` if none has."""
+        """Return the first spec that another finder has for the module; `None` if no finder has one."""
         for finder in sys.meta_path:
             if finder is self:
                 continue
@@ -78,9 +83,9 @@ class ImportHook:
         return None
 
     def _wrap_loader(self, name: str, loader: Any) -> None:
-        """Replace two methods of the loader, so that this hook's functions for the module are called.
+        """Wrap the loader's methods so that they call this hook's functions for the module.
 
-        The loader stays the same object, for code that needs its type or asks it for the source.
+        The loader stays the same object, because other code may check its type or read the source from it.
         """
         around = self._around.get(name)
         if around:
@@ -102,9 +107,9 @@ class ImportHook:
             loader.get_code = get_code
 
     def _is_older_copy(self, finder: Any) -> bool:
-        """Return whether an earlier import of this file, or of another release's, made the finder.
+        """Return whether `finder` was created by an earlier import of this module, for the same modules.
 
-        The classes are compared by name: the finder's class is another object than this hook's.
+        The classes are compared by name, because each import of this module creates a new class object.
         """
         finder_class = type(finder)
         class_name = (finder_class.__module__, finder_class.__qualname__)

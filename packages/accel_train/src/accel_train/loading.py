@@ -16,22 +16,23 @@ __all__ = ["can_pin_memory"]
 
 
 def can_pin_memory(accelerator: Accelerator | None = None) -> bool:
-    """Return the value for `pin_memory` of a `DataLoader`: whether pinned batches help this accelerator.
+    """Return whether a `DataLoader` should pin memory for the accelerator, as the value of `pin_memory`.
 
-    `accelerator`: `None` means the current one. Returns False for the CPU, for a device without pinned
-    memory, and for an accelerator that torch does not regard as its own: torch would pin for another device.
-    This starts the device, so call it in the process that trains.
+    If `accelerator` is `None`, the current accelerator is used. Returns False for the CPU and for a device
+    without pinned memory. Also returns False if torch's current accelerator is of another device type,
+    because torch would pin memory for that type. The check starts the device, so call this function in the
+    process that trains.
     """
     if accelerator is None:
         accelerator = accel_core.get_accelerator()
     torch = import_torch()
-    # A DataLoader pins memory for the device that torch regards as its accelerator.
+    # A DataLoader pins memory for torch's current accelerator.
     torch_device = current_torch_accelerator(torch)
     if not accelerator.is_accelerator() or torch_device is None:
         return False
     if torch_device.type != accelerator.device_type:
         return False
-    # The host may have no memory left to pin; a batch is then copied from pageable memory.
+    # Pinning fails if the host has no memory left to pin. Batches are then copied from pageable memory.
     with suppress(RuntimeError):
         return accelerator.is_pinned(accelerator.pin_memory(torch.empty(1)))
     return False

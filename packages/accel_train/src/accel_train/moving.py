@@ -1,7 +1,8 @@
-"""Keep a module's parameters the same objects when the module moves to a device.
+"""Keep a module's parameter objects when the module moves to a device.
 
-On most devices `module.to(device)` replaces the data of the same parameters. On TorchTPU it makes new
-parameters: tied weights become two separate ones, and an optimizer made before trains nothing.
+On most devices, `module.to(device)` keeps the parameter objects and replaces their data. On TorchTPU, it
+creates new parameters. Tied weights then become two separate parameters, and an optimizer that was created
+before the move updates only the old parameters.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ __all__ = ["keep_parameters"]
 
 
 def keep_parameters(accelerator: Accelerator) -> None:
-    """Make torch swap parameters in `module.to()`, if the device would otherwise get new ones.
+    """Make torch swap parameters in `module.to()`, if that call would otherwise create new parameters.
 
-    This is torch's setting for the whole process, `set_swap_module_params_on_conversion`. torch raises an
-    error for a parameter that a graph still refers to, because it cannot be swapped.
+    This calls torch's `set_swap_module_params_on_conversion`, which holds for the whole process.
+    `module.to()` then raises an error for a parameter that an autograd graph still refers to, because torch
+    cannot swap such a parameter.
     """
     torch = import_torch()
-    # An empty parameter allocates nothing, so the device does not count as used.
+    # An empty parameter allocates no memory, so the device does not count as used.
     weight = torch.nn.Parameter(torch.empty(0))
     layer = torch.nn.Module()
     layer.weight = weight

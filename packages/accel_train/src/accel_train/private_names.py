@@ -1,7 +1,7 @@
-"""Read names and frames of other projects that are private to them.
+"""Read private names and stack frames of other projects.
 
-The test `packages/accel_train/tests/trainers/test_private_names.py` compares all of them
-with the installed releases, and by night with the newest.
+The test `packages/accel_train/tests/trainers/test_private_names.py` compares these names
+with the installed releases, and in nightly runs with the newest releases.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
     "set_accelerate_state",
 ]
 
-#: The releases that everything in this module was written for, by distribution.
+#: For each distribution, the release that this module was written for.
 VERIFIED_RELEASES = {
     "accelerate": "1.15.0",
     "deepspeed": "0.19.8",
@@ -35,10 +35,10 @@ VERIFIED_RELEASES = {
 
 
 class PrivateNames(NamedTuple):
-    """Names of a class that another project keeps to itself."""
+    """Private names of a class of another project."""
 
     distribution: str
-    #: The source file, in the distribution's folder.
+    #: The path of the source file in the distribution's package folder.
     file: str
     class_name: str
     names: tuple[str, ...]
@@ -75,20 +75,20 @@ NAMES = (
 )
 
 #: Device types in the order in which Transformers' `TrainingArguments._setup_devices`
-#: asks for them, before it reads Accelerate's variable.
+#: checks them, before it reads Accelerate's variable.
 TRANSFORMERS_DEVICE_ORDER = (
     "mps", "xpu", "mlu", "musa", "npu", "hpu", "neuron", "tpu", "cuda",
 )  # fmt: skip
 #: Device types for which Accelerate's `PartialState._prepare_backend` starts ranks.
 ACCELERATE_RANK_TYPES = ("mlu", "sdaa", "musa", "npu", "hpu", "cuda", "xpu", "neuron")
-#: Device types for which Accelerate scales losses, as float16 needs: `supported_device`
-#: in `Accelerator.__init__`.
+#: Device types for which Accelerate scales losses, which float16 requires. The list is
+#: `supported_device` in `Accelerator.__init__`.
 ACCELERATE_LOSS_SCALING_TYPES = (
     "xpu", "cuda", "npu", "xla", "mlu", "musa", "hpu", "sdaa", "mps",
 )  # fmt: skip
 
-#: Lightning's modules that choose an accelerator in a class's `__init__`: whether each
-#: belongs to its `Trainer` ("pytorch") or its `Fabric` ("fabric").
+#: Lightning's modules that choose an accelerator in a class's `__init__`. The value is
+#: "pytorch" for a module of Lightning's `Trainer`, and "fabric" for one of its `Fabric`.
 LIGHTNING_CONNECTORS = {
     "lightning.pytorch.trainer.connectors.accelerator_connector": "pytorch",
     "pytorch_lightning.trainer.connectors.accelerator_connector": "pytorch",
@@ -100,9 +100,9 @@ LIGHTNING_CONNECTORS = {
 def lightning_arguments() -> dict[str, Any]:
     """Return the local variables of the Lightning connector that is on the call stack.
 
-    They have the arguments that the program gave to Lightning, and the connector as
-    `self`. A class in Lightning's registry gets neither. The result is empty if no
-    connector is on the stack.
+    The variables include the arguments that the program passed to Lightning, and the
+    connector as `self`. Lightning passes neither to a class in its registry. The result
+    is empty if no connector is on the stack.
     """
     frame = sys._getframe()
     while frame.f_back is not None:
@@ -114,9 +114,10 @@ def lightning_arguments() -> dict[str, Any]:
 
 
 def accelerate_asks_for_cpu(caller: str) -> bool:
-    """Return whether Accelerate's code that is calling the module `caller` got `cpu=True`.
+    """Return whether the `accelerate.state` code on the call stack has `cpu=True`.
 
-    Accelerate's state has this argument only afterwards.
+    `caller` is the name of the module that this code calls. Accelerate's state does not
+    contain the argument yet at that time.
     """
     frame = sys._getframe()
     own_modules = (__name__, caller)
@@ -138,22 +139,25 @@ def accelerate_state(partial_state: Any) -> Any:
 
 
 def set_accelerate_state(partial_state: Any, state: dict[str, Any]) -> None:
-    """Replace that dictionary, before the first object is made."""
+    """Replace the dictionary that all `PartialState` objects share with `state`.
+
+    Call this function before the first such object is created.
+    """
     partial_state._shared_state = state
 
 
 def deepspeed_accelerator() -> Any:
-    """Return the accelerator that DeepSpeed has chosen; `None` if it has chosen none."""
+    """Return the accelerator that DeepSpeed has chosen; `None` if DeepSpeed has not chosen one."""
     module = sys.modules.get("deepspeed.accelerator.real_accelerator")
     return getattr(module, "ds_accelerator", None)
 
 
 def had_process_group() -> bool:
-    """Return whether this process has, or had, a process group of torch's.
+    """Return whether this process has, or had, a process group of torch.distributed.
 
     torch 2.13 keeps the address of the last group in `_default_pg_init_method`, which
-    `destroy_process_group` leaves. `accel_train.init_process_group` gives a store
-    instead, and notes it itself.
+    `destroy_process_group` does not reset. `accel_train.init_process_group` passes a
+    store instead of an address, and records the group itself.
     """
     c10d = sys.modules.get("torch.distributed.distributed_c10d")
     if c10d is None:

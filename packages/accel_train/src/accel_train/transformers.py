@@ -1,4 +1,4 @@
-"""Make Transformers' `Trainer`, and TRL's, use the accelerator that accel_core chose: a mixin for arguments.
+"""Make the trainers of Transformers and TRL use the accelerator that accel_core chose, with a mixin.
 
     from transformers import Trainer, TrainingArguments
     from accel_train.transformers import AcceleratorArguments
@@ -6,9 +6,10 @@
     class Arguments(AcceleratorArguments, TrainingArguments):
         pass
 
-`TrainingArguments` resets Accelerate's state and picks from a fixed list of vendors. On a device that is not
-in the list, each of several ranks would train by itself. The mixin uses the state that `partial_state` of
-`accel_train.accelerate` makes. Importing this module imports neither Transformers nor Accelerate.
+`TrainingArguments` resets Accelerate's state and picks from a fixed list of vendors. On a device of any other
+vendor, each of several ranks would train alone. The mixin uses the state that
+`accel_train.accelerate.partial_state` creates. Importing this module imports neither Transformers nor
+Accelerate.
 """
 
 from __future__ import annotations
@@ -35,17 +36,19 @@ __all__ = ["AcceleratorArguments"]
 
 
 class AcceleratorArguments:
-    """A mixin to put before `TrainingArguments` or a subclass (TRL's `SFTConfig`), to train on our device.
+    """A mixin that makes `TrainingArguments`, or a subclass (TRL's `SFTConfig`), use the chosen accelerator.
 
-    Each rank of a launcher (`accel run`, torchrun) gets its own device and the backend's communication
-    library. `use_cpu=True` must agree with the choice. `bf16=True` is accepted if the accelerator trains in
-    bfloat16, even if Transformers does not support its vendor. `dataloader_pin_memory` is on if the device
-    has pinned memory. `torch_compile=True` without a backend uses the accelerator's compiler. Raises what
-    `partial_state` raises, and `IntegrationError` for options with which Transformers would use another
-    device than the chosen one.
+    Put the mixin before the arguments class. Each rank of a launcher (`accel run`, torchrun) gets a separate
+    device and the backend's communication library. `use_cpu=True` is accepted only if the chosen accelerator
+    is the CPU. `bf16=True` is accepted if the accelerator supports bfloat16, even if Transformers does not
+    support the vendor. `dataloader_pin_memory=True` is turned off if the device has no pinned memory.
+    `torch_compile=True` without a backend uses the accelerator's compiler.
+
+    Raises the errors of `partial_state`, and `IntegrationError` for options with which Transformers would not
+    use the chosen device.
     """
 
-    if TYPE_CHECKING:  # of `TrainingArguments`
+    if TYPE_CHECKING:  # These are attributes of `TrainingArguments`.
         use_cpu: bool
         deepspeed: Any
         ddp_timeout: int
@@ -60,10 +63,13 @@ class AcceleratorArguments:
         torch_compile_mode: str | None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise `IntegrationError` if the class would not use the mixin's device: see the messages."""
+        """Raise `IntegrationError` if the subclass would not use the mixin's device.
+
+        The error is raised if Transformers has no method to override, or if its class precedes the mixin.
+        """
         super().__init_subclass__(**kwargs)
-        by_name = {base.__name__: base for base in reversed(cls.__mro__)}
-        training_arguments = by_name.get("TrainingArguments")
+        base_classes = {base.__name__: base for base in reversed(cls.__mro__)}
+        training_arguments = base_classes.get("TrainingArguments")
         if training_arguments is None:
             return
         if "_setup_devices" not in vars(training_arguments):
@@ -74,18 +80,18 @@ class AcceleratorArguments:
             )
         if cls._setup_devices is not AcceleratorArguments._setup_devices:
             raise IntegrationError(
-                f"class {cls.__name__}: Transformers' own class comes first and would choose the device. "
-                "Write class Arguments(AcceleratorArguments, TrainingArguments)"
+                f"class {cls.__name__}: Transformers' class precedes AcceleratorArguments and would choose "
+                "the device. Write class Arguments(AcceleratorArguments, TrainingArguments)"
             )
 
     def _validate_args(self) -> None:
-        """Check compiler and number format for the chosen accelerator, then as Transformers does."""
+        """Check the compiler and the data types for the chosen accelerator, then run Transformers' checks."""
         if self.torch_compile or self.torch_compile_mode or self.torch_compile_backend:
             self.torch_compile_backend = _compiler_in_accelerates_list(
                 self.torch_compile_backend or ""
             )
         _require_loss_scaling(accel_core.get_accelerator(), self.fp16)
-        # Transformers checks bfloat16 only for the vendors that it knows, and not if `use_cpu` is set.
+        # Transformers checks bfloat16 only for the vendors that it supports, and not if `use_cpu` is set.
         use_cpu = self.use_cpu
         if self.bf16 or self.bf16_full_eval:
             self.use_cpu = use_cpu or accel_core.get_accelerator().is_bf16_supported()
@@ -96,9 +102,9 @@ class AcceleratorArguments:
 
     @cached_property
     def _setup_devices(self) -> torch.device:
-        """Return this process's device, and make Accelerate's state for it.
+        """Return this process's device, and create Accelerate's state for this device.
 
-        Raises `IntegrationError` for options with which Transformers would use another device.
+        Raises `IntegrationError` for options with which Transformers would not use the chosen device.
         """
         accelerator = accel_core.get_accelerator()
         is_cpu = accelerator.device().type == "cpu"
@@ -110,19 +116,19 @@ class AcceleratorArguments:
         if self.deepspeed:
             raise IntegrationError(
                 f"deepspeed={self.deepspeed!r}: with Transformers, Accelerate chooses DeepSpeed's device, "
-                f"which may not be {accelerator.name}. Use DeepSpeed itself, after "
+                f"which may not be {accelerator.name}. Use DeepSpeed without Transformers' Trainer, after "
                 "accel_train.deepspeed.activate()"
             )
         self.use_cpu = is_cpu
-        # The Trainer must not see this key: the state exists from here on, whatever the key says.
+        # The key is removed for the Trainer, because the state exists from here on in any case.
         if not self.accelerator_config.pop("use_configured_state", None):
-            # As Transformers does: the state may have the precision of earlier arguments.
+            # Transformers resets the state too, because it may have the precision of earlier arguments.
             importlib.import_module("accelerate.state").AcceleratorState._reset_state()
         self.distributed_state = partial_state(
             timeout=timedelta(seconds=self.ddp_timeout)
         )
-        self._n_gpu = 0 if is_cpu else 1  # a process has one device
-        # For a device without pinned memory torch would raise an error at the first batch.
+        self._n_gpu = 0 if is_cpu else 1  # Each process uses one device.
+        # On a device without pinned memory, torch would raise an error at the first batch.
         self.dataloader_pin_memory = self.dataloader_pin_memory and (
             is_cpu or can_pin_memory(accelerator)
         )
@@ -133,9 +139,10 @@ class AcceleratorArguments:
 
 
 def _compiler_in_accelerates_list(named: str) -> str:
-    """Return the name `named`, or of the accelerator's compiler; without a name Transformers uses inductor.
+    """Return the compiler called `named`, or the accelerator's compiler if `named` is empty.
 
-    Raises `IntegrationError` if Accelerate's list does not have that compiler.
+    Without a name, Transformers would use inductor. Raises `IntegrationError` if Accelerate's list does not
+    include the compiler.
     """
     compiler = checked_compiler(accel_core.get_accelerator(), named)
     utils = importlib.import_module("accelerate.utils")
@@ -149,7 +156,7 @@ def _compiler_in_accelerates_list(named: str) -> str:
 
 
 def _warn_about_checkpointing(accelerator: Accelerator) -> None:
-    """Warn if checkpointing draws other random numbers on this device, as its backend declares."""
+    """Warn if the backend declares that checkpointing draws different random numbers on this device."""
     for check, difference in accelerator.backend.known_differences:
         if check == "compute.randomness.checkpointing_draws_the_same":
             text = f"gradient_checkpointing=True on {accelerator.name}: {difference}"
@@ -157,14 +164,14 @@ def _warn_about_checkpointing(accelerator: Accelerator) -> None:
 
 
 def _require_loss_scaling(accelerator: Accelerator, fp16: bool) -> None:
-    """Raise `IntegrationError` for `fp16` on a device for which Accelerate does not scale losses."""
+    """Raise `IntegrationError` if `fp16` is set and Accelerate does not scale losses on the device."""
     if not fp16 or accelerator.device().type in ("cpu", *ACCELERATE_LOSS_SCALING_TYPES):
         return
-    instead = (
-        "bf16=True" if accelerator.is_bf16_supported() else "neither fp16 nor bf16"
-    )
+    alternative = "neither fp16 nor bf16"
+    if accelerator.is_bf16_supported():
+        alternative = "bf16=True"
     raise IntegrationError(
         f"fp16=True: Accelerate scales losses on {', '.join(ACCELERATE_LOSS_SCALING_TYPES)} only, "
-        f"not on {accelerator.device().type}. Use {instead}, "
-        "or your own loop with get_accelerator().grad_scaler()"
+        f"not on {accelerator.device().type}. Use {alternative}, "
+        "or write a training loop with get_accelerator().grad_scaler()"
     )

@@ -1,10 +1,10 @@
 """Warn that the chosen accelerator was not used, or that each rank trained alone.
 
-A program that lacks one line trains on the CPU, or each of its ranks trains by itself, without any message.
-`accel_train_startup` calls `warn_if_unused` at the end of a process. Only rank 0 of a job prints.
+If a program lacks one line, it silently trains on the CPU, or each of its ranks trains alone.
+`accel_train_startup` calls `warn_if_unused` at the end of a process. Only rank 0 of a job prints a warning.
 
-A device is used if a parameter is on it. If a program has deleted its parameters by then, or has none, the
-most memory that it had allocated there at one time decides: a barrier's few bytes do not count as use.
+A device counts as used if a parameter is on it at that time. If no parameter is left, the device counts as
+used if the program had more than 1 KiB allocated there at one time: a barrier's few bytes are not use.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from accel_train_startup import VARIABLE
 __all__ = ["warn_if_unused"]
 
 
-#: Seconds of CPU time after which a process counts as a training.
+#: Seconds of CPU time after which a process counts as training.
 _TRAINING_SECONDS = 60.0
 #: Modules that only launchers import.
 _LAUNCHERS = (
@@ -41,15 +41,16 @@ _LAUNCHERS = (
     "deepspeed.launcher.launch",
 )  # fmt: skip
 _DEVICE_LINE = "device = accel_core.get_accelerator().device()"
-#: Most bytes that a program has on a device that it does not use: a scalar or two, as for a barrier.
+#: Bytes up to which a device counts as unused. A barrier, for example, allocates one or two scalars.
 _MAX_UNUSED_BYTES = 1 << 10
 
 
 def warn_if_unused() -> None:
-    """Print a line to stderr if an accelerator was chosen and the program did not use it.
+    """Print a warning to stderr if an accelerator was chosen and the program did not use it.
 
-    Print another line if several ranks ran and none of them started a process group. Prints nothing in other
-    ranks than 0, in a launcher, in a process of multiprocessing, and with `ACCEL_UNUSED=ignore`.
+    Print a second warning if `accel run` started several ranks and this rank never had a process group.
+    Prints nothing in ranks other than 0, in a launcher, in a child process of multiprocessing, or with
+    `ACCEL_UNUSED=ignore`.
     """
     if not _may_warn():
         return
@@ -57,7 +58,7 @@ def warn_if_unused() -> None:
         warnings.simplefilter("ignore")
         device_types = _parameter_device_types()
         has_cpu_parameters = "cpu" in device_types
-        # A program that failed before it had a model might have used the device later.
+        # A program that failed before it created a model might have used the device later.
         has_failed = hasattr(sys, "last_type")
         if has_cpu_parameters or not has_failed:
             accelerator = _expected_accelerator()
@@ -69,7 +70,10 @@ def warn_if_unused() -> None:
 
 
 def _may_warn() -> bool:
-    """Return whether this process prints warnings: rank 0 of a program that has imported torch."""
+    """Return whether this process may print warnings.
+
+    Only rank 0 of a program that has imported torch may, and only without `ACCEL_UNUSED=ignore`.
+    """
     with suppress(AccelError):
         is_program = (
             multiprocessing.parent_process() is None
@@ -89,9 +93,9 @@ def _is_launcher() -> bool:
 
 
 def _expected_accelerator() -> Any:
-    """Return the accelerator that the program was expected to use; `None` if it was not, or it is the CPU.
+    """Return the accelerator that the program was expected to use; `None` if that is the CPU or none.
 
-    It was expected to if `accel run` started it, or if it chose an accelerator and trained.
+    A program is expected to use one if `accel run` started it, or if it chose an accelerator and trained.
     """
     was_launched = bool(os.environ.get(VARIABLE))
     if not was_launched and not (_has_chosen() and _has_trained()):
@@ -107,14 +111,15 @@ def _has_chosen() -> bool:
 
 
 def _has_trained() -> bool:
-    """Return whether the program has imported a framework, or computed for long."""
+    """Return whether the program has imported a framework, or used more than 60 seconds of CPU time."""
     return bool(_imported_frameworks()) or time.process_time() > _TRAINING_SECONDS
 
 
 def _is_unused(accelerator: Any, device_types: set[str]) -> bool:
-    """Return whether the program did not use the device; False if the backend does not report memory.
+    """Return whether the program did not use the accelerator's devices.
 
-    `device_types`: those of the parameters that are alive.
+    `device_types` are the device types of the live parameters. Returns False if the accelerator has been
+    initialized and its backend does not report memory.
     """
     if not accelerator.is_initialized():
         return True
@@ -128,17 +133,17 @@ def _is_unused(accelerator: Any, device_types: set[str]) -> bool:
 
 
 def _peak_bytes(accelerator: Any, index: int) -> int | None:
-    """Return the most bytes allocated at one time; `None` if the backend does not report it."""
+    """Return the device's peak allocated memory in bytes; `None` if the backend does not report it."""
     peak = accelerator.memory_stats(index).get("allocated_bytes.all.peak")
     return None if peak is None else int(peak)
 
 
 def _parameter_device_types() -> set[str]:
-    """Return the device types of the parameters that are alive, in modules, in optimizers or elsewhere."""
+    """Return the device types of all live parameters, in modules, in optimizers or elsewhere."""
     torch = sys.modules["torch"]
     device_types = set()
     for obj in gc.get_objects():
-        # `isinstance` would run code of stand-ins and lazy objects.
+        # `isinstance` would run code of proxies and lazy objects.
         cls = type(obj)
         if not issubclass(cls, torch.Tensor):
             continue
@@ -152,15 +157,15 @@ class _ImportedFramework(NamedTuple):
 
     module: str
     name: str
-    #: The line by which a program uses the device.
+    #: The line of code that makes a program use the device.
     usage: str
 
 
 def _imported_frameworks() -> list[_ImportedFramework]:
-    """Return the imported frameworks that the program did not put on an accelerator, the likeliest first.
+    """Return the imported frameworks that do not use an accelerator, the likeliest first.
 
-    A program that imports a framework's submodule is likelier to train with it than one that imports its
-    top package, which other frameworks import too.
+    A framework whose training submodule is imported is likelier to be the one that trains. A top-level
+    package may be imported by another framework only.
     """
     frameworks = [
         _ImportedFramework(framework.module, framework.name, framework.usage)
@@ -178,15 +183,16 @@ def _imported_frameworks() -> list[_ImportedFramework]:
 
 
 def _is_top_package(framework: _ImportedFramework) -> bool:
+    """Return whether the framework's module is a top-level package."""
     return "." not in framework.module
 
 
 def _modules_on_accelerator() -> set[str]:
-    """Return the modules of frameworks that do not use the CPU, so that their line is not missing."""
+    """Return the modules of imported frameworks whose state shows that they do not use the CPU."""
     modules: set[str] = set()
     state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
     device = accelerate_state(state).get("device") if state is not None else None
-    # No device: Accelerate is imported, but the program does not use it.
+    # Without a device in its state, Accelerate is imported but not used.
     if device is None or device.type != "cpu":
         modules.update(("accelerate", "transformers.trainer"))
     if isinstance(deepspeed_accelerator(), accel_core.Accelerator):
@@ -195,7 +201,7 @@ def _modules_on_accelerator() -> set[str]:
 
 
 def _trained_alone() -> bool:
-    """Return whether `accel run` started several ranks and this one never had a process group."""
+    """Return whether `accel run` started several ranks and this rank never had a process group."""
     has_failed = hasattr(sys, "last_type")
     if not os.environ.get(VARIABLE) or has_failed:
         return False
@@ -203,19 +209,19 @@ def _trained_alone() -> bool:
 
 
 def _trained_alone_warning() -> str:
-    """Return the warning that each rank trained by itself."""
+    """Return the warning that each rank trained alone."""
     ranks = WORLD_SIZE.read(os.environ)
     return (
-        f"accel: {ranks} ranks ran this program, but none started a process group, so each trained alone. "
-        "For one process, run accel run --nproc-per-node 1. For ranks that train together, call "
-        "accel_train.init_process_group(). Set ACCEL_UNUSED=ignore if copies are intended."
+        f"accel: {ranks} ranks ran this program without a process group, so each rank trained alone. "
+        "To run one process, run accel run --nproc-per-node 1. To train with all ranks together, call "
+        "accel_train.init_process_group(). Set ACCEL_UNUSED=ignore if independent ranks are intended."
     )
 
 
 def _unused_warning(accelerator: Any, *, on_cpu: bool) -> str:
-    """Return the warning that the accelerator was not used, with the line that the program lacks.
+    """Return the warning that the accelerator was not used, with the line of code that the program lacks.
 
-    `on_cpu`: whether the program has parameters on the CPU.
+    `on_cpu` is True if the program has parameters on the CPU.
     """
     accelerator_name = f"{accelerator.name} ({accelerator.backend.provenance})"
     device_names = {accelerator.name, accelerator.device().type}
@@ -232,7 +238,7 @@ def _unused_warning(accelerator: Any, *, on_cpu: bool) -> str:
     if not frameworks:
         location = " and kept its parameters on the CPU" if on_cpu else ""
         return (
-            f"accel selected {accelerator_name}, but the program never used it{location}. Move the model and "
+            f"{accelerator_name} was selected, but the program never used it{location}. Move the model and "
             f"the data: {_DEVICE_LINE}. Set ACCEL_UNUSED=ignore if that is intended."
         )
     likeliest, *others = frameworks
@@ -241,6 +247,6 @@ def _unused_warning(accelerator: Any, *, on_cpu: bool) -> str:
         names = ", ".join(framework.name for framework in others)
         also_imported = f" (also imported: {names})"
     return (
-        f"accel selected {accelerator_name}, but the program never used it: {likeliest.name} took the "
+        f"{accelerator_name} was selected, but the program never used it: {likeliest.name} took the "
         f"CPU{also_imported}. Add: {likeliest.usage}. Set ACCEL_UNUSED=ignore if that is intended."
     )

@@ -1,16 +1,17 @@
-"""Run at every `import torch`: import vendors' packages and prepare integrations, as variables say.
+"""Import vendors' packages and prepare integrations at every `import torch`, by environment variables.
 
-It is an entry point of torch's group `torch.backends`. It imports the packages that `ACCEL_IMPORT` names. In
-a rank of `accel run` that is the chosen vendor's, so that torch has the device in an unchanged program and in
-the processes that it starts.
+torch calls `autoload` by an entry point of torch's group `torch.backends`. The function imports the packages
+that `ACCEL_IMPORT` names. In a rank of `accel run`, the variable names the chosen vendor's package, so that
+torch has the device in an unchanged program and in the program's child processes.
 
-An activation (`accel_train.deepspeed.activate()`) must also hold in child processes: spawned workers and
+An activation (`accel_train.deepspeed.activate()`) must also hold in child processes. Spawned workers and
 launched ranks are new interpreters, which inherit only environment variables. This module applies the
-activation there. It does nothing unless the variable is set, and it never raises: if an entry point of this
-group fails, torch cannot be imported.
+activation there, if the variable `ACCEL_INTEGRATIONS` is set. The module never raises an error, because torch
+cannot be imported if an entry point of this group fails.
 
-It is a package of its own, because `import torch` must not import accel-train, and must not fail with it. An
-entry point in group `accel.integrations` names the function to call for an integration.
+This package is separate from accel_train, because `import torch` must not import accel_train, and must not
+fail if accel_train fails. An entry point of the group `accel.integrations` names the function that prepares
+an integration.
 """
 
 from __future__ import annotations
@@ -36,19 +37,21 @@ __all__ = [
     "with_auto",
 ]
 
-#: A folder for `PYTHONPATH`: its `sitecustomize` calls `autoload` if torch's autoload is off.
+#: A folder for `PYTHONPATH`. The folder's `sitecustomize` module calls `autoload` if torch's autoload is off.
 AT_START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "at_start")  # noqa: PTH100, PTH118, PTH120
 
-#: Variable with the integrations to prepare, separated by commas. `activate()` sets it for child processes.
+#: The variable that lists the integrations to prepare, separated by commas. `activate()` sets it for child
+#: processes.
 VARIABLE = "ACCEL_INTEGRATIONS"
-#: Variable with the packages to import after torch, separated by commas; accel-core reads it too.
+#: The variable that lists the packages to import after torch, separated by commas. accel-core reads it too.
 IMPORTED = "ACCEL_IMPORT"
 _TORCH_AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
-#: Value of `VARIABLE`: prepare the integration of each framework below when it is imported.
+#: The value of `VARIABLE` that prepares the integration of each framework below when the framework is
+#: imported.
 AUTO = "auto"
-#: Value of `VARIABLE` in a rank of `accel run --no-integrations`: prepare nothing.
+#: The value of `VARIABLE` in a rank of `accel run --no-integrations`. No integration is prepared.
 NONE = "none"
-#: The integration that is prepared when a framework's module is imported, by module.
+#: For each framework's module, the integration that is prepared when the module is imported.
 _INTEGRATION_OF_MODULE = {
     "accelerate": "accelerate",
     "deepspeed": "deepspeed",
@@ -56,32 +59,32 @@ _INTEGRATION_OF_MODULE = {
     "lightning_fabric": "lightning",
     "pytorch_lightning": "lightning",
 }
-#: Variable that pins an accelerator.
+#: The variable that pins an accelerator.
 _PIN = "DS_ACCELERATOR"
-#: The same for a process that has a pin, and neither `auto` nor an activation.
+#: `_INTEGRATION_OF_MODULE` for a process in which an accelerator is pinned, without `auto`.
 _INTEGRATION_OF_PINNED_MODULE = {"deepspeed": "deepspeed_pin"}
-#: Group of entry points that prepare integrations: `deepspeed = "accel_train.deepspeed:prepare"`.
+#: The group of entry points that prepare integrations, such as `deepspeed = "accel_train.deepspeed:prepare"`.
 GROUP = "accel.integrations"
-#: Group of entry points that are called at the end of a process.
+#: The group of entry points that are called at the end of a process.
 AT_EXIT = "accel.at_exit"
 _ERRORS = (Exception, SystemExit)
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Return the names in the variable's comma-separated list, in lower case."""
+    """Return the names in a comma-separated list such as the value of `ACCEL_INTEGRATIONS`, in lower case."""
     return tuple(part.strip().lower() for part in text.split(",") if part.strip())
 
 
 def with_auto(environ: dict[str, str] | os._Environ[str]) -> str:
-    """Return the variable's value in `environ`, with `AUTO` in it."""
+    """Return the value of `ACCEL_INTEGRATIONS` in `environ`, with `auto` added in front."""
     return ",".join(dict.fromkeys((AUTO, *names(environ.get(VARIABLE, "")))))
 
 
 def autoload() -> None:
-    """Import what `ACCEL_IMPORT` names, and prepare the integrations that `ACCEL_INTEGRATIONS` names.
+    """Import the packages in `ACCEL_IMPORT`, and prepare the integrations in `ACCEL_INTEGRATIONS`.
 
-    Errors become warnings. Preparing imports neither the framework nor a vendor's package, and chooses no
-    accelerator.
+    Errors become warnings. Preparing an integration imports neither the framework nor a vendor's package, and
+    chooses no accelerator.
     """
     _import_packages(os.environ.get(IMPORTED, ""))
     if _registered_pid != os.getpid():
@@ -98,10 +101,10 @@ def autoload() -> None:
 
 
 def _apply_on_import(integration_of_module: dict[str, str]) -> None:
-    """Prepare each integration when its framework's module is imported; a second call changes nothing."""
+    """Prepare each integration when its framework's module is imported. A second call changes nothing."""
     if any(isinstance(finder, _ImportWatcher) for finder in sys.meta_path):
         return
-    # A framework that is in sys.modules is importing torch at this moment.
+    # A framework that is in sys.modules already is importing torch at this moment.
     _apply_integrations(
         [
             name
@@ -113,10 +116,10 @@ def _apply_on_import(integration_of_module: dict[str, str]) -> None:
 
 
 def _import_packages(text: str) -> None:
-    """Import the packages in `text`, which is the value of `ACCEL_IMPORT`; errors become one warning.
+    """Import the packages in `text`, the value of `ACCEL_IMPORT`. All errors become one warning.
 
-    The function of `package:function` is also called, as torch's autoload would; it is left to torch if the
-    autoload is on. A module that is already imported is skipped.
+    For `package:function`, the function is also called, as torch's autoload would call it. If torch's
+    autoload is on, such an entry is left to torch. A module that is already imported is skipped.
     """
     problems = []
     for name in filter(None, map(str.strip, text.split(","))):
@@ -135,10 +138,10 @@ def _import_packages(text: str) -> None:
 
 
 def _select_device_of_rank_later() -> None:
-    """Select the device of this rank's `LOCAL_RANK` when the vendor's runtime starts.
+    """Select the device with the index `LOCAL_RANK` when the vendor's runtime starts.
 
-    A vendor's module that follows `torch.cuda` queues calls until then, so nothing is initialised here.
-    Without this, all ranks of a script that selects no device would share device 0.
+    Otherwise all ranks of a script that selects no device would share device 0. A vendor's module that is
+    built like `torch.cuda` queues calls until its runtime starts, so this function initializes no device.
     """
     local_rank = os.environ.get("LOCAL_RANK", "")
     torch = sys.modules.get("torch")
@@ -154,16 +157,16 @@ def _select_device_of_rank_later() -> None:
 
 
 def _select_device(namespace: Any, index: int) -> None:
-    """Select a device by `namespace`, `torch.cuda` for example; do nothing if it has no device `index`.
+    """Select the device `index` with the module `namespace`, such as `torch.cuda`, if that device exists.
 
-    A rank that sees only its own device has no other index than 0.
+    If only one device is visible to each rank, the device's index is 0 in every rank.
     """
     if index < namespace.device_count():
         namespace.set_device(index)
 
 
 class _ImportWatcher:
-    """A finder that finds nothing, and applies an integration when its framework is about to be imported."""
+    """A finder that finds no module, but prepares an integration just before its framework is imported."""
 
     def __init__(self, integration_of_module: dict[str, str]) -> None:
         self._not_imported = {
@@ -179,21 +182,21 @@ class _ImportWatcher:
             _apply_integrations([self._not_imported.pop(name)])
 
 
-#: The process that has registered `_run_at_exit`; a forked child has another id.
+#: The id of the process that has registered `_run_at_exit`. A forked child has a different id.
 _registered_pid = 0
 
 
 def _register_at_exit(pid: int) -> None:
-    """Register `_run_at_exit` for this process, and forget that of a parent that forked it."""
+    """Register `_run_at_exit` for the process `pid`, and forget the registration of a parent process."""
     global _registered_pid
     _registered_pid = pid
     atexit.register(_run_at_exit)
 
 
 def _run_at_exit() -> None:
-    """Call the functions of group `accel.at_exit`, in a process that was launched or uses accel_core."""
-    # After Ctrl-C an import here would make Python end with status 1, not by SIGINT: evaluating code, as a
-    # named tuple does, clears Python's note of the interrupt.
+    """Call the functions of `accel.at_exit` if `accel run` started the process, or it uses accel_core."""
+    # After Ctrl-C, an import here would make Python end with status 1 instead of by SIGINT. Imported code may
+    # call `exec`, as named tuples do, and that clears Python's record of the interrupt.
     if issubclass(getattr(sys, "last_type", None) or object, KeyboardInterrupt):
         return
     is_relevant = os.environ.get(VARIABLE) or "accel_core.current" in sys.modules
@@ -202,7 +205,7 @@ def _run_at_exit() -> None:
 
 
 def _call_exit_functions() -> None:
-    """Call what the entry points of group `accel.at_exit` name; errors are ignored."""
+    """Call the functions that the entry points of the group `accel.at_exit` name, and ignore errors."""
     with contextlib.suppress(*_ERRORS):
         from accel_core.settings import permitted_entry_points
 
@@ -211,21 +214,21 @@ def _call_exit_functions() -> None:
 
 
 def _apply_integrations(integrations: list[str]) -> None:
-    """Prepare these integrations by name; errors become one warning."""
+    """Prepare the integrations with these names. All errors become one warning."""
     if not integrations:
         return
     try:
         problems = _call_integrations(integrations)
-    except _ERRORS as error:  # the metadata of a distribution cannot be read
+    except _ERRORS as error:  # Raised if the metadata of a distribution cannot be read.
         problems = [_error_text(error)]
     if problems:
         _warn_not_applied(VARIABLE if os.environ.get(VARIABLE) else _PIN, problems)
 
 
 def _warn_not_applied(variable: str, problems: list[str]) -> None:
-    """Warn that the value of a variable cannot be applied, because of `problems`."""
+    """Warn that the value of the environment variable `variable` cannot be applied, because of `problems`."""
     with warnings.catch_warnings():
-        # An error would stop the import of torch.
+        # If warnings were errors, the error would stop the import of torch.
         warnings.simplefilter("default")
         warnings.warn(
             f"{variable}={os.environ.get(variable)!r} cannot be applied: {'; '.join(problems)}. "
@@ -237,7 +240,7 @@ def _warn_not_applied(variable: str, problems: list[str]) -> None:
 
 def _call_integrations(integrations: list[str]) -> list[str]:
     """Call the entry point of each integration; return a sentence for each that failed or is missing."""
-    # Imported here: it takes 30 ms, unless torch has loaded it already.
+    # Imported here because this import takes 30 ms.
     from accel_core.settings import permitted_entry_points
 
     entry_points = {

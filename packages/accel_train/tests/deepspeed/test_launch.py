@@ -149,7 +149,7 @@ def test_an_installation_without_the_entry_point_is_found_out(monkeypatch):
 
         monkeypatch.setattr(packages, "entry_points", without)
         assert (
-            f"entry point in group {missing} is not installed"
+            f"entry point in the group {missing} is not installed"
             in _child_activation.missing_activation()
         )
         assert "Install accel-train again" in _child_activation.missing_activation()

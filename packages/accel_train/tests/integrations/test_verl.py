@@ -13,6 +13,7 @@ pytest.importorskip("torch")
 
 
 SCRIPT = Path(__file__).parent / "verl_sft.py"
+WORKERS = Path(__file__).parent / "verl_workers.py"
 
 
 @pytest.fixture(scope="session")
@@ -69,11 +70,12 @@ def test_every_member_of_its_platforms_contract():
         is None
     )
     assert ours.is_ipc_supported() is False
-    # Ray has a custom resource for a device that it does not know.
-    name = ours.ray_resource_name()
-    assert list(ours.ray_noset_envvars()) == []
-    assert ours.ray_resource_options(2) == {"resources": {name: 2}}
-    assert ours.get_device_uuid(0) == f"{name}-0"
+    # A device that Ray does not know is one of its GPUs, which are what verl counts.
+    assert ours.ray_resource_name() == "GPU"
+    assert ours.ray_resource_options(2) == {"num_gpus": 2}
+    noset = ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"]
+    assert list(ours.ray_noset_envvars()) == noset
+    assert ours.get_device_uuid(0) == "GPU-0"
     assert ours.visible_devices_envvar() is not None
     ours.manual_seed(3)
     first = torch.rand(2, device="acme").tolist()
@@ -171,3 +173,12 @@ def test_fine_tuning_equals_the_cpus(strategy, ranks, trained):
     exactly = (strategy, ranks) == ("fsdp2", 1)
     for ours, theirs in zip(on_acme["trained"], on_cpu["trained"], strict=True):
         assert ours == (theirs if exactly else pytest.approx(theirs, rel=1e-5))
+
+
+@pytest.mark.nightly(reason="starts Ray, with two workers on simulated devices")
+def test_rays_workers_train_each_on_its_device(beside):
+    """What PPO does before its first step: count the devices, place the workers, and let each train."""
+    report = beside("verl", WORKERS, vendor="acme:2").answer
+    assert report["devices"] == ["acme:0", "acme:1"]
+    assert report["losses"][0] == report["losses"][1] == report["on the CPU"]
+    assert "Total available GPUs 2.0 is less than total desired GPUs 3" in report["3"]

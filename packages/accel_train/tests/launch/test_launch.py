@@ -306,7 +306,7 @@ class TestPlan:
                 2,
                 "--nproc-per-node 'many' is not valid: .*Expected a number, or auto",
             ),
-            ("auto", 0, "mlu has no device on this host, so there is no rank to start"),
+            ("auto", 0, "mlu has no device on this host, so no rank can be started"),
         ],
     )
     def test_what_is_refused(self, sixteen_cores, wanted, devices, message):

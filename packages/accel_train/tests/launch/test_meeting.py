@@ -162,7 +162,7 @@ def test_what_differs_is_told(store, other, said):
     assert "ranks 0, 2 (host host0, host2): cpu" in message
     assert "  rank 1 (host host1): " in message
     assert said in message.partition("rank 1")[2]
-    assert "Install the same version everywhere, or pin" in message
+    assert "Install the same version on every host, or pin" in message
 
 
 # --- rank -----------------------------------------------------------------------------------------------

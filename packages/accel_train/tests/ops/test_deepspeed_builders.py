@@ -192,8 +192,8 @@ def test_a_builder_says_that_it_compiles_and_where_it_is_kept(
     builder = Loading("csrc/odd.cpp")
     assert builder.load(verbose=True) is builder
     assert capfd.readouterr().err == (
-        "accel-core: compiling DeepSpeed's odd_op, which may take minutes (once; kept in "
-        f"{tmp_path / 'kept' / 'odd_op'})\ncompiling\n"
+        "accel-core: compiling DeepSpeed's odd_op once, which may take minutes. The compiled module "
+        f"is kept in {tmp_path / 'kept' / 'odd_op'}\ncompiling\n"
     )
     Loading("csrc/odd.cpp").load()  # loaded already
     Loading._loaded_ops.clear()

@@ -97,7 +97,7 @@ def test_op_builders_of_a_plugin_that_fails_are_passed_over_and_it_is_told(
     bringing(world, "npu", 300, "return {'A': 'npu:A'}")
     assert asked() == [("A", "npu:A", "accel-npu 1.0")]
     [told] = advice()
-    assert told.startswith("accel-bad 1.0 cannot be asked for operators: ")
+    assert told.startswith("accel-bad 1.0 cannot list its operators: ")
     assert why in told
 
 
@@ -140,8 +140,8 @@ def test_one_that_fails_hides_no_other_and_is_told(world, capsys):
     world.backend("npu")
     assert asked() == [("A", "loud:A", "loud-ops 2.0")]
     gone, raises, unmarked = advice()
-    assert "gone 1.0 cannot be asked for operators: ModuleNotFoundError" in gone
-    assert "raises-ops 2.0 cannot be asked for operators: OSError: no licence" in raises
+    assert "gone 1.0 cannot list its operators: ModuleNotFoundError" in gone
+    assert "raises-ops 2.0 cannot list its operators: OSError: no licence" in raises
     assert (
         "unmarked lacks a function accel_op_builders with @accel_core.hookimpl"
         in unmarked
@@ -306,7 +306,7 @@ PASSED_OVER = [
         "raise SystemExit(3)",
         None,
         "plugin",
-        "SystemExit: it tried to end the process with 3",
+        "SystemExit: it tried to exit the process with 3",
         "broken",
     ),
     (

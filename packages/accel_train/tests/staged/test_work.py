@@ -90,11 +90,11 @@ def test_a_bad_end_is_raised_by_every_wait(work, early):
 ERRORS = [
     (
         RuntimeError("Timed out waiting 3000 ms"),
-        "One of the other ranks is late, lost, or in another",
+        "One of the other ranks is late, lost, or in a different",
     ),
     (
         RuntimeError("wait timed out"),
-        "One of the other ranks is late, lost, or in another collective",
+        "One of the other ranks is late, lost, or in a different collective",
     ),
     (RuntimeError("Connection closed by peer"), "Another rank has ended"),
     (RuntimeError("Reset by peer"), "Another rank has ended"),

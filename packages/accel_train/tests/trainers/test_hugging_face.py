@@ -154,7 +154,7 @@ def test_wrong_use_is_refused_in_one_message():
     )
     partial_state()
     assert said(partial_state, "cpu").startswith(
-        "partial_state() was called for acme, and now for cpu"
+        "partial_state() was called for acme first, and now for cpu"
     )
     assert partial_state("acme").device.type == "acme"
     assert made("out", bf16=True).bf16

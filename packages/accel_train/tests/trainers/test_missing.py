@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import pluggy
 import pytest
 from accel_tests.children import run_python
 
@@ -12,7 +13,7 @@ import accel_train
 SOURCES = [
     str(Path(package.__file__).parents[1]) for package in (accel_core, accel_train)
 ]
-#: Ours, and of what is installed nothing else.
+#: accel-core with pluggy, and accel-train; nothing else that is installed.
 ALONE = """
 import sys
 sys.path += {sources}
@@ -52,10 +53,12 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("call", "who"), CALLS)
-def test_a_missing_framework_is_named_with_the_command(call, who):
+def test_a_missing_framework_is_named_with_the_command(call, who, tmp_path):
+    (tmp_path / "pluggy").symlink_to(Path(pluggy.__file__).parent)
+    sources = [*SOURCES, str(tmp_path)]
     said = f"{who} is not installed in this environment: pip install {who.split()[-1].lower()}"
     assert (
-        printed(ALONE.format(call=call, sources=SOURCES), "-S")
+        printed(ALONE.format(call=call, sources=sources), "-S")
         == f"IntegrationMissingError {said}"
     )
 

@@ -1,9 +1,10 @@
 """NVIDIA and AMD GPUs for accel-core: the backend `cuda`, through torch.cuda.
 
-The backend is declared twice, for NVIDIA and for AMD; a build of torch supports one of
-them. Some vendors build torch for their own GPUs under the name of CUDA or ROCm. If
-such a torch or GPU is present, that vendor's declaration replaces NVIDIA's or AMD's.
-Importing this module imports neither torch nor a vendor's package.
+The backend is declared twice, for NVIDIA and for AMD, because a build of torch supports
+only one of the two. Some vendors build torch for their own GPUs under the name of CUDA
+or ROCm. If such a torch or such a GPU is present, that vendor's declaration replaces
+the declaration for NVIDIA or AMD. Importing this module imports neither torch nor a
+vendor's package.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _NO_DEVICE = (
     r"hiperrornodevice"
 )
 _OUT_OF_MEMORY = r"out of memory|cuda_error_out_of_memory"
-#: Applies to GPUs of every vendor.
+#: The hint for an index without a device, which applies to GPUs of every vendor.
 _ORDINAL = (
     r"invalid device ordinal|cuda_error_invalid_device",
     "use an index below device_count(); CUDA_VISIBLE_DEVICES renumbers the devices",
@@ -66,7 +67,8 @@ _HINTS = (
             r"system_driver_mismatch"
         ),
         (
-            "the NVIDIA driver was updated but the old kernel modules are loaded: reboot, or reload them"
+            "the NVIDIA driver was updated, but the old kernel modules are still loaded: "
+            "reboot, or reload the modules"
         ),
     ),
     (
@@ -379,8 +381,8 @@ LOOK_ALIKES = {"metax": METAX, "corex": ILUVATAR, "dtk": HYGON}
 
 
 def _declaration_for_this_machine(declared: Backend) -> Backend:
-    """Return the declaration, or the one of a vendor in `LOOK_ALIKES` whose torch is
-    installed, or whose device is the only one present.
+    """Return the declaration in `LOOK_ALIKES` of the vendor whose torch is installed,
+    or whose device is the only one present. Otherwise return `declared`.
     """
     build = torch_build()
     candidates = {
@@ -410,15 +412,17 @@ def _own_evidence(backend: Backend, other: Backend) -> set[str]:
 
 @hookimpl
 def accel_backends() -> list[Backend]:
-    """Return two declarations of `cuda`: for NVIDIA and for AMD, or for a vendor in
-    `LOOK_ALIKES` instead.
+    """Return two declarations of `cuda`: one for NVIDIA and one for AMD. A declaration
+    in `LOOK_ALIKES` may replace either.
     """
     return [_declaration_for_this_machine(CUDA), _declaration_for_this_machine(ROCM)]
 
 
 @hookimpl
 def accel_probe(backend: Backend) -> ProbeResult | None:
-    """Reject any torch but the vendor's build for MetaX, Iluvatar and Hygon devices."""
+    """Reject a MetaX, Iluvatar or Hygon device if the installed torch is not that
+    vendor's build.
+    """
     for mark, alike in LOOK_ALIKES.items():
         if alike.hardware != backend.hardware:
             continue
@@ -434,9 +438,8 @@ def accel_probe(backend: Backend) -> ProbeResult | None:
 
 @hookimpl
 def accel_checks(backend: Backend) -> list[Check]:
-    """Return the checks of the NVIDIA driver, beyond its device nodes."""
-    from accel_cuda.checks import (
-        CHECKS,
-    )  # imported here to keep discovery fast
+    """Return the checks of the NVIDIA driver that go beyond its device nodes."""
+    # Imported here to keep discovery fast.
+    from accel_cuda.checks import CHECKS
 
     return CHECKS if backend.hardware == CUDA.hardware else []

@@ -1,6 +1,4 @@
-"""`CUDAAccelerator`: the members that differ on torch.cuda from torch's other device
-modules.
-"""
+"""`CUDAAccelerator`: the members that torch.cuda needs to override."""
 
 from __future__ import annotations
 
@@ -28,12 +26,12 @@ _HIP_FP8 = ("gfx94", "gfx95", "gfx12")
 
 
 class CUDAAccelerator(TorchAccelerator):
-    """NVIDIA GPUs; AMD GPUs if torch was built for ROCm.
+    """NVIDIA GPUs, or AMD GPUs if torch was built for ROCm.
 
     Without a device, every `is_*_supported` member returns False. Counting devices does
-    not start the driver if NVML (on ROCm: amdsmi) is available, so a process may count,
-    fork, and use the device in its child. With MIG UUIDs in `CUDA_VISIBLE_DEVICES`,
-    torch starts the driver to count.
+    not start the driver if NVML (on ROCm: amdsmi) is available. A process may then
+    count devices, fork, and use the devices in its child. With MIG UUIDs in
+    `CUDA_VISIBLE_DEVICES`, torch starts the driver to count devices.
     """
 
     _vendor_ranges = "nvtx"
@@ -63,8 +61,8 @@ class CUDAAccelerator(TorchAccelerator):
         return replace(properties, uuid=f"{prefix}-{properties.uuid}")
 
     def _capability(self) -> tuple[int, int]:
-        """Return the compute capability of the current device, `(major, minor)`; `(0, 0)`
-        without a device, or if the driver does not report it.
+        """Return the compute capability `(major, minor)` of the current device; `(0,
+        0)` without a device, or if the driver does not report it.
         """
         if not self.is_available():
             return (0, 0)
@@ -76,15 +74,16 @@ class CUDAAccelerator(TorchAccelerator):
     def is_fp16_supported(self) -> bool:
         """Return whether the compute capability is at least 7.
 
-        With `DS_ALLOW_DEPRECATED_FP16=1`, 6 is enough; float16 is slow there. Raises
-        `SettingError` if the variable's value is not valid.
+        With `DS_ALLOW_DEPRECATED_FP16=1`, a compute capability of 6 is enough, although
+        float16 is slow on such a GPU. Raises `SettingError` if the variable's value is
+        not valid.
         """
         major, _ = self._capability()
         return major >= 7 or (major == 6 and _allows_deprecated_fp16())
 
     def is_fp8_supported(self) -> bool:
-        """Return whether the compute capability is at least 8.9 (Ada, Hopper); on ROCm,
-        whether the GPU is an MI300, an MI350 or RDNA 4.
+        """Return whether the compute capability is at least 8.9 (Ada, Hopper). On ROCm,
+        return whether the GPU is an MI300, an MI350 or RDNA 4.
         """
         if self._rocm and self.is_available():
             properties = self._if_supported(self.device_module.get_device_properties)
@@ -106,12 +105,13 @@ class CUDAAccelerator(TorchAccelerator):
         return is_installed("triton") and self._capability() >= (8, 0)
 
     def prefer_triton_grouped_mm(self) -> bool:
-        """Return whether a Triton kernel is faster than `torch._grouped_mm`: True on
-        compute capability 7 and 8.
+        """Return whether a Triton kernel is faster than `torch._grouped_mm`. This is
+        True for compute capability 7 and 8.
 
-        The rule is DeepSpeed's (0.19.8): torch has a fused grouped kernel from Hopper
-        (9.0) on, and loops over the groups on older GPUs. Without `_grouped_mm`, torch
-        loops on every GPU. False on AMD, for which there is no measurement.
+        The rule is from DeepSpeed (0.19.8): torch has a fused grouped kernel for Hopper
+        (9.0) and newer GPUs, and loops over the groups on older GPUs. A torch without
+        `_grouped_mm` loops on every GPU. The result is False on AMD, for which there is
+        no measurement.
         """
         if self._rocm or not is_installed("triton"):
             return False
@@ -123,8 +123,8 @@ class CUDAAccelerator(TorchAccelerator):
     ) -> None:
         """Open an NVTX range. Errors are suppressed.
 
-        `domain` and `category` need the package `nvtx`; without it, the range is in
-        NVTX's default domain.
+        `domain` and `category` need the package `nvtx`. Without the package, the range
+        is in NVTX's default domain.
         """
         if domain is None or not self.supports_nvtx_domain:
             super().range_push(msg)
@@ -146,8 +146,8 @@ class CUDAAccelerator(TorchAccelerator):
     # Launching
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Return the version of NCCL (RCCL on ROCm), as in `(2, 27, 3)`; `None` if torch
-        was built without it.
+        """Return the version of NCCL (RCCL on ROCm), such as `(2, 27, 3)`; `None` if
+        torch was built without it.
         """
         try:
             version: tuple[Any, ...] = import_module("torch.cuda.nccl").version()
@@ -157,7 +157,9 @@ class CUDAAccelerator(TorchAccelerator):
 
 
 def _rocm_serial(uuid: str) -> str:
-    """Return AMD's serial number: HIP encodes its 16 characters as the UUID's bytes."""
+    """Return AMD's serial number, which HIP encodes as the bytes of the UUID: each byte
+    is one of its 16 characters.
+    """
     try:
         serial = bytes.fromhex(uuid.replace("-", "")).decode("ascii")
     except ValueError:
@@ -175,5 +177,6 @@ def _allows_deprecated_fp16() -> bool:
     if value in ("", "0", "false", "no", "off"):
         return False
     raise SettingError(
-        f"DS_ALLOW_DEPRECATED_FP16={value!r} is not valid, expected 1 or 0. Correct it, or unset it."
+        f"DS_ALLOW_DEPRECATED_FP16={value!r} is not valid, expected 1 or 0. Correct it, "
+        "or unset DS_ALLOW_DEPRECATED_FP16."
     )

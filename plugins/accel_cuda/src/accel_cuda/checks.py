@@ -1,5 +1,7 @@
-"""Checks of `accel doctor` that read files: the parts of the NVIDIA driver, the driver
-of Windows under WSL2, and the GPU inside an AMD CPU.
+"""Checks of `accel doctor` that read files.
+
+They check the parts of the NVIDIA driver, the Windows driver under WSL2, and the GPU
+inside an AMD CPU.
 """
 
 from __future__ import annotations
@@ -56,8 +58,8 @@ _PROCESSORS = (
 
 
 def unified_memory(root: Path = _ROOT) -> CheckResult:
-    """Check that the device node of `nvidia-uvm` exists, which CUDA opens first and
-    `nvidia-smi` does not need.
+    """Check that the device node of the kernel module `nvidia-uvm` exists. CUDA opens
+    this node first, but `nvidia-smi` does not need it.
 
     Sources: NVIDIA's driver README, "nvidia-uvm.ko"; nvidia-modprobe(1), `-u`.
     """
@@ -103,8 +105,8 @@ def container_capabilities(environ: Mapping[str, str] | None = None) -> CheckRes
 
 
 def windows_driver(root: Path = _ROOT, build: TorchBuild | None = None) -> CheckResult:
-    """Check that WSL2 has the GPU and the libcuda.so of the driver in Windows; a driver
-    inside WSL2 does not help.
+    """Check that WSL2 has the GPU, and the libcuda.so of the driver in Windows. A
+    driver that is installed inside WSL2 does not work.
 
     Sources: microsoft/WSL#7056, and NVIDIA's guide for CUDA on WSL.
     """
@@ -128,12 +130,12 @@ def windows_driver(root: Path = _ROOT, build: TorchBuild | None = None) -> Check
 
 
 def driver_library(root: Path = _ROOT) -> CheckResult:
-    """Check that libcuda.so has the version of the kernel module; after an update, the
-    versions differ until a reboot.
+    """Check that libcuda.so has the same version as the kernel module. After an update,
+    the versions differ until a reboot.
 
-    The module's version is in `/proc/driver/nvidia/version` ("NVRM version: …
-    535.104.05 …"), the library's in its file name. Source: NVIDIA's driver README,
-    which requires the same version for all parts.
+    The version of the module is in `/proc/driver/nvidia/version` ("NVRM version: …
+    535.104.05 …"). The version of the library is in its file name. Source: NVIDIA's
+    driver README, which requires the same version for all parts.
     """
     text = _read(root / "proc/driver/nvidia/version")
     module = re.search(r"NVRM version:.*?\s(\d{3,}(?:\.\d+)+)\s", text)
@@ -158,12 +160,12 @@ def driver_library(root: Path = _ROOT) -> CheckResult:
 
 
 def processors_gpu(root: Path = _ROOT, build: TorchBuild | None = None) -> CheckResult:
-    """Check that ROCm does not count the GPU inside an AMD CPU along with a card,
+    """Check that ROCm does not count the GPU inside an AMD CPU besides an AMD card,
     because torch seldom has kernels for such a GPU.
 
     The error is then "HIP error: invalid device function" or "device kernel image is
-    invalid": ROCm/legacy-rocm-build#3401, ROCm/TheRock#3392. ROCm numbers the GPUs as
-    the kernel's driver does.
+    invalid": ROCm/legacy-rocm-build#3401, ROCm/TheRock#3392. ROCm numbers the GPUs in
+    the order of the kernel's driver.
     """
     build = build or torch_build()
     gpus = _rocm_device_ids(root)

@@ -31,7 +31,7 @@ _HINTS = (
             r"compile-time major/minor pytorch version|undefined "
             r"symbol|required_version\.txt"
         ),
-        "install bridge and torch of one Gaudi release: accel setup hpu",
+        "install Habana's bridge and torch from the same Gaudi release: accel setup hpu",
     ),
     (
         (
@@ -52,7 +52,7 @@ _HINTS = (
             r"(found|available)|synstatus.*(busy|acquire)"
         ),
         (
-            "another process uses the device (see `hl-smi`); one process can use one module"
+            "another process uses the device (see `hl-smi`); only one process at a time can use a module"
         ),
     ),
     (

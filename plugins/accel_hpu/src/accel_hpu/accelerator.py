@@ -1,6 +1,4 @@
-"""`HPUAccelerator`: the members that differ on torch.hpu from torch's other device
-modules.
-"""
+"""`HPUAccelerator`: the members that torch.hpu needs to override."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HPUAccelerator"]
 
-#: The bridge's statistics, by torch's names.
+#: The names of the bridge's statistics, by the keys that torch uses.
 _STATISTICS = {
     "allocated_bytes.all.current": "InUse",
     "allocated_bytes.all.peak": "MaxInUse",
@@ -35,7 +33,7 @@ _STATISTICS = {
 
 def module_ids() -> tuple[int, ...] | None:
     """Return the module id of each device, by index, from `hl-smi`; `None` if `hl-smi`
-    is missing, fails within 20 seconds, or prints no ids.
+    is missing, fails, takes longer than 20 seconds, or prints no ids.
 
     Source of the query: https://docs.habana.ai, Multiple Workloads on a Single Docker.
     """
@@ -56,20 +54,20 @@ def module_ids() -> tuple[int, ...] | None:
 
 
 class HPUAccelerator(TorchAccelerator):
-    """Intel Gaudi accelerators; a process owns one device.
+    """Intel Gaudi accelerators. A process uses one device, which is called `"hpu"`.
 
-    `"hpu"` is that device. Members that work on the process's device, such as its
-    random number generator, accept any index and ignore it. A device of another type
-    raises `InvalidDeviceError`. The constructor changes no variable and no mode of
-    torch; `apply_vendor_defaults` does.
+    Members that work on this device, such as members for its random number generator,
+    accept any index and ignore it. A device of another type raises
+    `InvalidDeviceError`. The constructor changes no variable and no mode of torch;
+    `apply_vendor_defaults` does.
     """
 
     def apply_vendor_defaults(self) -> tuple[str, ...]:
-        """Set Gaudi's variables that are unset, switch torch to deterministic algorithms,
-        and return the changes.
+        """Set those of Gaudi's variables that are unset, switch torch to deterministic
+        algorithms, and return the changes.
 
-        DeepSpeed does the same when it builds its HPU accelerator. The mode applies to
-        all of torch in this process. New tensors stay uninitialized, although the mode
+        DeepSpeed does the same when it creates its HPU accelerator. The mode applies to
+        all of torch in this process. New tensors stay uninitialised, although the mode
         would fill them by default.
         """
         changed = super().apply_vendor_defaults()
@@ -80,8 +78,8 @@ class HPUAccelerator(TorchAccelerator):
         return (*changed, "torch.use_deterministic_algorithms(True)")
 
     def _every_id(self) -> tuple[int | str, ...] | None:
-        """Return the module ids by index, from `hl-smi`; `None` without it, because
-        module ids are not indices.
+        """Return the module ids by index, from `hl-smi`; `None` if they are unknown.
+        Indices cannot replace them.
         """
         return module_ids()
 
@@ -93,7 +91,7 @@ class HPUAccelerator(TorchAccelerator):
 
     def handles_memory_backpressure(self) -> bool:
         """Return True: if memory is short, an allocation waits until running work frees
-        some.
+        memory.
         """
         return True
 
@@ -101,7 +99,8 @@ class HPUAccelerator(TorchAccelerator):
         if device is None:
             return None
         number = super()._device_number(device)
-        if number is not None and number < 0:  # a rank's variable that is not set
+        # A rank whose variable is not set may pass -1.
+        if number is not None and number < 0:
             raise InvalidDeviceError(f"{self.name}: device index {number} is negative")
         return number
 
@@ -125,7 +124,7 @@ class HPUAccelerator(TorchAccelerator):
     def device_properties(
         self, device_index: Device = None, device: Device = None
     ) -> DeviceProperties:
-        """Return the properties, with the product's name from Habana's bridge.
+        """Return the properties, with the product name from Habana's bridge.
 
         The bridge reports its other properties only as text.
         """
@@ -183,23 +182,27 @@ class HPUAccelerator(TorchAccelerator):
     def memory_stats(
         self, device_index: Device = None, device: Device = None
     ) -> Mapping[str, Any]:
-        """Return the bridge's statistics in bytes and counts, under torch's keys and the
-        bridge's.
+        """Return the bridge's statistics in bytes and counts, under torch's keys and
+        the bridge's keys.
 
         `reserved_bytes` is the whole memory budget, because the bridge does not report
-        how much of it is in use.
+        the reserved part.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
         stats = super().memory_stats(device_index)
         return {
             **stats,
-            **{key: stats[own] for key, own in _STATISTICS.items() if own in stats},
+            **{
+                torch_key: stats[vendor_key]
+                for torch_key, vendor_key in _STATISTICS.items()
+                if vendor_key in stats
+            },
         }
 
     def is_fp16_supported(self) -> bool:
-        """Return whether the bridge reports float16 support (Gaudi 2 and newer); if it
-        does not report, try float16.
+        """Return whether the bridge reports float16 support (Gaudi 2 and newer). If the
+        bridge does not report it, float16 is tried.
         """
         try:
             experimental = import_module("habana_frameworks.torch.utils.experimental")

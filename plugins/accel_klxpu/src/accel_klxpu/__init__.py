@@ -56,8 +56,8 @@ BACKEND = Backend(
     description="Kunlunxin XPUs, through torch_xmlir",
     url="https://www.kunlunxin.com/",
     install_hint=_INSTALL,
-    # No version of torch_xmlir: only the image's name contains the torch release, and
-    # the distribution is called `torch-xmlir` or `xmlir`.
+    # No version of torch_xmlir is required, because only the image's name contains the
+    # torch release, and the distribution is called `torch-xmlir` or `xmlir`.
     requires=("torch>=2.6",),
     # BKCL under NCCL's name: torch_xmlir puts its own process group behind it (the
     # wiki, 07-distributed.md).
@@ -117,16 +117,16 @@ def accel_backends() -> Backend:
 
 @hookimpl
 def accel_probe() -> ProbeResult | None:
-    """Reject the backend if `DISABLE_XPYTORCH` switches torch_xmlir off: torch.cuda then
-    is CUDA.
+    """Reject the backend if `DISABLE_XPYTORCH` turns torch_xmlir off, because
+    torch.cuda is then CUDA.
 
-    Any value but 0 switches torch_xmlir off. Source: the wiki, 02-import-hook.md.
+    Any value but 0 turns torch_xmlir off. Source: the wiki, 02-import-hook.md.
     """
     off = os.environ.get("DISABLE_XPYTORCH", "0").strip() or "0"
     if off == "0":
         return None
     return ProbeResult(
         False,
-        f"DISABLE_XPYTORCH={off} switches torch_xmlir off",
+        f"DISABLE_XPYTORCH={off} turns torch_xmlir off",
         "unset DISABLE_XPYTORCH",
     )

@@ -19,10 +19,10 @@ class KLXPUAccelerator(TorchAccelerator):
     """
 
     def use_host_timers(self) -> bool:
-        """Return True unless `XPU_EVENT_KL3_ENABLE=1` is set, without which events
-        measure 0.0 milliseconds.
+        """Return True unless `XPU_EVENT_KL3_ENABLE=1` is set. Without that setting,
+        events measure 0.0 milliseconds.
 
-        The rule is DeepSpeed's (0.19.8). This plugin does not set the variable, because
-        users report collectives that hang with it.
+        The rule is from DeepSpeed (0.19.8). This plugin does not set the variable,
+        because users report that collectives hang with it.
         """
         return os.environ.get("XPU_EVENT_KL3_ENABLE", "0") != "1"

@@ -1,6 +1,4 @@
-"""`MLUAccelerator`: the members that differ on torch.mlu from torch's other device
-modules.
-"""
+"""`MLUAccelerator`: the members that torch.mlu needs to override."""
 
 from __future__ import annotations
 
@@ -14,14 +12,15 @@ __all__ = ["MLUAccelerator"]
 class MLUAccelerator(TorchAccelerator):
     """Cambricon MLUs.
 
-    Counting devices does not start the driver if `libcndev.so` loads, so a process may
-    count, fork, and use the device in its child. The first call that needs the device
-    starts the driver; a child forked later raises torch_mlu's `RuntimeError`.
+    Counting devices does not start the driver if `libcndev.so` loads. A process may
+    then count devices, fork, and use the devices in its child. The first call that
+    needs the device starts the driver. In a child that is forked after that, the device
+    raises torch_mlu's `RuntimeError`.
     """
 
     # DeepSpeed (0.19.8) trains in float16 on every MLU.
     _fp16_on_every_device = True
-    # DeepSpeed's (0.19.8) `device(i)` is a block that selects the device.
+    # In DeepSpeed (0.19.8), `device(i)` is a context manager that selects the device.
     _warns_of_device_blocks = True
     _vendor_ranges = "cnpx"
 
@@ -30,8 +29,8 @@ class MLUAccelerator(TorchAccelerator):
         return is_installed("triton") and self.is_available()
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Return the version of CNCL, as in `(1, 20, 1)`; `None` if torch_mlu was built
-        without it.
+        """Return the version of CNCL, such as `(1, 20, 1)`; `None` if torch_mlu was
+        built without it.
         """
         with suppress(AttributeError, RuntimeError):
             return tuple(int(part) for part in self.device_module.cncl.version())

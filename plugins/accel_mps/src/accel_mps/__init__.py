@@ -42,8 +42,8 @@ _HINTS = (
     ),
 )
 
-#: torch.utils.checkpoint saves the random state of devices whose module has a true
-#: `_initialized`; torch.mps has no such name.
+#: torch.utils.checkpoint saves the random state of a device only if the device's module
+#: has an attribute `_initialized` that is true. torch.mps has no such attribute.
 _KNOWN_DIFFERENCES = (
     (
         "compute.randomness.checkpointing_draws_the_same",

@@ -1,6 +1,4 @@
-"""`MPSAccelerator`: the members that differ on torch.mps from torch's other device
-modules.
-"""
+"""`MPSAccelerator`: the members that torch.mps needs to override."""
 
 from __future__ import annotations
 
@@ -22,8 +20,8 @@ class MPSAccelerator(TorchAccelerator):
     """The GPU of an Apple chip, which shares memory with the CPU.
 
     There is one queue and there are no user streams: every `Stream` is that queue.
-    Before release 2.13, torch does not count memory peaks on Metal. Members for peaks
-    then return the memory that Metal holds now, as in DeepSpeed.
+    torch counts memory peaks on Metal from release 2.13 on. With an older torch,
+    members for peaks return the memory that Metal holds now, as in DeepSpeed.
     """
 
     # Metal has always had float16.
@@ -32,8 +30,8 @@ class MPSAccelerator(TorchAccelerator):
     # Nature and devices
 
     def is_synchronized_device(self) -> bool:
-        """Return True, as in DeepSpeed (0.19.8): with one queue, no stream waits for
-        another.
+        """Return True, as in DeepSpeed (0.19.8): with only one queue, no stream waits
+        for another stream.
 
         The host still has to wait: call `synchronize` before you read the clock. The
         host's clock is then as precise as an event, so `use_host_timers` is True too.
@@ -52,9 +50,8 @@ class MPSAccelerator(TorchAccelerator):
             device_index = self._one_device(device_index, device)
         properties = replace(super().device_properties(device_index), integrated=True)
         metal = self._torch.backends.mps
-        if not (
-            hasattr(metal, "get_name") and self.is_available()
-        ):  # torch before 2.7; no Metal
+        # torch before 2.7 lacks these functions, and they need a device.
+        if not (hasattr(metal, "get_name") and self.is_available()):
             return properties
         return replace(
             properties,
@@ -77,8 +74,8 @@ class MPSAccelerator(TorchAccelerator):
     # Streams
 
     def _find_streams(self) -> tuple[Any, Any]:
-        # torch.Stream would work too, as handles of the one queue, but its events are not
-        # Metal's.
+        # torch.Stream would work too, as a handle of the only queue, but torch's events
+        # are not Metal's events.
         return None, self.device_module.Event
 
     # Memory
@@ -86,7 +83,7 @@ class MPSAccelerator(TorchAccelerator):
     def memory_allocated(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the memory of tensors, in bytes."""
+        """Return the number of bytes that tensors occupy."""
         self._index_or_none(device_index, device)
         return int(self.device_module.current_allocated_memory())
 
@@ -101,7 +98,7 @@ class MPSAccelerator(TorchAccelerator):
 
     @cached_property
     def _counts_peaks(self) -> bool:
-        """Return whether torch counts peaks, which `torch.accelerator` reports for Metal
+        """Whether torch counts memory peaks. `torch.accelerator` reports them for Metal
         from release 2.13 on.
         """
         try:
@@ -113,8 +110,8 @@ class MPSAccelerator(TorchAccelerator):
     def max_memory_allocated(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the peak of `memory_allocated` in bytes if torch counts it, else
-        `memory_reserved()`.
+        """Return the peak of `memory_allocated` in bytes if torch counts peaks, and
+        otherwise `memory_reserved()`.
         """
         self._index_or_none(device_index, device)
         if self._counts_peaks:
@@ -124,8 +121,8 @@ class MPSAccelerator(TorchAccelerator):
     def max_memory_reserved(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the peak of `memory_reserved` in bytes if torch counts it, else
-        `memory_reserved()`.
+        """Return the peak of `memory_reserved` in bytes if torch counts peaks, and
+        otherwise `memory_reserved()`.
         """
         self._index_or_none(device_index, device)
         if self._counts_peaks:
@@ -135,7 +132,7 @@ class MPSAccelerator(TorchAccelerator):
     def reset_peak_memory_stats(
         self, device_index: Device = None, device: Device = None
     ) -> None:
-        """Reset the peaks if torch counts them, else do nothing."""
+        """Reset the peaks if torch counts them; otherwise do nothing."""
         self._index_or_none(device_index, device)
         if self._counts_peaks:
             super().reset_peak_memory_stats()
@@ -143,8 +140,8 @@ class MPSAccelerator(TorchAccelerator):
     def memory_stats(
         self, device_index: Device = None, device: Device = None
     ) -> Mapping[str, Any]:
-        """Return memory statistics in bytes under torch's keys; without peaks if torch
-        does not count them.
+        """Return memory statistics in bytes under torch's keys. Peaks are left out if
+        torch does not count them.
         """
         self._index_or_none(device_index, device)
         stats = super().memory_stats()
@@ -153,8 +150,8 @@ class MPSAccelerator(TorchAccelerator):
         return {key: stats[key] for key in stats if not key.endswith(".peak")}
 
     def total_memory(self, device_index: Device = None, device: Device = None) -> int:
-        """Return the memory in bytes that Metal recommends for a process; Metal has no
-        memory of its own.
+        """Return the number of bytes that Metal recommends as the limit of a process,
+        because Metal has no memory of its own.
         """
         self._index_or_none(device_index, device)
         return int(self.device_module.recommended_max_memory())

@@ -1,6 +1,4 @@
-"""`MUSAAccelerator`: the members that differ on torch.musa from torch's other device
-modules.
-"""
+"""`MUSAAccelerator`: the members that torch.musa needs to override."""
 
 from __future__ import annotations
 
@@ -14,9 +12,9 @@ __all__ = ["MUSAAccelerator"]
 class MUSAAccelerator(TorchAccelerator):
     """Moore Threads GPUs.
 
-    torch_musa counts devices once per process, through its runtime: later changes of
-    `MUSA_VISIBLE_DEVICES` have no effect. A child forked after the device has started
-    raises torch_musa's `RuntimeError`.
+    torch_musa counts devices once per process, through its runtime. Later changes of
+    `MUSA_VISIBLE_DEVICES` therefore have no effect. In a child that is forked after the
+    device has started, the device raises torch_musa's `RuntimeError`.
     """
 
     def is_triton_supported(self) -> bool:
@@ -24,11 +22,11 @@ class MUSAAccelerator(TorchAccelerator):
         return is_installed("triton") and self.is_available()
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Return the version of MCCL, as in `(2, 11, 4)`; `None` if torch_musa was built
-        without it.
+        """Return the version of MCCL, such as `(2, 11, 4)`; `None` if torch_musa was
+        built without it.
         """
         with suppress(AttributeError, RuntimeError):
-            return tuple(
-                int(part) for part in self.device_module.mccl.version()[:3]
-            )  # a suffix may follow
+            # A suffix may follow the three numbers.
+            version = self.device_module.mccl.version()[:3]
+            return tuple(int(part) for part in version)
         return None

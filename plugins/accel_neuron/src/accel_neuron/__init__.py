@@ -140,8 +140,10 @@ def accel_backends() -> Backend:
 
 @hookimpl
 def accel_probe(backend: Backend) -> ProbeResult | None:
-    """Reject AWS devices that TorchNeuron does not support. Raises
-    `BackendUnavailableError` if another package called torch-neuronx is installed.
+    """Reject AWS devices that TorchNeuron does not support.
+
+    Raises `BackendUnavailableError` if another package called torch-neuronx is
+    installed.
     """
     if backend.name != BACKEND.name:
         return None

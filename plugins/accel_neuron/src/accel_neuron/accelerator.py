@@ -1,6 +1,4 @@
-"""`NeuronAccelerator`: the members that differ on torch.neuron from torch's other device
-modules.
-"""
+"""`NeuronAccelerator`: the members that torch.neuron needs to override."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ __all__ = ["NeuronAccelerator"]
 
 
 class StateGenerator:
-    """A device's random state, with the methods of `torch.Generator`."""
+    """The random state of one device, with the methods of `torch.Generator`."""
 
     def __init__(self, accelerator: NeuronAccelerator, index: int) -> None:
         self._accelerator, self._index = accelerator, index
@@ -49,11 +47,11 @@ class StateGenerator:
 
 
 class NeuronAccelerator(TorchAccelerator):
-    """AWS Trainium; a device is a logical NeuronCore.
+    """AWS Trainium. A device is a logical NeuronCore.
 
     TorchNeuron's source was not available, so every function is looked up before it is
-    used. If TorchNeuron lacks a function, torch.accelerator's is used, or the member
-    raises `UnsupportedError` with its name.
+    used. If TorchNeuron lacks a function, the function of torch.accelerator is used, or
+    otherwise the member raises `UnsupportedError` with the member's name.
 
     Members for random states call the functions that Accelerate (1.15.0) calls, on the
     current device, because no known framework uses generators of torch.neuron.
@@ -62,8 +60,9 @@ class NeuronAccelerator(TorchAccelerator):
     def default_generator(
         self, device_index: Device = None, device: Device = None
     ) -> Generator:
-        """Return the device's generator; if torch.neuron lists none, a `StateGenerator`,
-        which reads, restores and seeds the state, but from which torch cannot draw.
+        """Return the device's generator. If torch.neuron lists none, return a
+        `StateGenerator`: it reads, restores and seeds the state, but torch cannot draw
+        random numbers from it.
         """
         index = self._index(device_index, device)
         try:
@@ -106,8 +105,8 @@ class NeuronAccelerator(TorchAccelerator):
             restore(state)
 
     def _required(self, name: str) -> Callable[..., Any]:
-        """Return the function of torch.neuron. Raises `UnsupportedError` if there is none
-        with this name.
+        """Return the function of torch.neuron called `name`. Raises `UnsupportedError`
+        if there is none.
         """
         function = self._lookup(name)
         if function is None:

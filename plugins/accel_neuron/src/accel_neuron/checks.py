@@ -1,5 +1,7 @@
-"""Checks of `accel doctor` for AWS Trainium: which torch-neuronx is installed, the
-device's generation, and the two variables that select NeuronCores.
+"""Checks of `accel doctor` for AWS Trainium.
+
+They check which package called torch-neuronx is installed, the device's generation, and
+the two variables that select NeuronCores.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ _VISIBLE, _NUMBER = "NEURON_RT_VISIBLE_CORES", "NEURON_RT_NUM_CORES"
 
 
 def package() -> CheckResult:
-    """Check that torch-neuronx is TorchNeuron, and neither PyPI's placeholder nor AWS's
-    package for PyTorch/XLA.
+    """Check that the installed torch-neuronx is TorchNeuron, and not PyPI's placeholder
+    or AWS's package for PyTorch/XLA.
     """
     installed = torch_neuronx_version()
     facts = {"torch-neuronx": installed or "not installed"}
@@ -37,8 +39,8 @@ def generation() -> CheckResult:
 
 
 def cores() -> CheckResult:
-    """Check that at most one variable selects NeuronCores: `NEURON_RT_VISIBLE_CORES` has
-    their indices, `NEURON_RT_NUM_CORES` their number.
+    """Check that at most one variable selects NeuronCores: `NEURON_RT_VISIBLE_CORES`
+    lists indices, and `NEURON_RT_NUM_CORES` sets the number of cores.
     """
     visible, number = os.environ.get(_VISIBLE), os.environ.get(_NUMBER)
     facts = {_VISIBLE: visible or "not set", _NUMBER: number or "not set"}

@@ -1,7 +1,7 @@
-"""Which of the three packages called torch-neuronx is installed, and whether the machine
-has a device that TorchNeuron drives.
+"""Find out which of the three packages called torch-neuronx is installed, and whether
+the machine has a device that TorchNeuron supports.
 
-Reads only metadata and `/sys`.
+Only metadata and `/sys` are read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Fault:
 
 
 def torch_neuronx_version() -> str | None:
-    """Return the installed release of torch-neuronx; `None` if it has no metadata."""
+    """Return the installed version of torch-neuronx; `None` if it has no metadata."""
     for found in metadata.distributions(name=_DISTRIBUTION):
         # A folder without metadata raises importlib_metadata's own error.
         with suppress(Exception):
@@ -48,8 +48,8 @@ def torch_neuronx_version() -> str | None:
 
 
 def package_fault() -> Fault | None:
-    """Return why the installed torch-neuronx has no device `neuron`; `None` if it has
-    one, or is not installed.
+    """Return why the installed torch-neuronx does not provide the device `neuron`;
+    `None` if it does, or if it is not installed.
     """
     installed = torch_neuronx_version()
     if installed is None:
@@ -73,8 +73,8 @@ def package_fault() -> Fault | None:
 
 
 def _other_torch(package: str, release: tuple[int, ...], step: str) -> Fault | None:
-    """Return a fault if the package is for another minor release of torch: AWS's
-    release notes ask for the family that matches it.
+    """Return a fault if the package was built for another minor release of torch. AWS's
+    release notes require the same minor release.
     """
     build = torch_build()
     if build is None or _numbers(build.version)[:2] == release[:2]:
@@ -86,8 +86,8 @@ def _other_torch(package: str, release: tuple[int, ...], step: str) -> Fault | N
 
 
 def older_generation() -> Fault | None:
-    """Return a fault if the bus shows only AWS devices older than Trainium2, which
-    TorchNeuron does not support; else `None`.
+    """Return a fault if all AWS devices on the bus are older than Trainium2, which
+    TorchNeuron does not support; otherwise `None`.
     """
     if _on_the_bus(BACKEND.hardware.pci_ids):
         return None
@@ -102,15 +102,17 @@ def older_generation() -> Fault | None:
 
 
 def _on_the_bus(pci_ids: tuple[str, ...]) -> Evidence | None:
-    """Return the functions on the PCI bus with these ids; a false value if there are
-    none.
+    """Return the functions on the PCI bus that have one of these ids. The result is
+    false if there are none.
     """
     hardware = replace(BACKEND.hardware, nodes=(), pci_ids=pci_ids)
     return evidence(replace(BACKEND, hardware=hardware))
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """Return the numbers at the start of a version: `(2, 13, 3, 0)` of `"2.13.3.0+1"`."""
+    """Return the numbers at the start of a version, such as `(2, 13, 3, 0)` for
+    `"2.13.3.0+1"`.
+    """
     release = re.match(r"[0-9]+(\.[0-9]+)*", text)
     if release is None:
         return ()

@@ -25,7 +25,8 @@ from accel_core import (
 
 __all__ = ["BACKEND", "cann_version", "source_cann"]
 
-#: The four that DeepSpeed forwards, and others that torch_npu reads.
+#: The prefixes of variables to forward: the four that DeepSpeed forwards, and others that
+#: torch_npu reads.
 _FORWARDED = ("ASCEND", "HCCL", "TORCH_NPU", "TORCH_HCCL", "PYTORCH_NPU", "TASK_QUEUE")
 
 _DRIVER = "install the Ascend driver; `npu-smi info` shows when it works"
@@ -61,7 +62,7 @@ _HINTS = (
         "use an index below device_count(); ASCEND_RT_VISIBLE_DEVICES renumbers the devices",
     ),
 )
-#: Next steps that name the installed versions.
+#: Next steps that contain the installed versions.
 _HINTS_WITH_VERSIONS = (
     ("ascend_(home|opp|runtime|compiler)_path", "{source}"),
     (
@@ -165,8 +166,8 @@ def accel_checks(backend: Backend) -> list[Check]:
 
 
 def cann_version() -> str | None:
-    """Return CANN's version, as in `"8.3.RC1"`, from its files under `ASCEND_HOME_PATH`;
-    `None` if there are none.
+    """Return CANN's version, such as `"8.3.RC1"`, from its files under
+    `ASCEND_HOME_PATH`; `None` if there are none.
     """
     home = Path(os.environ.get("ASCEND_HOME_PATH") or os.devnull)
     files = (*home.glob("ascend_*_install.info"), *home.glob("*/ascend_*_install.info"))
@@ -178,8 +179,8 @@ def cann_version() -> str | None:
 
 
 def source_cann() -> str:
-    """Return the next step that sets CANN's variables: source its script, or install
-    CANN if there is no script.
+    """Return the next step that sets CANN's variables: run its script, or install CANN
+    if there is no script.
     """
     above = Path(os.environ.get("ASCEND_HOME_PATH", os.devnull)).parent
     scripts = (

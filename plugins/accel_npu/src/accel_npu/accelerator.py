@@ -1,6 +1,4 @@
-"""`NPUAccelerator`: the members that differ on torch.npu from torch's other device
-modules.
-"""
+"""`NPUAccelerator`: the members that torch.npu needs to override."""
 
 from __future__ import annotations
 
@@ -22,11 +20,11 @@ __all__ = ["NPUAccelerator"]
 class NPUAccelerator(TorchAccelerator):
     """Huawei Ascend NPUs.
 
-    Counting devices does not start CANN if the driver's `libascend_hal.so` loads, so a
-    process may count, fork, and use the device in its child.
+    Counting devices does not start CANN if the driver's `libascend_hal.so` loads. A
+    process may then count devices, fork, and use the devices in its child.
     (`torch.npu.is_available` would start CANN.)
 
-    For a device that was never selected, torch_npu's functions for streams, properties
+    If a device was never selected, torch_npu's functions for its streams, properties
     and memory raise an error or report the current device. These members therefore
     select the device first.
     """
@@ -57,7 +55,9 @@ class NPUAccelerator(TorchAccelerator):
     def device_properties(
         self, device_index: Device = None, device: Device = None
     ) -> DeviceProperties:
-        """Return torch_npu's properties; `capability` is `None`, because Ascend has none."""
+        """Return torch_npu's properties. `capability` is `None`, because Ascend has no
+        compute capability.
+        """
         index = self._index(device_index, device)
         with self.device_guard(index):
             return super().device_properties(index)
@@ -77,9 +77,11 @@ class NPUAccelerator(TorchAccelerator):
             return super().total_memory(index)
 
     def toolkit(self) -> dict[str, str | None]:
-        """Return CANN's version, from the runtime or else from its files, and its folder.
+        """Return CANN's version and CANN's folder, under the keys `"CANN"` and
+        `"ASCEND_HOME_PATH"`.
 
-        The keys are `"CANN"` and `"ASCEND_HOME_PATH"`.
+        The version comes from the runtime, or otherwise from CANN's files. A value is
+        `None` if it is unknown.
         """
         return {
             "CANN": self._cann_version("CANN") or cann_version(),
@@ -93,8 +95,8 @@ class NPUAccelerator(TorchAccelerator):
 
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
         """Pin host memory; return False without a device, or if CANN rejects the address."""
-        # 2 is ACL_HOST_REG_MAPPED, the only kind of pinned memory that the copy engine
-        # is fast with.
+        # 2 is ACL_HOST_REG_MAPPED, the only kind of pinned memory for which the copy
+        # engine is fast.
         runtime = self._runtime()
         if runtime is None:
             return False
@@ -108,7 +110,7 @@ class NPUAccelerator(TorchAccelerator):
         code = runtime.npuHostUnregister(address) if runtime else 0
         if code:
             raise RuntimeError(
-                f"{self.name}: host memory at {address:#x} cannot be released: error {code}"
+                f"{self.name}: host memory at {address:#x} cannot be unpinned: error {code}"
             )
 
     def _runtime(self) -> Any:
@@ -120,14 +122,16 @@ class NPUAccelerator(TorchAccelerator):
         return None
 
     def pin_memory_alignment(self) -> int:
-        """Return 4096 (bytes): CANN registers only addresses that are multiples of 4096."""
+        """Return 4096, in bytes, because CANN registers only addresses that are
+        multiples of 4096.
+        """
         return 4096
 
     def is_fp64_supported(self) -> bool:
-        """Return False: torch_npu (2.13.0) creates a float32 tensor instead of float64,
-        with a warning.
+        """Return False: torch_npu (2.13.0) creates a float32 tensor instead of a
+        float64 tensor, with a warning.
 
-        For `.double()` the warning is "Device do not support double dtype now, dtype
+        The warning of `.double()` is "Device do not support double dtype now, dtype
         cast replace with float".
         """
         return False
@@ -147,8 +151,8 @@ class NPUAccelerator(TorchAccelerator):
             self.device_module.mstx.range_pop(domain=domain or "default")
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Return the version of HCCL, which is CANN's, as in `(8, 3)` for `8.3.RC1`;
-        `None` if CANN does not report it.
+        """Return the version of HCCL, which is CANN's version, such as `(8, 3)` for
+        `8.3.RC1`; `None` if CANN does not report it.
         """
         numbers = re.match(r"\d+(\.\d+)*", self._cann_version("HCCL"))
         if numbers is None:

@@ -17,18 +17,19 @@ __all__ = ["CHECKS", "no_cann", "torch_npu_version", "variables", "version"]
 
 _NO_PACKAGE = CheckResult("ok", "torch_npu is not installed, so CANN is not needed")
 
-#: The CANN that torch_npu was built for, by torch's minor version. Source:
-#: Ascend/pytorch, README.md, "Ascend Auxiliary Software", at v2.8.0-7.2.0. Newer
-#: releases need the last of these CANN versions or a newer one.
+#: The version of CANN that torch_npu was built for, by the minor version of torch.
+#: Source: Ascend/pytorch, README.md, "Ascend Auxiliary Software", at v2.8.0-7.2.0. Newer
+#: releases of torch_npu need the last of these CANN versions or a newer version.
 _CANN = {(2, 6): (8, 2), (2, 7): (8, 3), (2, 8): (8, 3)}
 _LATEST = max(_CANN)
 
 
 def variables() -> CheckResult:
-    """Check that CANN's set_env.sh was sourced: torch_npu needs its variables at import.
+    """Check that CANN's set_env.sh was run, because torch_npu needs its variables at
+    import.
 
-    torch_npu 2.13.0 fails to import if ASCEND_HOME_PATH is set, but ASCEND_OPP_PATH or
-    one of the folders runtime and compiler is missing.
+    torch_npu 2.13.0 fails to import if ASCEND_HOME_PATH is set but ASCEND_OPP_PATH, or
+    the folder runtime or compiler, is missing.
     """
     if torch_npu_version() is None:
         return _NO_PACKAGE
@@ -68,7 +69,7 @@ def _missing_folders(home: str, operators: str) -> list[str]:
 
 
 def version() -> CheckResult:
-    """Check that CANN is at least as new as the one that torch_npu was built for."""
+    """Check that CANN is at least as new as the CANN that torch_npu was built for."""
     npu = torch_npu_version()
     cann = cann_version()
     if npu is None:
@@ -86,8 +87,8 @@ def version() -> CheckResult:
 
 
 def no_cann() -> str:
-    """Return the reason if CANN is missing, `"torch_npu 2.13.0 needs CANN, which is not
-    installed"`; an empty text if CANN is installed.
+    """Return a reason such as `"torch_npu 2.13.0 needs CANN, which is not installed"` if
+    CANN is missing; otherwise an empty string.
     """
     if os.environ.get("ASCEND_HOME_PATH"):
         return ""
@@ -97,7 +98,7 @@ def no_cann() -> str:
 
 
 def torch_npu_version() -> str | None:
-    """Return the installed release of torch_npu; `None` if it is not installed."""
+    """Return the installed version of torch_npu; `None` if it is not installed."""
     for found in metadata.distributions(name="torch-npu"):
         # A folder without metadata raises importlib_metadata's own error.
         with suppress(Exception):
@@ -107,7 +108,7 @@ def torch_npu_version() -> str | None:
 
 
 def _numbers(text: str) -> tuple[int, int]:
-    """Return the first two numbers of a version: `(8, 3)` for `"8.3.RC1"`."""
+    """Return the first two numbers of a version, such as `(8, 3)` for `"8.3.RC1"`."""
     found = re.match(r"(\d+)\.(\d+)", text)
     if found is None:
         return (0, 0)

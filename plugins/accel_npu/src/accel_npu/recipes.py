@@ -11,6 +11,16 @@ _DATE = "2026-11-24"
 #: The vendor's own table of releases; the Pythons are those of the wheels on PyPI.
 _TABLE = "https://gitcode.com/Ascend/pytorch/blob/master/COMPATIBILITY.md"
 _BOTH = ("x86_64", "aarch64")
+#: Newer than the vendor's table: the release's page on PyPI requires CANN 9.1.0.
+_NEWEST = {
+    "torch": "2.14.0",
+    "packages": ["torch-npu==2.14.0", "pyyaml", "setuptools"],
+    "toolkit": "==9.1.0",
+    "python": ">=3.10,<3.15",
+    "architectures": list(_BOTH),
+    "source": "https://pypi.org/project/torch-npu/2.14.0/",
+    "date": "2026-11-30",
+}
 
 #: torch, torch-npu, CANN, Python, and the architecture if PyPI has wheels for one only.
 _ROWS = (
@@ -53,15 +63,18 @@ RECIPE = {
     # torch with another accelerator.
     "torch_index": dict.fromkeys(_BOTH, "https://download.pytorch.org/whl/cpu"),
     "rows": [
-        {
-            "torch": torch,
-            "packages": [f"torch-npu=={npu}", "pyyaml", "setuptools"],
-            "toolkit": cann,
-            "python": python,
-            "architectures": list(architectures or _BOTH),
-            "source": _TABLE,
-            "date": _DATE,
-        }
-        for torch, npu, cann, python, *architectures in _ROWS
+        _NEWEST,
+        *(
+            {
+                "torch": torch,
+                "packages": [f"torch-npu=={npu}", "pyyaml", "setuptools"],
+                "toolkit": cann,
+                "python": python,
+                "architectures": list(architectures or _BOTH),
+                "source": _TABLE,
+                "date": _DATE,
+            }
+            for torch, npu, cann, python, *architectures in _ROWS
+        ),
     ],
 }

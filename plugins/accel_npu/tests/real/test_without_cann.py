@@ -65,7 +65,7 @@ def test_the_package_that_breaks_torchs_import_is_named(listed_without_a_card):
 def test_generic_leaves_torch_npu_to_its_plugin(listed_without_a_card):
     generic = verdict(listed_without_a_card, "generic")
     assert (
-        "a plugin claims what announces one to torch (torch_npu: npu)"
+        "plugins declare the packages that add one (torch_npu: npu)"
         in generic["reason"]
     )
 

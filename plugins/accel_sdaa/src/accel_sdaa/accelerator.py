@@ -1,4 +1,6 @@
-"""`SDAAAccelerator`: the members that differ on torch.sdaa, whose source is not public."""
+"""`SDAAAccelerator`: the members that torch.sdaa needs to override. Its source is not
+public.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ __all__ = ["SDAAAccelerator"]
 
 
 class SDAAAccelerator(TorchAccelerator):
-    """Tecorigin cards; each card exposes four devices.
+    """Tecorigin cards. Each card exposes four devices.
 
     torch_sdaa's source is not public, so every function is looked up before it is used.
     If torch_sdaa lacks a function, the member returns its default or raises
@@ -20,33 +22,35 @@ class SDAAAccelerator(TorchAccelerator):
 
     # DeepSpeed (0.19.8) trains in float16 on every Tecorigin card.
     _fp16_on_every_device = True
-    # DeepSpeed's (0.19.8) `device(i)` is a block that selects the device.
+    # In DeepSpeed (0.19.8), `device(i)` is a context manager that selects the device.
     _warns_of_device_blocks = True
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
-        self._knows_compilers = False
+        self._has_searched_compilers = False
 
     def get_compile_backend(self) -> str:
-        """Return the backend of `torch.compile` that was set, else `"teco_inductor"` if
-        torch_sdaa registers it, else `"inductor"`.
+        """Return the backend of `torch.compile` that was set. If none was set, return
+        `"teco_inductor"` if torch_sdaa registers it, and otherwise `"inductor"`.
         """
-        self._find_compilers()
+        self._register_compiler()
         return super().get_compile_backend()
 
     def set_compile_backend(self, backend: str) -> None:
-        """Set the backend of `torch.compile`. Raises `ValueError`, with the registered
-        names, for an unknown name.
+        """Set the backend of `torch.compile`.
+
+        Raises `ValueError`, with the registered names, for an unknown name.
         """
-        self._find_compilers()
+        self._register_compiler()
         super().set_compile_backend(backend)
 
-    def _find_compilers(self) -> None:
-        if self._knows_compilers:
+    def _register_compiler(self) -> None:
+        """Register torch_sdaa's compiler, and select torch's compiler if there is none."""
+        if self._has_searched_compilers:
             return
-        self._knows_compilers = True
-        # torch_sdaa 3.1.1a3 registers its compiler in this module. If that fails, torch's
-        # compiler is used.
+        self._has_searched_compilers = True
+        # torch_sdaa 3.1.1a3 registers its compiler when this module is imported. If the
+        # import fails, torch's compiler is used.
         with suppress(ImportError, AttributeError, RuntimeError):
             import_module("torch_sdaa._inductor")
         from torch._dynamo import list_backends

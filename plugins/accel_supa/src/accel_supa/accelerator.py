@@ -1,6 +1,4 @@
-"""`SUPAAccelerator`: the members that differ on torch.supa from torch's other device
-modules.
-"""
+"""`SUPAAccelerator`: the members that torch.supa needs to override."""
 
 from __future__ import annotations
 
@@ -14,9 +12,9 @@ __all__ = ["SUPAAccelerator"]
 class SUPAAccelerator(TorchAccelerator):
     """Biren GPUs.
 
-    torch_supa counts devices once per process, through its runtime: later changes of
-    `SUPA_VISIBLE_DEVICES` have no effect. torch_supa does not detect forks, so a child
-    must not use a device that its parent has started.
+    torch_supa counts devices once per process, through its runtime. Later changes of
+    `SUPA_VISIBLE_DEVICES` therefore have no effect. torch_supa does not detect forks,
+    so a child must not use a device that its parent has started.
     """
 
     # DeepSpeed (0.19.8) trains in float16 on every Biren GPU.
@@ -36,12 +34,13 @@ class SUPAAccelerator(TorchAccelerator):
         return is_installed("triton") and self.is_available()
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Return the version of BCCL, as in `(1, 3, 0)`; `None` if torch_supa was built
-        without it.
+        """Return the version of BCCL, such as `(1, 3, 0)`; `None` if torch_supa was
+        built without it.
         """
         query = getattr(self.device_module.bccl, "version", None)
         if query is None:
             return None
         with suppress(AttributeError, RuntimeError):
-            return tuple(int(part) for part in query()[:3])  # a suffix may follow
+            # A suffix may follow the three numbers.
+            return tuple(int(part) for part in query()[:3])
         return None

@@ -44,8 +44,8 @@ _HINTS = (
         "set TPU_LIBRARY_PATH to a PJRT library, or unset it",
     ),
     ("no module named 'libtpu'|libtpu not found", "accel setup tpu"),
-    # torch_tpu/_versioned_so_loader.py: glue for each minor version of torch from 2.11
-    # to 2.15.
+    # torch_tpu/_versioned_so_loader.py has a library for each minor version of torch from
+    # 2.11 to 2.15.
     (
         r"undefined symbol|no glue|torch_tpu\._internal",
         "torch-tpu is incompatible with this torch: accel setup tpu",
@@ -64,7 +64,7 @@ _HINTS = (
     ),
 )
 
-#: Observed with torch_tpu 0.2.0 on XLA's library for the CPU.
+#: The differences were observed with torch_tpu 0.2.0 on XLA's library for the CPU.
 _KNOWN_DIFFERENCES = (
     (
         "compute.randomness.checkpointing_draws_the_same",
@@ -123,8 +123,8 @@ BACKEND = Backend(
         pci_ids=("1ae0:005e", "1ae0:0062", "1ae0:0063", "1ae0:006f", "1ae0:0076"),
     ),
     visibility=Visibility(
-        # Both are in libtpu 0.0.52. TPU_VISIBLE_DEVICE_PATHS overrides both; its grammar
-        # is not documented.
+        # libtpu 0.0.52 contains both names. TPU_VISIBLE_DEVICE_PATHS overrides both, but
+        # its grammar is not documented.
         variables=("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES"),
     ),
     request=ResourceRequest(
@@ -145,8 +145,8 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the plugin's backend; with another library instead of libtpu, it needs no
-    TPU.
+    """Return the plugin's backend. If the user selects another library than libtpu, the
+    declaration requires no TPU.
     """
     if own_library() is None:
         return BACKEND
@@ -159,8 +159,8 @@ def accel_backends() -> Backend:
 
 @hookimpl
 def accel_probe(backend: Backend) -> ProbeResult | None:
-    """Check the PJRT library in `TPU_LIBRARY_PATH`, because TorchTPU ends the process if
-    the library cannot be loaded.
+    """Check the PJRT library in `TPU_LIBRARY_PATH`, because TorchTPU aborts the process
+    if the library cannot be loaded.
     """
     library = own_library()
     if backend.name != BACKEND.name or library is None:

@@ -1,6 +1,4 @@
-"""`TPUAccelerator`: the members that differ on torch.tpu from torch's other device
-modules.
-"""
+"""`TPUAccelerator`: the members that torch.tpu needs to override."""
 
 from __future__ import annotations
 
@@ -24,9 +22,9 @@ class TPUAccelerator(TorchAccelerator):
     """Google TPUs.
 
     Most functions of `torch.tpu` are internal, so members call `torch.accelerator`.
-    TorchTPU orders work by its data, so all streams are one queue. A process has one
-    device and cannot select another. With another library instead of libtpu, every
-    process starts a separate runtime.
+    TorchTPU orders work by its data dependencies, so all streams are the same queue. A
+    process has one device and cannot select another device. If the user selects another
+    library than libtpu, every process starts a separate runtime.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -44,14 +42,17 @@ class TPUAccelerator(TorchAccelerator):
                 self._holds_tensors()
 
     def resolves_data_dependency(self) -> bool:
-        """Return True: XLA orders work by its data, as TorchTPU documents for streams."""
+        """Return True: XLA orders work by its data dependencies, as TorchTPU documents
+        for streams.
+        """
         return True
 
     def device_count(self) -> int:
-        """Return the number of devices that TorchTPU reports; at most 1 with another
-        library instead of libtpu.
+        """Return the number of devices that TorchTPU reports. With another library than
+        libtpu, the number is at most 1.
         """
-        if not self._count:  # cached, because torch.compile cannot trace the call
+        # The number is cached, because torch.compile cannot trace the call.
+        if not self._count:
             self._count = int(super().device_count())
             if self._library is not None:
                 self._count = min(self._count, 1)
@@ -69,8 +70,8 @@ class TPUAccelerator(TorchAccelerator):
     def device_properties(
         self, device_index: Device = None, device: Device = None
     ) -> DeviceProperties:
-        """Return TorchTPU's properties; with another library instead of libtpu, the name
-        contains the library's.
+        """Return TorchTPU's properties. With another library than libtpu, the device's
+        name contains the name of the library.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
@@ -82,8 +83,8 @@ class TPUAccelerator(TorchAccelerator):
 
 @contextmanager
 def _without_launcher_variables() -> Iterator[None]:
-    """Hide the launcher's variables, with which TorchTPU's runtime expects a slice of
-    TPUs and aborts.
+    """Remove the launcher's variables within the block. With these variables,
+    TorchTPU's runtime expects a slice of TPUs and aborts.
     """
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     kept = {name: os.environ.pop(name) for name in names if name in os.environ}
@@ -94,9 +95,10 @@ def _without_launcher_variables() -> Iterator[None]:
 
 
 def _register() -> None:
-    """Register the device with torch, which TorchTPU does at import only if the PCI bus
+    """Register the device with torch. TorchTPU does that at import only if the PCI bus
     shows a TPU.
     """
     from torch_tpu import _loader
 
-    _loader._init_device("tpu")  # no effect if it is registered; starts no runtime
+    # This has no effect if the device is registered already, and starts no runtime.
+    _loader._init_device("tpu")

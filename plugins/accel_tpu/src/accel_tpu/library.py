@@ -1,4 +1,6 @@
-"""The PJRT library that TorchTPU loads: libtpu, or another that the user selects."""
+"""The PJRT library that TorchTPU loads: libtpu, or another library that the user
+selects.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,13 @@ from pathlib import Path
 
 __all__ = ["LIBRARY", "fault", "own_library"]
 
-#: The variable with the library's path. libtpu sets the variable if it is unset.
+#: The variable that contains the library's path. libtpu sets the variable if it is unset.
 LIBRARY = "TPU_LIBRARY_PATH"
 
 
 def own_library() -> Path | None:
-    """Return the path of the PJRT library that the user selects instead of libtpu; `None`
-    if there is none.
+    """Return the path of the PJRT library that the user selects instead of libtpu;
+    `None` if the user selects none.
     """
     path = os.environ.get(LIBRARY)
     if not path or Path(path).name == "libtpu.so":
@@ -23,7 +25,9 @@ def own_library() -> Path | None:
 
 
 def fault(library: Path) -> str:
-    """Return why TorchTPU cannot load the library, as a clause; empty if it can."""
+    """Return the reason why TorchTPU cannot load the library, as a clause; empty if it
+    can.
+    """
     try:
         with (
             library.open("rb") as file,

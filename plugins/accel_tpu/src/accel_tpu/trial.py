@@ -1,5 +1,5 @@
-"""Settings of `accel try tpu`: TorchTPU loads XLA's library for the CPU instead of
-libtpu.
+"""Settings of `accel try tpu`, with which TorchTPU loads XLA's library for the CPU
+instead of libtpu.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from accel_tpu.library import LIBRARY
 
 __all__ = ["environment"]
 
-#: The package that contains the library, and the library's file.
+#: The package that contains the library, and the name of the library's file.
 _PACKAGE, _FILE = "fastatomstruct_xla_cpu", "libpjrt_cpu.so"
 
 
@@ -20,7 +20,8 @@ def environment() -> tuple[dict[str, str], str]:
     """Return the environment variables for the command, and a sentence that names the
     library.
 
-    Raises `IntegrationMissingError` if one of the two packages is not installed.
+    Raises `IntegrationMissingError` if TorchTPU or the package with the library is not
+    installed.
     """
     packages = {"torch_tpu": "torch-tpu", _PACKAGE: "fastatomstruct-xla-cpu"}
     missing = [packages[module] for module in packages if find_spec(module) is None]

@@ -111,6 +111,6 @@ def test_a_second_rank_is_refused():
     )
     assert done.returncode == 1
     assert (
-        "rank 1 on this host needs a device of its own, but sees 1 of tpu"
+        "rank 1 of this host needs a separate device, but the number of tpu devices"
         in done.stderr
     )

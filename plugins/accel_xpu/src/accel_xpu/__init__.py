@@ -132,8 +132,8 @@ def accel_backends() -> list[Backend]:
 
 @hookimpl
 def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
-    """Return the reason if this backend cannot be used, without importing torch or IPEX;
-    else `None`.
+    """Return the reason why this backend cannot be used; `None` if there is no reason.
+    Neither torch nor IPEX is imported.
     """
     if backend.vendor_imports != ("torch",):
         if not _is_cpu_build():
@@ -143,8 +143,8 @@ def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | 
     # Imported here to keep discovery fast.
     from accel_core import hidden_by
 
-    # DeepSpeed prefers CUDA. A torch without CUDA cannot drive CUDA devices, so xpu does
-    # not defer then.
+    # DeepSpeed prefers CUDA. If torch was built without CUDA, it cannot use CUDA devices,
+    # so xpu does not defer to them.
     build = torch_build()
     for other in others:
         if other.device_type != "cuda":
@@ -172,8 +172,8 @@ def accel_checks(backend: Backend) -> list[Check]:
 
 
 def described(backend: Backend) -> Backend:
-    """Return the declaration; if the CPU build of IPEX is installed, its description
-    mentions the build.
+    """Return the declaration. If the CPU build of IPEX is installed, the description
+    mentions that.
     """
     if not _is_cpu_build():
         return backend
@@ -182,8 +182,8 @@ def described(backend: Backend) -> Backend:
 
 
 def _is_cpu_build() -> bool:
-    """Return whether the installed IPEX is the CPU build, which has the same name on
-    PyPI.
+    """Return whether the installed IPEX is the CPU build, whose package has the same
+    name on PyPI.
     """
     folders = package_folders("intel_extension_for_pytorch")
     libraries = str(

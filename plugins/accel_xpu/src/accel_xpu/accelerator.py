@@ -1,6 +1,4 @@
-"""The members that differ on torch.xpu from torch's other device modules, with and
-without IPEX.
-"""
+"""The members that torch.xpu needs to override, with and without IPEX."""
 
 from __future__ import annotations
 
@@ -24,10 +22,10 @@ class XPUAccelerator(TorchAccelerator):
     _fp16_on_every_device = True
 
     def communication_backend_name(self) -> str:
-        """Return `xccl` if torch contains it, else `ccl` of oneCCL's bindings, which are
-        imported.
+        """Return `"xccl"` if torch contains it. Otherwise import oneCCL's bindings, if
+        they are installed, and return `"ccl"`.
 
-        Without either, the name is `xccl`, and torch.distributed reports that it is
+        Without either, the result is `"xccl"`, and torch.distributed reports that it is
         missing.
         """
         if not self._has_xccl() and is_installed("oneccl_bindings_for_pytorch"):
@@ -45,8 +43,8 @@ class XPUAccelerator(TorchAccelerator):
         return bool(distributed.is_xccl_available())
 
     def is_fp64_supported(self) -> bool:
-        """Return whether the driver reports float64; Arc cards and most integrated GPUs
-        lack it. True without a device.
+        """Return whether the driver reports float64, which Arc cards and most
+        integrated GPUs lack; True without a device.
         """
         if not self.is_available():
             return True
@@ -56,7 +54,7 @@ class XPUAccelerator(TorchAccelerator):
     def is_triton_supported(self) -> bool:
         """Return whether a device is available and Triton is installed.
 
-        torch's XPU build installs Triton's.
+        torch's XPU build installs its own build of Triton.
         """
         return is_installed("triton") and self.is_available()
 

@@ -13,7 +13,8 @@ from accel_core import Check, CheckResult, TorchBuild, torch_build
 __all__ = ["CHECKS", "level_zero_driver"]
 
 _ROOT = Path("/")
-#: The driver's library, by its old and its new name: intel/compute-runtime, README.md.
+#: The names of the driver's library, for current and for older GPUs. Source:
+#: intel/compute-runtime, README.md.
 _DRIVERS = ("libze_intel_gpu.so.1", "libze_intel_gpu_legacy1.so.1")
 #: The folders in which distributions install the library.
 _FOLDERS = (
@@ -30,11 +31,11 @@ def level_zero_driver(
     build: TorchBuild | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> CheckResult:
-    """Check that the user-space driver of Intel's GPUs is installed; with the kernel
+    """Check that the user-space driver for Intel's GPUs is installed. With the kernel
     driver alone, torch finds no GPU.
 
-    Source: vllm-project/vllm#47578. The package is libze-intel-gpu1 in Ubuntu and Debian,
-    and intel-level-zero-gpu in Intel's repository.
+    Source: vllm-project/vllm#47578. The package is libze-intel-gpu1 in Ubuntu and
+    Debian, and intel-level-zero-gpu in Intel's repository.
     """
     build = build or torch_build()
     nodes = sorted((root / "dev/dri").glob("renderD*"))

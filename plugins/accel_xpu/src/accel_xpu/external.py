@@ -22,7 +22,7 @@ __all__ = ["EXTERNAL", "accel_op_builders", "accel_probe"]
 #: The extension's package of builders. Importing it imports DeepSpeed, IPEX and
 #: oneCCL's bindings.
 _PACKAGE = "intel_extension_for_deepspeed.op_builder"
-#: The builders of release 0.9.4, with their modules.
+#: The builders of release 0.9.4 of the extension, with their modules.
 _MODULES = {
     "CPUAdagradBuilder": "cpu_adagrad",
     "CPUAdamBuilder": "cpu_adam",
@@ -52,14 +52,13 @@ def accel_backends() -> Backend:
 
 @hookimpl
 def accel_op_builders(backend: Backend) -> OpProvider | None:
-    """Return the extension's operator builders, for this backend only; builders that
-    fail to import are skipped.
+    """Return the extension's operator builders if `backend` is `xpu.external`;
+    otherwise `None`. Builders that fail to import are skipped.
     """
     if backend.name != EXTERNAL.name:
         return None
-    from accel_xpu.operators import (
-        Extension,
-    )  # imported here to keep discovery fast
+    # Imported here to keep discovery fast.
+    from accel_xpu.operators import Extension
 
     builders = {op: f"{_PACKAGE}.{module}:{op}" for op, module in _MODULES.items()}
     return Extension(

@@ -16,7 +16,8 @@ class Extension(OpProvider):
     """
 
     def compatibility(self, builder: Any) -> str:
-        """Return the reason if a builder cannot be used; an empty text if it can.
+        """Return the reason why a builder cannot be used, as one sentence; empty if it
+        can be used.
 
         Without the SYCL compiler icpx, no builder can be used, whatever the builder
         reports.

@@ -1,8 +1,9 @@
 """Find code outside torch that is written for one vendor, in a program that runs on a simulated device.
 
-`accel simulate --report cuda.md acme -- COMMAND` uses it. `command` starts the command, and `merge` joins the
-files that its processes wrote. In each process `recording` is imported when Python starts, because `VARIABLE`
-names the folder to write into. Without that variable nothing of this package is imported.
+`accel simulate --report cuda.md acme -- COMMAND` uses this package. `command` starts the command, and `merge`
+joins the files that the command's processes wrote. Each process imports `recording` when Python starts if the
+variable `VARIABLE` is set, which names the folder to write into. If the variable is not set, nothing in this
+package is imported.
 """
 
 from __future__ import annotations

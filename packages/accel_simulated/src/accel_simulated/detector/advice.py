@@ -8,15 +8,15 @@ __all__ = ["KINDS", "replacement"]
 
 #: A sentence about each kind of vendor-specific place.
 KINDS = {
-    "call": "A function of one vendor's module is called.",
-    "move": "A tensor or module is moved to a device by a method for one vendor.",
-    "device": "A device of one vendor is named.",
-    "collective": "A collective backend of one vendor, or the CPU's, is named.",
-    "precision": "Mixed precision of one vendor's device is used.",
-    "pinning": "Memory is pinned for one vendor's device.",
+    "call": "The program calls a function of one vendor's module.",
+    "move": "The program moves a tensor or module with a method for one vendor's device.",
+    "device": "The program names one vendor's device.",
+    "collective": "The program names a collective backend of one vendor, or the CPU's backend.",
+    "precision": "The program uses mixed precision of one vendor's device.",
+    "pinning": "The program pins memory for one vendor's device.",
     "environment": "A vendor-specific environment variable selects the visible devices.",
-    "type": "A type of tensors on one vendor's device is named.",
-    "limited": "A function of torch is called that few devices have.",
+    "type": "The program names a tensor type of one vendor's device.",
+    "limited": "The program calls a function of torch that few devices support.",
     "ask": "The program checks for one vendor's device; the code after the check may not run on another.",
 }
 
@@ -25,11 +25,11 @@ _BY_KIND = {
     "device": "`acc.device(i)`, `acc.device_name(i)`; or `torch.accelerator.current_accelerator()`",
     "collective": "`acc.communication_backend_name()`; or no name: torch chooses by the device",
     "precision": "`acc.autocast(dtype)`; or `torch.autocast(acc.device_name())`",
-    "pinning": "leave it out: torch pins for the accelerator that is there",
+    "pinning": "leave it out: torch pins memory for the present accelerator",
     "environment": "`acc.visible_devices_envs()`, `acc.visible_device_ids()`",
-    "limited": "`torch.nn.parallel.DistributedDataParallel`, with one process for each device: `accel run`",
+    "limited": "`torch.nn.parallel.DistributedDataParallel`, with one process per device: `accel run`",
 }
-#: Names of `torch.cuda` and the like whose counterpart has another name, or needs a word.
+#: Replacements for names in vendors' modules whose counterpart has a different name or needs an explanation.
 _BY_NAME = {
     "_DeviceGuard": "`with acc.device_guard(i):`",
     "device": "`with acc.device_guard(i):`; or `with torch.accelerator.device_index(i):`",
@@ -37,7 +37,7 @@ _BY_NAME = {
     "get_device_name": "`acc.device_properties(i).name`",
     "get_device_properties": "`acc.device_properties(i)`",
     "get_device_capability": "`acc.device_properties(i).capability`",
-    "init": "nothing: the device starts when it is used",
+    "init": "nothing: the device is initialized on first use",
     "seed": "`acc.manual_seed_all(torch.seed())`",
     "seed_all": "`acc.manual_seed_all(torch.seed())`",
     "get_rng_state_all": "`[acc.get_rng_state(i) for i in range(acc.device_count())]`",
@@ -58,7 +58,7 @@ _BY_NAME = {
     "is_autocast_available": "`torch.amp.is_autocast_available(acc.device_name())`",
     "flex_attention": "`torch.nn.functional.scaled_dot_product_attention` with `attn_mask`",
 }
-#: The functions of `torch.accelerator` that do what those of `torch.cuda` do, by the name in `torch.cuda`.
+#: The functions of `torch.accelerator` that replace functions of `torch.cuda`, by the name in `torch.cuda`.
 _IN_TORCH_ACCELERATOR = {
     "current_device": "current_device_index",
     "current_stream": "current_stream",
@@ -79,9 +79,10 @@ _IN_TORCH_ACCELERATOR = {
 
 
 def replacement(kind: str, what: str, device_type: str) -> str:
-    """Return what to write instead of a place: of `("call", "torch.cuda.synchronize()", "cuda")`, say.
+    """Return the replacement for a vendor-specific place in a program.
 
-    Code in the text is in backquotes.
+    For example, `replacement("call", "torch.cuda.synchronize()", "cuda")`. `kind` is a key of `KINDS`, `what`
+    the code at the place, and `device_type` torch's device type. Code in the result is in backquotes.
     """
     name = what.partition("(")[0].rpartition(".")[2]
     if what.startswith(".is_"):
@@ -105,9 +106,9 @@ def _tensor_type(name: str) -> str:
 
 
 def _member(name: str, device_type: str) -> str:
-    """Return the members of `acc` and `torch.accelerator` for a function of a vendor's module."""
+    """Return the counterparts in `acc` and `torch.accelerator` of a function in a vendor's module."""
     if name.startswith("_") or not hasattr(Accelerator, name):
-        return f'no counterpart: keep it behind a question, such as `if acc.name == "{device_type}":`'
+        return f'no counterpart: guard it with a condition such as `if acc.name == "{device_type}":`'
     if name in _IN_TORCH_ACCELERATOR:
         in_torch = f"torch.accelerator.{_IN_TORCH_ACCELERATOR[name]}"
         return f"`acc.{name}()`; or `{in_torch}()`"

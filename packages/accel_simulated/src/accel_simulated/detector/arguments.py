@@ -1,6 +1,6 @@
-"""Record arguments of torch's functions that name a vendor, and calls of functions that few devices have.
+"""Record arguments of torch's functions that name a vendor, and calls of functions that few devices support.
 
-Device strings are not here: `device_strings` sees them in every function.
+Device strings are recorded by `device_strings`, which intercepts them in every function.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ __all__ = ["Arguments"]
 
 _FindUse: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], "Use | None"]
 
-#: Copies among the devices of one process, for DataParallel: only CUDA builds of torch have them.
+#: The functions with which DataParallel copies among devices; only CUDA builds of torch have them.
 _DATA_PARALLEL = {
     "torch.nn.parallel.data_parallel": ("data_parallel",),
     "torch.nn.parallel.scatter_gather": ("scatter", "gather"),
     "torch.nn.parallel.replicate": ("replicate",),
 }
-#: Other devices than CUDA that flex_attention of torch 2.13 has (`_validate_device`).
+#: Devices other than CUDA that flex_attention of torch 2.13 supports (`_validate_device`).
 _FLEX_ATTENTION = ("xpu", "hpu", "mps")
 #: The CPU's backend, with which many tables of backends end.
 _GLOO = "gloo"
@@ -40,17 +40,17 @@ class _Parameter(NamedTuple):
     """A parameter of one of torch's functions that takes a device type."""
 
     name: str
-    #: Its position; `None` if it is given by name.
+    #: The parameter's position; `None` for a keyword-only parameter.
     position: int | None
     #: A key of `advice.KINDS`.
     kind: str
     #: The call in the report's words, with `{}` for the argument: `"DeviceMesh({})"`.
     call: str
-    #: What the function uses if nothing is given.
+    #: The value that the function uses if the argument is missing.
     default: str = ""
 
     def value(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> str | None:
-        """Return the argument of a call; `None` if it has none."""
+        """Return the argument of a call; `None` if the call does not pass the argument."""
         if self.position is not None and len(arguments) > self.position:
             given = arguments[self.position]
         else:
@@ -64,7 +64,7 @@ class Arguments:
     def __init__(
         self, log: Log, names: Mapping[str, VendorNames], own: str, own_collective: str
     ) -> None:
-        """Record `names`; `own` is torch's type of the simulated device, `own_collective` its backend."""
+        """Record `names`; `own` is the simulated device's torch type, `own_collective` its backend's name."""
         self._log = log
         self._names = names
         self._own = own
@@ -76,7 +76,7 @@ class Arguments:
         }
 
     def watch(self) -> None:
-        """Wrap the functions that `import torch` brought; wrap others when they are imported."""
+        """Wrap the functions that torch has already imported; wrap other functions when they are imported."""
         import torch
 
         device = _Parameter("device", 1, "precision", "GradScaler({})", default="cuda")
@@ -103,7 +103,7 @@ class Arguments:
         self._replace(module, "init_device_mesh", self._type_finder(parameter))
 
     def _watch_process_groups(self, module: Any) -> None:
-        """Record the backends of process groups, and questions such as `is_nccl_available()`."""
+        """Record the backends of process groups, and queries such as `is_nccl_available()`."""
         for function, position in (("init_process_group", 0), ("new_group", 2)):
             call = f"{function}({{}})"
             parameter = _Parameter("backend", position, "collective", call)
@@ -133,7 +133,7 @@ class Arguments:
         import torch
 
         def find_use(arguments: tuple[Any, ...], named: dict[str, Any]) -> Use | None:
-            # torch.compile traces this function too, and cannot trace what records.
+            # torch.compile traces this function too, and cannot trace the code that records.
             if torch.compiler.is_dynamo_compiling():
                 return None
             query = arguments[0] if arguments else named.get("query")
@@ -153,7 +153,7 @@ class Arguments:
             if device_type not in self._names:
                 return None
             what = parameter.call.format(f'"{text}"')
-            # The default is torch's, and stands in no string of the program.
+            # torch chose the default, so no string in the program contains it.
             return Use(parameter.kind, what, device_type, device_type if given else "")
 
         return find_use
@@ -176,7 +176,7 @@ class Arguments:
         return find_use
 
     def _watch_init(self, cls: Any, parameter: _Parameter) -> None:
-        """Record who makes an object of a class for a recorded device type."""
+        """Record code that creates an instance of a class for a recorded device type."""
         find_use = self._type_finder(parameter)
         cls.__init__ = recorded_if(self._log, cls.__init__, find_use)
 

@@ -1,6 +1,7 @@
-"""Find who is responsible for a call: the nearest frame of the user's code, or of a library that he uses.
+"""Find the code responsible for a call: the nearest frame in the user's code, or in a library that it uses.
 
-Frames of torch, vendors and our packages may name a vendor; frames of Python's library only forward a call.
+Frames of torch, of vendors' packages and of accel's packages may name a vendor. Frames of Python's standard
+library only forward a call.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ __all__ = [
 
 
 class Owner(enum.Enum):
-    """Whose code a frame runs."""
+    """The kind of code that a frame runs."""
 
-    #: Python's library, test runners, this package, and code without a file: they only forward a call.
+    #: Code that only forwards a call: Python's library, test runners, this package, and code without a file.
     FORWARDER = enum.auto()
-    #: torch, a vendor's package, or accel: there a vendor may be named.
+    #: torch, a vendor's package, or accel, whose code may name a vendor.
     VENDOR = enum.auto()
-    #: Everybody else.
+    #: All other code.
     USER = enum.auto()
 
 
 _DETECTOR = os.path.dirname(os.path.abspath(__file__))
 _PYTHON = os.path.dirname(os.path.abspath(os.__file__))
-#: Packages of torch, of vendors, and accel's.
+#: Packages of torch, of vendors and of accel.
 _VENDOR_PACKAGES = frozenset({
     "torch", "torchgen", "functorch", "triton", "nvidia", "cuda",
     "accel_core", "accel_train", "accel_tools", "accel_testing", "accel_simulated",
@@ -41,7 +42,7 @@ _VENDOR_PACKAGES = frozenset({
     "torch_mlu", "torch_sdaa", "torch_supa", "torch_musa", "torch_xmlir", "torch_xla",
     "torch_neuronx",
 })  # fmt: skip
-#: Packages that forward calls, as Python's library does: `monkeypatch.setenv` writes for its test.
+#: Packages that forward calls as Python's standard library does: `monkeypatch.setenv` acts for the test.
 _FORWARDING_PACKAGES = frozenset({
     "_pytest", "pytest", "pluggy", "xdist", "execnet", "hypothesis", "coverage", "debugpy", "pydevd",
     "mock", "typing_extensions", "decorator", "wrapt",
@@ -50,7 +51,7 @@ _owners: dict[str, Owner] = {}
 
 
 def owner_of(frame: FrameType) -> Owner:
-    """Return whose code a frame runs, judged by its file."""
+    """Return the kind of code that a frame runs, determined from its file."""
     file = frame.f_code.co_filename
     owner = _owners.get(file)
     if owner is None:
@@ -59,7 +60,7 @@ def owner_of(frame: FrameType) -> Owner:
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
-    """Return the nearest frame that does more than forward; `None` if that frame is a vendor's or torch's."""
+    """Return the nearest frame that does not just forward a call; `None` if torch or a vendor owns it."""
     while frame is not None:
         owner = owner_of(frame)
         if owner is not Owner.FORWARDER:
@@ -71,7 +72,7 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
 def user_frame_beyond_torch(
     frame: FrameType | None,
 ) -> tuple[FrameType | None, FrameType | None]:
-    """Return the nearest frame of a user, and the frame of torch or of a vendor that it called."""
+    """Return the nearest user frame, and the frame of torch or of a vendor that the user frame called."""
     entered = None
     while frame is not None:
         owner = owner_of(frame)
@@ -101,7 +102,7 @@ def has_string(file: str, word: str) -> bool:
 
 
 def _contains(value: Any, text: str) -> bool:
-    """Return whether a value is the text, or a list, tuple or dictionary of which one value is."""
+    """Return whether a value is the text, or is a list, tuple or dictionary that contains the text."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, (list, tuple)):
@@ -110,7 +111,7 @@ def _contains(value: Any, text: str) -> bool:
 
 
 def _judge(file: str, frame: FrameType) -> Owner:
-    """Return the owner of a file that runs for the first time."""
+    """Determine and return the owner of a file whose code runs for the first time."""
     if file.startswith("<") or _is_below(file, _DETECTOR):
         return Owner.FORWARDER
     package = _installed_package(file)
@@ -125,7 +126,7 @@ def _judge(file: str, frame: FrameType) -> Owner:
 
 
 def _installed_package(file: str) -> str:
-    """Return the package of a file below `site-packages`; empty for a file elsewhere."""
+    """Return the package of a file below `site-packages`; empty if the file is not below it."""
     for folder in ("site-packages", "dist-packages"):
         _, separator, inside = file.rpartition(f"{os.sep}{folder}{os.sep}")
         if separator:
@@ -138,12 +139,12 @@ def _is_below(file: str, folder: str) -> bool:
 
 
 def _source_package(frame: FrameType, file: str) -> str:
-    """Return the package of a file in a source tree; empty if no folder above the file has its name."""
+    """Return the package of a file in a source tree; empty if no parent folder has the package's name."""
     # `python -m torch.distributed.run` is called `__main__`.
     spec = frame.f_globals.get("__spec__")
     name = str(getattr(spec, "name", None) or frame.f_globals.get("__name__", ""))
     package = name.partition(".")[0]
-    # A user's script may have the name of a package: torch.py.
+    # A user's script may have the name of a package, such as torch.py.
     return package if f"{os.sep}{package}{os.sep}" in file else ""
 
 

@@ -19,17 +19,17 @@ from accel_simulated.request import VARIABLE as SIMULATED
 
 __all__ = ["check", "run"]
 
-#: Shells add this to the number of a signal that ended a command.
+#: Shells add this number to the number of the signal that terminated a command.
 _SIGNAL_STATUS = 128
 
 
 def check(files: Sequence[str]) -> None:
-    """Raise `SettingError` if a report file has no known ending, or cannot be created; runs nothing."""
+    """Raise `SettingError` if a report file has an unknown suffix or cannot be created; run nothing."""
     for file in files:
         if formats.format_of(file) is None:
             endings = ", ".join(formats.FORMATS)
             raise SettingError(
-                f"--report {file!r}: the ending must be one of {endings}, which decides the format. "
+                f"--report {file!r}: the file's suffix selects the format, and must be one of {endings}. "
                 f"Write --report {Path(file).stem or 'vendors'}.md."
             )
         try:
@@ -42,7 +42,7 @@ def check(files: Sequence[str]) -> None:
 
 
 def _check_writable(file: Path) -> None:
-    """Raise `OSError` if a file cannot be written; leave it as it is."""
+    """Raise `OSError` if a file cannot be written; leave the file unchanged."""
     exists = file.exists()
     with file.open("ab"):
         pass
@@ -58,8 +58,8 @@ def run(
 ) -> int:
     """Run a program with its arguments, write the reports, and return the command's exit status.
 
-    `given` is the command as the user typed it. A command that a signal ended has the status that shells give
-    it: 128 plus the signal's number. If a report cannot be written, an error is printed, and a status of 0
+    `given` is the command as the user typed it. If a signal terminates the command, the status is 128 plus
+    the signal's number, as in a shell. If a report cannot be written, prints an error, and a status of 0
     becomes 1. Raises `BuildError` if the detector of device strings cannot be built.
     """
     library = device_strings.build()
@@ -77,7 +77,7 @@ def run(
 
 
 def _write(report: Report, file: str, root: Path) -> bool:
-    """Write a report into a file; if that fails, print why and return False."""
+    """Write a report to a file and return True; if writing fails, print the reason and return False."""
     write = formats.format_of(file)
     assert write is not None, "check() was not called"
     try:
@@ -90,14 +90,14 @@ def _write(report: Report, file: str, root: Path) -> bool:
 
 
 def _summary(report: Report, files: Sequence[str]) -> str:
-    """Return what happened and how much was recorded, in one line."""
+    """Return one line with the outcome of the run and the number of recorded places."""
     number = len(report.assumptions)
     places = f"{number} place{'s' * (number != 1)}, {len(report.asks)} that only check for a device"
     return f"{report.outcome} {places}: {', '.join(files)}"
 
 
 def _run_program(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run a program to its end; return its exit status as a shell gives it."""
+    """Run a program to its end; return its exit status as a shell reports it."""
     with (
         subprocess.Popen(arguments, env=environ) as program,
         _signals_forwarded(program),
@@ -108,10 +108,10 @@ def _run_program(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 @contextlib.contextmanager
 def _signals_forwarded(program: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Forward signals that would end this process to the program, whose report is still to be written."""
+    """Forward terminating signals to the program, because its report must still be written."""
 
     def forward(number: int, _: FrameType | None) -> None:
-        if number != signal.SIGINT:  # which a terminal sends to both
+        if number != signal.SIGINT:  # a terminal sends this signal to the program too
             program.send_signal(number)
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

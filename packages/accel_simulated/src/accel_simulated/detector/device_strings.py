@@ -1,8 +1,8 @@
-"""Record device strings: `"cuda:0"` wherever torch reads one, in Python's calls and in its C functions.
+"""Record device strings such as `"cuda:0"` wherever torch reads one, in Python calls and in C functions.
 
-A small library (`device_strings.cpp`) is loaded before torch, and the dynamic linker makes torch call it for
-each string. Other strings than the recorded ones cost nothing, and no object of torch changes: `torch.device`
-is torch's.
+A small library (`device_strings.cpp`) is loaded before torch, and the dynamic linker makes torch call the
+library for each string. Strings that are not recorded cost nothing. No object of torch is replaced:
+`torch.device` remains torch's class.
 """
 
 from __future__ import annotations
@@ -23,32 +23,35 @@ from accel_simulated.detector.wrapping import Use, first_line, is_question
 
 __all__ = ["LIBRARY", "build", "build_into", "intercepts_torch", "load", "watch"]
 
-#: The library's name in the folder of a run.
+#: The library's file name in the folder of a run.
 LIBRARY = "device_strings.so"
 _SOURCE = Path(__file__).with_name("device_strings.cpp")
 _FLAGS = ("-std=c++17", "-O1", "-g0", "-fPIC", "-shared", "-w")
 _NEXT_STEP = "set CXX to another compiler"
 _Callback = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p)
-#: Keeps the function alive that the library calls.
+#: References to the callback functions that the library calls, so that they are not freed.
 _callbacks: list[object] = []
 
 
 def build() -> Path:
-    """Return the library: a prebuilt one, else one compiled in half a second and cached.
+    """Return the path of the prebuilt library; without one, compile (half a second) and cache the library.
 
-    Raises `CannotBuildError` if there is no compiler, and `BuildError` if it does not compile or the cache
-    cannot be written.
+    Raises `CannotBuildError` if no compiler is found, and `BuildError` if the library does not compile or the
+    cache cannot be written.
     """
     return prebuilt.find(_fit()) or _build_in_cache()
 
 
 def build_into(folder: Path) -> Path:
-    """Put the library into `folder`, with prebuilt devices; return its path. Raises what `build` raises."""
+    """Copy the library into `folder`, the folder of prebuilt devices; return the copy's path.
+
+    Raises the errors of `build`.
+    """
     return prebuilt.write(_build_in_cache(), _fit(), folder)
 
 
 def _fit() -> prebuilt.Fit:
-    """Return what identifies the library; it includes no header of torch, so it fits every torch."""
+    """Return the library's identification, which is valid for every torch: no torch header is included."""
     text = f"{_FLAGS} {_SOURCE.read_text(encoding='utf-8')}"
     return prebuilt.Fit("strings", "any", hashlib.sha256(text.encode()).hexdigest())
 
@@ -59,7 +62,7 @@ def _build_in_cache() -> Path:
 
 
 def load(folder: str) -> ctypes.CDLL | None:
-    """Load the library; call this before torch is imported. Returns `None` if that fails."""
+    """Load and return the library, or `None` if loading fails; call this before torch is imported."""
     try:
         return ctypes.CDLL(os.path.join(folder, LIBRARY), mode=ctypes.RTLD_GLOBAL)
     except OSError:
@@ -67,7 +70,7 @@ def load(folder: str) -> ctypes.CDLL | None:
 
 
 def watch(library: ctypes.CDLL, log: Log, types: Iterable[str]) -> None:
-    """Start to record the callers for whom torch reads a string of these device types."""
+    """Start to record the callers that pass a string with one of these device types to torch."""
     find_use = _UseFinder()
 
     def record(text: bytes, error: bytes | None) -> None:
@@ -82,7 +85,7 @@ def watch(library: ctypes.CDLL, log: Log, types: Iterable[str]) -> None:
 
 
 class _UseFinder:
-    """Finds what a program does with a device string, from the function of torch that it called."""
+    """Finds the use of a device string from the function of torch that the program called."""
 
     def __init__(self) -> None:
         from torch.amp import autocast_mode
@@ -101,7 +104,7 @@ class _UseFinder:
         use = Use("device", f'"{text}"', device_type, device_type)
         if entered is not None:
             if not attribution.was_argument(entered, text):
-                return NOT_RECORDED  # torch's own string
+                return NOT_RECORDED  # the string is in torch's own code
             if entered.f_code is self._autocast and not self._is_first_read(frame):
                 return NOT_RECORDED
             use = self._use_in_call(entered.f_code, text, device_type)
@@ -110,11 +113,11 @@ class _UseFinder:
         return counter
 
     def _is_first_read(self, frame: FrameType) -> bool:
-        """Return whether `torch.autocast`, which reads its string twice, does so for the first time."""
+        """Return whether this is the first of the two times that `torch.autocast` reads its string."""
         return frame.f_code is self._asks_autocast
 
     def _use_in_call(self, function: CodeType, text: str, device_type: str) -> Use:
-        """Return what the argument `text` of one of torch's functions is used for."""
+        """Return the use of the argument `text` in a call of one of torch's functions."""
         if function is self._autocast:
             return Use("precision", f'autocast("{text}")', device_type, device_type)
         if is_question(function.co_name):
@@ -124,7 +127,7 @@ class _UseFinder:
 
 
 def intercepts_torch(library: ctypes.CDLL) -> bool:
-    """Return whether torch calls the library: some builds of torch are linked so that it does not."""
+    """Return whether torch calls the library; some builds of torch are linked so that torch does not."""
     import torch
 
     texts: list[bytes] = []

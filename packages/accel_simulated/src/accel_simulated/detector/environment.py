@@ -1,4 +1,4 @@
-"""Record who reads or writes `CUDA_VISIBLE_DEVICES` and the like in `os.environ`, also by `os.getenv`."""
+"""Record reads and writes of variables such as `CUDA_VISIBLE_DEVICES` by `os.environ` and `os.getenv`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accel_simulated.detector.names import VendorNames
 
 __all__ = ["watch"]
 
-#: Python's functions that read every variable, whatever its name.
+#: Functions of Python that read all variables, whatever their names.
 _READ_ALL = tuple(
     method.__code__
     for method in (ItemsView.__iter__, ValuesView.__iter__, MutableMapping.popitem)
@@ -22,14 +22,14 @@ _UPDATE = MutableMapping.update.__code__
 _Original: Any = type(os.environ)
 _frame = sys._getframe
 _log: Log
-#: The device type of each variable to record.
+#: The device type that belongs to each recorded variable.
 _types: dict[object, str] = {}
-#: The frame, and its instruction, that last called `keys()`: `dict(os.environ)` then reads every variable.
+#: The frame and instruction that last called `keys()`; `dict(os.environ)` then reads every variable.
 _reads_all = (0, 0)
 
 
 def watch(log: Log, recorded: Mapping[str, VendorNames]) -> None:
-    """Start to record who reads and writes these types' variables by name."""
+    """Start to record the code that reads or writes these device types' variables by name."""
     global _log
     _log = log
     for device_type, names in recorded.items():
@@ -39,9 +39,9 @@ def watch(log: Log, recorded: Mapping[str, VendorNames]) -> None:
 
 
 def _record(frame: FrameType, variable: object, verb: str) -> None:
-    """Record that a frame reads or writes a variable, unless it goes through all of them."""
+    """Record that a frame reads or writes a variable, unless the frame reads all variables."""
     code = frame.f_code
-    # `mock.patch.dict` puts back the whole environment, and names no variable either.
+    # `mock.patch.dict` restores the whole environment without naming a variable.
     is_whole = code is _UPDATE and "PATH" in frame.f_locals.get("other", ())
     if is_whole or code in _READ_ALL or _reads_all == (id(frame), frame.f_lasti):
         return

@@ -17,9 +17,9 @@ from accel_simulated.detector.merge import Place, Report
 __all__ = ["FORMATS", "as_json", "as_markdown", "as_sarif", "format_of"]
 
 _HELP = (
-    "The program ran on a simulated device. Each result is a place that has no effect, fails or takes "
-    "another branch on another vendor's device. Its message names the replacement in accel_core or "
-    "torch.accelerator."
+    "The program ran on a simulated device. Each result is code that has no effect, fails or takes "
+    "a different branch on another vendor's device. The result's message names the replacement in "
+    "accel_core or torch.accelerator."
 )
 _PLACE_KEYS = (
     "file", "line", "package", "kind", "what", "type", "times", "raised", "text", "instead",
@@ -27,7 +27,7 @@ _PLACE_KEYS = (
 
 
 def as_markdown(report: Report) -> str:
-    """Return Markdown for people: what happened, tables of packages and of places, and the questions."""
+    """Return the report as Markdown: the outcome, tables of packages and places, and the device checks."""
     lines = [
         "# Written for one vendor",
         "",
@@ -38,7 +38,7 @@ def as_markdown(report: Report) -> str:
         "",
         "`acc` is `accel_core.get_accelerator()`.",
     ]
-    lines += [f"\nNot seen: {note}." for note in report.notes]
+    lines += [f"\nNot recorded: {note}." for note in report.notes]
     lines += _next_step(report)
     if report.assumptions:
         lines += _packages(report.assumptions)
@@ -49,16 +49,16 @@ def as_markdown(report: Report) -> str:
     if report.asks:
         lines += [
             "",
-            "## Questions",
+            "## Device checks",
             "",
-            "Code behind a question may not run on another device.",
+            "Code after such a check may not run on another vendor's device.",
         ]
         lines += _files(report.asks, ("line", "times", "what", "instead", "code"))
     return "\n".join(lines) + "\n"
 
 
 def as_json(report: Report) -> str:
-    """Return JSON for programs; `schema` increases when a key changes its meaning."""
+    """Return the report as JSON; `schema` increases when the meaning of a key changes."""
     document = {
         "schema": 1,
         "command": report.command,
@@ -80,9 +80,9 @@ def _json_place(place: Place) -> dict[str, Any]:
 
 
 def as_sarif(report: Report) -> str:
-    """Return SARIF 2.1.0, for code scanning; it lists only the project's own files, as scans show no others.
+    """Return the report as SARIF 2.1.0 for code scanning, which shows only the project's own files.
 
-    An assumption is a warning, a question is a note.
+    Vendor-specific code has the level "warning"; a check for a device has the level "note".
     """
     own = [place for place in report.places if not place.package]
     kinds = [kind for kind in advice.KINDS if any(place.kind == kind for place in own)]
@@ -111,7 +111,7 @@ def as_sarif(report: Report) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
-#: By the ending of the file's name.
+#: The function for each suffix of a report's file name.
 FORMATS: dict[str, Callable[[Report], str]] = {
     ".md": as_markdown,
     ".json": as_json,
@@ -120,7 +120,7 @@ FORMATS: dict[str, Callable[[Report], str]] = {
 
 
 def format_of(file: str) -> Callable[[Report], str] | None:
-    """Return the function for the format that a file's suffix names; `None` for an unknown suffix."""
+    """Return the function that writes the format of a file's suffix; `None` for an unknown suffix."""
     return FORMATS.get(PurePath(file).suffix.lower())
 
 
@@ -128,7 +128,7 @@ def format_of(file: str) -> Callable[[Report], str] | None:
 
 
 def _nothing_recorded(report: Report) -> str:
-    """Return what a report without assumptions means, which depends on how far the program came."""
+    """Return the meaning of a report without vendor-specific code, which depends on the outcome."""
     if report.failed:
         return "No place was recorded before the program failed."
     if report.used_device:
@@ -137,7 +137,7 @@ def _nothing_recorded(report: Report) -> str:
 
 
 def _next_step(report: Report) -> list[str]:
-    """Return the command that runs a program for CUDA to its end, if it came to none here."""
+    """Return lines with the command that runs a CUDA program to its end, if the program failed here."""
     is_for_cuda = any(place.type == "cuda" for place in report.places)
     came_to_end = not report.failed and report.used_device is not False
     if came_to_end or not is_for_cuda or report.simulated.startswith("cuda"):
@@ -151,13 +151,13 @@ def _next_step(report: Report) -> list[str]:
 
 
 def _count(places: Sequence[Place]) -> str:
-    """Return how many places there are: "2 places in 1 file"."""
+    """Return the number of places as text, such as "2 places in 1 file"."""
     number, files = len(places), len({place.file for place in places})
     return f"{number} place{'s' * (number != 1)} in {files} file{'s' * (files != 1)}"
 
 
 def _packages(places: Sequence[Place]) -> list[str]:
-    """Return the table of packages, the one with most calls first."""
+    """Return the lines of the table of packages; the package with the most calls comes first."""
     by_package: dict[str, list[Place]] = {}
     for place in places:
         by_package.setdefault(place.package or "(this project)", []).append(place)
@@ -178,7 +178,7 @@ def _files(places: Iterable[Place], titles: Sequence[str]) -> Iterator[str]:
 
 
 def _row(place: Place, titles: Sequence[str]) -> list[str]:
-    """Return a place's cells for the columns with these titles."""
+    """Return the cells of a place's row, one for each title."""
     cells = {
         "line": str(place.line),
         "times": str(place.times),
@@ -195,7 +195,7 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _code(text: str) -> str:
-    """Return code for a table's cell, where a bar ends the cell and a backquote the code."""
+    """Return code escaped for a table cell, in which `|` would end the cell and a backquote the code."""
     if not text:
         return ""
     runs = [len(list(run)) for mark, run in itertools.groupby(text) if mark == "`"]
@@ -206,7 +206,7 @@ def _code(text: str) -> str:
 
 
 def _escape(text: str) -> str:
-    """Return text in which no character has a meaning for Markdown."""
+    """Return the text with every character escaped that has a meaning in Markdown."""
     return "".join(f"\\{mark}" if mark in "\\`*_[]<>|#" else mark for mark in text)
 
 
@@ -214,7 +214,7 @@ def _escape(text: str) -> str:
 
 
 def _sarif_rule(kind: str) -> dict[str, Any]:
-    """Return the rule that stands for a kind of place."""
+    """Return the SARIF rule for a kind of place."""
     return {
         "id": f"vendor-{kind}",
         "shortDescription": {"text": advice.KINDS[kind]},
@@ -229,20 +229,20 @@ def _sarif_level(kind: str) -> str:
 
 
 def _sarif_notifications(report: Report) -> list[dict[str, Any]]:
-    """Return what happened, and what could not be seen."""
+    """Return notifications with the outcome of the run and with the parts that could not be recorded."""
     level = "warning" if report.failed else "note"
     notifications = [{"level": level, "message": {"text": report.outcome}}]
     for note in report.notes:
         notifications.append(
-            {"level": "note", "message": {"text": f"Not seen: {note}."}}
+            {"level": "note", "message": {"text": f"Not recorded: {note}."}}
         )
     return notifications
 
 
 def _sarif_result(place: Place, kinds: list[str]) -> dict[str, Any]:
-    """Return a place as a result of its rule."""
+    """Return a place as a SARIF result of its kind's rule."""
     times = f"{place.times} time{'s' * (place.times != 1)}"
-    message = f"{place.what} is not for every device ({times})."
+    message = f"{place.what} is not portable to every device ({times})."
     if place.raised:
         message += f" It raised {place.raised}."
     region: dict[str, Any] = {"startLine": place.line}

@@ -16,29 +16,30 @@ from accel_simulated.detector.log import MAX_PLACES
 
 __all__ = ["Place", "Report", "merge"]
 
-#: Bytes that a program has at most on a device that it does not use: a scalar or two, as for a barrier.
+#: The most bytes that a program allocates on a device without using it: a scalar or two, as for a barrier.
 _SCALARS = 1024
 
 
 @dataclass
 class Place:
-    """One line of code that does one thing for one vendor."""
+    """One vendor-specific use in one line of code."""
 
-    #: As people read it: relative to the folder of the run, or to the one that packages are installed in.
+    #: The file's path, relative to the folder of the run, or to the folder in which packages are installed.
     file: str
     line: int
     #: A key of `advice.KINDS`.
     kind: str
-    #: `"torch.cuda.synchronize()"`.
+    #: The use, such as `"torch.cuda.synchronize()"`.
     what: str
-    #: torch's device type that the code is written for.
+    #: The torch device type for which the code is written.
     type: str
     #: The installed package that the file belongs to; empty for a file below the folder of the run.
     package: str
-    #: The line itself, without blanks around it; empty if the file is gone.
+    #: The source line without surrounding blanks; empty if the file no longer exists.
     text: str
     times: int = 0
-    #: The first error, such as "AssertionError: Torch not compiled with CUDA enabled"; empty for none.
+    #: The first error, such as "AssertionError: Torch not compiled with CUDA enabled"; empty if none was
+    #: raised.
     raised: str = ""
 
     @property
@@ -49,27 +50,27 @@ class Place:
 
 @dataclass
 class Report:
-    """The result of a run: what happened, and the places."""
+    """The result of a run: its outcome, and the recorded places."""
 
-    #: The command, as it was given.
+    #: The command as the user typed it.
     command: list[str]
-    #: The simulated device and how many: `"acme:2"`.
+    #: The simulated device and the number of devices, such as `"acme:2"`.
     simulated: str
     #: The command's exit status.
     status: int
-    #: How many processes recorded a place or a note.
+    #: The number of processes that recorded a place or a note.
     processes: int = 0
-    #: The most bytes that one process had on the devices at one time; `None` if no process with torch
-    #: recorded its end, as one that a signal killed does not.
+    #: The largest peak of allocated bytes in one process; `None` if no process that imported torch recorded
+    #: its peak, which happens if a signal kills the process.
     allocated: int | None = None
-    #: What could not be seen.
+    #: Notes on uses that could not be recorded.
     notes: list[str] = field(default_factory=list)
-    #: Each place once, the file with most first, and the line with most in each.
+    #: All places, each once. Files and lines with the most calls come first.
     places: list[Place] = field(default_factory=list)
 
     @property
     def failed(self) -> bool:
-        """Return whether the command failed, so that code is missing from the report."""
+        """Return whether the command failed; then the report may lack code that did not run."""
         return self.status != 0
 
     @property
@@ -79,7 +80,7 @@ class Report:
 
     @property
     def outcome(self) -> str:
-        """Return what happened, in one or two sentences for people."""
+        """Return the outcome of the run in one or two sentences."""
         device = f"{self.simulated} (simulated)"
         if self.failed:
             failure = f"The program failed (exit status {self.status}): code that did not run is not listed."
@@ -93,7 +94,7 @@ class Report:
 
     @property
     def assumptions(self) -> list[Place]:
-        """Return the places that must be changed."""
+        """Return the places that must be changed for other devices."""
         return [place for place in self.places if place.kind != "ask"]
 
     @property
@@ -102,7 +103,7 @@ class Report:
         return [place for place in self.places if place.kind == "ask"]
 
     def _allocated(self) -> str:
-        """Return the beginning of a sentence about the memory of the device; empty if unknown."""
+        """Return the beginning of a sentence about the allocated memory; empty if the amount is unknown."""
         if self.allocated is None:
             return ""
         if self.used_device:
@@ -113,9 +114,10 @@ class Report:
 def merge(
     folder: Path, root: Path, command: list[str], simulated: str, status: int
 ) -> Report:
-    """Return the report of the files in `folder`; `root` is the folder in which the command was started.
+    """Return the report merged from the files in `folder`.
 
-    The file of a killed process may end early; its complete lines are used.
+    `root` is the folder in which the command was started. The file of a killed process may be truncated; its
+    complete lines are used.
     """
     report = Report(command, simulated, status)
     merger = _Merger(report, root)
@@ -126,7 +128,7 @@ def merge(
 
 
 class _Merger:
-    """Adds the files of one process after another to a report."""
+    """Adds the files of each process to a report."""
 
     def __init__(self, report: Report, root: Path) -> None:
         self._report = report
@@ -165,7 +167,7 @@ class _Merger:
         self._report.allocated = max(self._report.allocated or 0, size)
 
     def _place(self, entry: dict[str, Any]) -> Place:
-        """Return the place of an entry, which is one place for all processes."""
+        """Return the place of an entry; the same place in several processes is one object."""
         key = entry["file"], entry["line"], entry["kind"], entry["what"]
         if key not in self._places:
             file, package = _display_name(entry["file"], self._root)
@@ -183,7 +185,7 @@ class _Merger:
 
 
 def _sorted(places: list[Place]) -> list[Place]:
-    """Return the places, the file with most calls first."""
+    """Return the places sorted by their number of calls: the file with the most calls first."""
     totals: Counter[str] = Counter()
     for place in places:
         totals[place.file] += place.times
@@ -203,12 +205,12 @@ def _entries(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def _counts(file: Path) -> memoryview:
-    """Return the counts of a process's places, filled up with zeros."""
+    """Return the counts of a process's places, padded with zeros."""
     return memoryview(file.read_bytes().ljust(MAX_PLACES * 8, b"\0")).cast("Q")
 
 
 def _display_name(path: str, root: Path) -> tuple[str, str]:
-    """Return a file's name for people, and its package."""
+    """Return a file's path as displayed, and the file's package."""
     for folder in ("site-packages", "dist-packages"):
         head, separator, inside = path.rpartition(f"{os.sep}{folder}{os.sep}")
         if separator and head:

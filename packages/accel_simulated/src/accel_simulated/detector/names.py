@@ -1,4 +1,4 @@
-"""Names for one vendor: device types, collective backends and variables, by torch's device type."""
+"""Vendor-specific names: device types, collective backends and variables, by torch device type."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ __all__ = ["TYPES", "VendorNames", "recorded_types"]
 
 
 class VendorNames(NamedTuple):
-    """The names that belong to one device type of torch."""
+    """The vendor-specific names that belong to one torch device type."""
 
     #: Backends of `torch.distributed`.
     collectives: tuple[str, ...] = ()
-    #: Variables that say which devices a process sees.
+    #: Environment variables that select the devices that a process can use.
     variables: tuple[str, ...] = ()
 
 
-#: Built-in types of torch 2.13 (c10/core/Device.cpp, `parse_type`) that are accelerators, and those by which
-#: vendors rename its PrivateUse1. Collectives and variables are the vendors', as accel's plugins declare
-#: them; ROCm's: rocm.docs.amd.com, "GPU isolation techniques".
+#: The accelerator types built into torch 2.13 (c10/core/Device.cpp, `parse_type`), and the names to which
+#: vendors rename PrivateUse1. Collective backends and variables are copied from the declarations of accel's
+#: plugins. Source for ROCm's variables: rocm.docs.amd.com, "GPU isolation techniques".
 TYPES: Mapping[str, VendorNames] = {
     "cuda": VendorNames(
         ("nccl", "rccl"),
@@ -54,16 +54,16 @@ TYPES: Mapping[str, VendorNames] = {
     "maia": VendorNames(),
     "hip": VendorNames(),
 }
-#: The type of which a program that runs on it names things too: most programs are written for it alone, and
-#: only on this device do they reach their end.
+#: The type whose names are recorded even if it is the simulated device: most programs are written for CUDA
+#: alone, and run to their end on this device only.
 _ALWAYS_RECORDED = "cuda"
 
 
 def recorded_types(own: str) -> dict[str, VendorNames]:
-    """Return the names to record on a simulated device of torch's type `own`.
+    """Return the names to record on a simulated device of the torch type `own`.
 
-    These are the names of all types but `own`; of cuda always. Names that a vendor shares with `own` (the
-    backend hccl) are left out.
+    These are the names of all types except `own`; names of cuda are always included. A name that another
+    vendor shares with `own`, such as the backend hccl, is left out.
     """
     shared = TYPES.get(own, VendorNames())
     recorded = {

@@ -1,4 +1,4 @@
-"""Record places in one process of a run, from Python's start."""
+"""Record the vendor-specific places in one process of a run, from Python's start."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["begin"]
 
 
 def begin(own: str) -> None:
-    """Start to record vendors' names in this process; `own` is torch's type of the simulated device."""
+    """Start to record vendors' names in this process; `own` is the simulated device's torch type."""
     _Recording(own)
 
 
 class _Recording:
-    """The recording of one process, before and after it imports torch."""
+    """The recording of one process, before and after the process imports torch."""
 
     def __init__(self, own: str) -> None:
         self._own = own
@@ -32,13 +32,13 @@ class _Recording:
         imports.on_import("torch", before=self._load_library, after=self._watch_torch)
 
     def _load_library(self) -> None:
-        """Load the library of device strings, which torch finds only if it is loaded first."""
+        """Load the library of device strings, which torch calls only if it is loaded before torch."""
         from accel_simulated.detector import device_strings
 
         self._library = device_strings.load(os.environ[VARIABLE])
 
     def _watch_torch(self, torch: ModuleType) -> None:
-        """Record the uses of torch's functions, its device strings, and how much was allocated at the end."""
+        """Record uses of torch's functions and device strings, and, at the end, the allocated memory."""
         from multiprocessing import util
 
         from accel_simulated.detector import device_strings, torch_names
@@ -57,7 +57,7 @@ class _Recording:
                 f"device strings, which torch {torch.__version__} does not pass to the detector"
             )
         atexit.register(self._record_allocation)
-        # A forked worker ends without `atexit`.
+        # A forked worker does not run `atexit` functions.
         util.register_after_fork(self, _Recording._record_at_end_of_worker)
 
     def _record_at_end_of_worker(self) -> None:
@@ -66,11 +66,11 @@ class _Recording:
         util.Finalize(None, self._record_allocation, exitpriority=0)
 
     def _record_allocation(self) -> None:
-        """Record, as this process ends, the most bytes that its devices had at one time."""
+        """Record the peak number of bytes allocated on the devices when this process ends."""
         import torch
 
         size = 0
-        with contextlib.suppress(Exception):  # a device that did not start
+        with contextlib.suppress(Exception):  # the device was not started
             for index in range(torch.accelerator.device_count()):
                 statistics = torch.accelerator.memory_stats(index)
                 size += int(statistics.get("allocated_bytes.all.peak", 0))

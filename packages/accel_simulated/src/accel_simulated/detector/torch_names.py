@@ -1,8 +1,9 @@
-"""Record calls of `torch.cuda` and the like, `.cuda()`, `.is_cuda`, and lookups of absent modules.
+"""Record calls of modules such as `torch.cuda`, of `.cuda()` and `.is_cuda`, and lookups of absent modules.
 
-A wrapper replaces a function everywhere in the module's tree, with its name and signature, so that it can be
-found, pickled and compared by identity as before. Of a class only the method that makes an object is wrapped.
-torch's own modules keep the functions that they imported earlier, so they have no overhead.
+A wrapper replaces a function everywhere in the module's tree. The wrapper has the function's name and
+signature, so that it can be found, pickled and compared by identity like the function. Of a class, only the
+method that creates an instance is wrapped. torch's modules keep the functions that they imported earlier, so
+calls within torch have no overhead.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ _frame = sys._getframe
 
 
 def watch(log: Log, names: Mapping[str, VendorNames]) -> None:
-    """Wrap what `import torch` brought: the modules, methods and attributes of these device types."""
+    """Wrap these device types' modules, methods and attributes that `import torch` has loaded."""
     for device_type in names:
         module = sys.modules.get(f"torch.{device_type}")
         if module is not None:
             _watch_modules(log, device_type, module.__name__)
             _watch_lazy_start(log, device_type, module)
-    if "mps" in names:  # its questions are asked here
+    if "mps" in names:  # programs check for mps with functions of torch.backends.mps
         _watch_modules(log, "mps", "torch.backends.mps")
     _watch_methods(log, names)
     _watch_absent_modules(log, names)
@@ -52,7 +53,7 @@ def watch(log: Log, names: Mapping[str, VendorNames]) -> None:
 
 
 def _watch_modules(log: Log, device_type: str, root: str) -> None:
-    """Wrap each function and class of a module, and of the loaded modules below it."""
+    """Wrap each function and class of a module and of its loaded submodules."""
     wrapped: dict[int, Any] = {}
     for module, name, member in _members(root):
         what = f"{module.__name__}.{name}"
@@ -69,7 +70,7 @@ def _watch_modules(log: Log, device_type: str, root: str) -> None:
 
 
 def _members(root: str) -> Iterator[tuple[ModuleType, str, Any]]:
-    """Yield the functions and classes of a module's tree, each with the module and the name that hold it."""
+    """Yield the functions and classes in a module's tree, each with its module and its name there."""
     modules = [
         name for name in sys.modules if name == root or name.startswith(f"{root}.")
     ]
@@ -82,14 +83,14 @@ def _members(root: str) -> Iterator[tuple[ModuleType, str, Any]]:
 
 
 def _kind_of_function(module: ModuleType, name: str) -> str:
-    """Return the kind of place (`advice.KINDS`) that a call of a module's function is."""
+    """Return the kind, a key of `advice.KINDS`, of a call of a module's function."""
     if is_question(name):
         return "ask"
     return "precision" if ".amp" in module.__name__ else "call"
 
 
 def _watch_class(log: Log, cls: type, what: str, device_type: str) -> None:
-    """Wrap the method of a class that makes an object; errors are left alone."""
+    """Wrap the method of a class that creates an instance; its errors are not recorded."""
     if issubclass(cls, BaseException):
         return
     use = Use("precision" if ".amp" in what else "call", f"{what}()", device_type)
@@ -104,7 +105,7 @@ def _watch_class(log: Log, cls: type, what: str, device_type: str) -> None:
 
 
 def _watch_lazy_start(log: Log, device_type: str, module: ModuleType) -> None:
-    """Record the error of a tensor on the device: torch starts the device from C++, in the caller's frame."""
+    """Record errors from the device's lazy start, which torch runs from C++ in the caller's frame."""
     start = getattr(module, "_lazy_init", None)
     if not isinstance(start, FunctionType):
         return
@@ -154,7 +155,7 @@ def _watch_methods(log: Log, device_types: Iterable[str]) -> None:
 
 
 def _recorded_property(log: Log, descriptor: Any, device_type: str) -> property:
-    """Return a property like `Tensor.is_cuda` that records who reads it."""
+    """Return a property like `Tensor.is_cuda` that records the code that reads it."""
     record, get = log.record, descriptor.__get__
     use = Use("ask", f".is_{device_type}", device_type)
 
@@ -166,7 +167,7 @@ def _recorded_property(log: Log, descriptor: Any, device_type: str) -> property:
 
 
 def _watch_absent_modules(log: Log, device_types: Iterable[str]) -> None:
-    """Record who looks up a module that torch lacks, such as `torch.npu`."""
+    """Record code that looks up a module that torch lacks, such as `torch.npu`."""
     import torch
 
     missing = torch.__getattr__
@@ -190,13 +191,13 @@ def _watch_absent_modules(log: Log, device_types: Iterable[str]) -> None:
 
 
 def _reads_attribute(frame: FrameType) -> bool:
-    """Return whether a frame reads an attribute: `torch.npu`, and not `hasattr(torch, "npu")`."""
+    """Return whether a frame reads an attribute, as in `torch.npu` but not in `hasattr(torch, "npu")`."""
     instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]]
     return instruction in ("LOAD_ATTR", "LOAD_METHOD")
 
 
 def _watch_tensor_types(log: Log, device_type: str, module: ModuleType) -> None:
-    """Record who looks up `torch.cuda.FloatTensor` and the like, which are classes that cannot be changed."""
+    """Record lookups of types such as `torch.cuda.FloatTensor`, whose classes cannot be modified."""
     tensor_types = {
         name: member
         for name, member in vars(module).items()

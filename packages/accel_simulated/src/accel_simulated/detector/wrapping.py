@@ -1,4 +1,4 @@
-"""Replace functions by wrappers that record their callers, and look like the functions themselves."""
+"""Replace functions by wrappers that record their callers and look like the original functions."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ FUNCTION_TYPES = (FunctionType, functools._lru_cache_wrapper)
 
 
 class Use(NamedTuple):
-    """A use of one vendor's name, with the words of the report."""
+    """A use of one vendor's name, as described in the report."""
 
     #: A key of `advice.KINDS`.
     kind: str
-    #: `"torch.cuda.synchronize()"`.
+    #: The use, such as `"torch.cuda.synchronize()"`.
     what: str
-    #: torch's device type that the name belongs to.
+    #: The torch device type to which the name belongs.
     device_type: str
-    #: The name as it stands in a string; empty if no string holds it (see `Log.counter_of`).
+    #: The name as spelled in the received string; empty if no string contains it (see `Log.counter_of`).
     word: str = ""
 
 
 def recorded(log: Log, function: Callable[..., Any], use: Use) -> Callable[..., Any]:
-    """Return a wrapper of `function` that records each of its callers, and their errors."""
+    """Return a wrapper of `function` that records each caller, and the errors raised for that caller."""
     return recorded_if(log, function, lambda _arguments, _named: use)
 
 
@@ -43,8 +43,8 @@ def recorded_if(
     function: Callable[..., Any],
     find_use: Callable[[tuple[Any, ...], dict[str, Any]], Use | None],
 ) -> Callable[..., Any]:
-    """Return a wrapper of `function` that records a caller if `find_use` finds a name in the arguments."""
-    # Local, because the wrapper gets the globals of `function`.
+    """Return a wrapper of `function` that records a caller if `find_use` finds a use in the arguments."""
+    # These names are local, because the wrapper gets the globals of `function`.
     record, record_error, frame_at, line_of = (
         log.record,
         log.record_error,
@@ -69,7 +69,7 @@ def recorded_if(
 
 
 def _disguised(wrapper: Any, function: Any) -> Callable[..., Any]:
-    """Return a wrapper that looks like a function of the wrapped one's module, where accel_core looks too."""
+    """Return the wrapper disguised as a function of the original module, which accel_core inspects too."""
     original = inspect.unwrap(function)
     disguised = FunctionType(
         wrapper.__code__,
@@ -85,7 +85,7 @@ def _disguised(wrapper: Any, function: Any) -> Callable[..., Any]:
 
 
 def hide_frame(wrapper: Callable[..., Any]) -> Callable[..., Any]:
-    """Make `warnings` name the caller of a wrapper: it skips frames of a file with this name."""
+    """Give the wrapper a file name that `warnings` skips, so that a warning names the wrapper's caller."""
     hidden: Any = wrapper
     hidden.__code__ = hidden.__code__.replace(
         co_filename="<accel_simulated importlib._bootstrap>"
@@ -94,7 +94,7 @@ def hide_frame(wrapper: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def replace(module: ModuleType, old: Any, new: Any) -> None:
-    """Replace a function in its module, and in the package above if that has imported it."""
+    """Replace a function in its module, and in the parent package if the package has imported it."""
     name: str = old.__name__
     package = sys.modules[module.__name__.rpartition(".")[0]]
     for place in (module, package):
@@ -103,7 +103,7 @@ def replace(module: ModuleType, old: Any, new: Any) -> None:
 
 
 def when_imported(module: str, change: Callable[[ModuleType], None]) -> None:
-    """Call `change` with a module: now if it is imported, else once it is."""
+    """Call `change` with a module: immediately if the module is imported, otherwise after its import."""
     if module in sys.modules:
         change(sys.modules[module])
     else:
@@ -111,13 +111,13 @@ def when_imported(module: str, change: Callable[[ModuleType], None]) -> None:
 
 
 def is_question(name: str) -> bool:
-    """Return whether a function only asks what is present: `is_available`, `device_count`."""
+    """Return whether a function only queries what is present, as `is_available` and `device_count` do."""
     prefixes = ("is_", "has_", "can_")
     return name.lstrip("_").startswith(prefixes) or name == "device_count"
 
 
 def first_line(error: BaseException | str, error_type: str = "") -> str:
-    """Return an error in one line: "AssertionError: Torch not compiled with CUDA enabled"."""
+    """Return an error in one line, such as "AssertionError: Torch not compiled with CUDA enabled"."""
     error_type = error_type or type(error).__name__
     lines = str(error).splitlines()
     return f"{error_type}: {lines[0][:200] if lines else ''}"

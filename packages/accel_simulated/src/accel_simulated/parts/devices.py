@@ -19,10 +19,10 @@ __all__ = [
 def _get_device_index(
     device: Any, optional: bool = False, allow_cpu: bool = False
 ) -> int:
-    """Return the index of `device`: an index, a name or a `torch.device`.
+    """Return the index of `device`, which may be an index, a name or a `torch.device`.
 
-    `optional`: `None` means the current device. `allow_cpu`: the index of the CPU is -1. Raises `ValueError`
-    for a device of another type.
+    If `optional` is true, `None` means the current device. If `allow_cpu` is true, the index of the CPU is
+    -1. Raises `ValueError` for a device of a different type.
     """
     if isinstance(device, str):
         device = torch.device(device)
@@ -78,7 +78,7 @@ class device:
 
 
 class device_of(device):
-    """Context manager that selects the device of a tensor."""
+    """Context manager that selects the device on which a tensor is."""
 
     def __init__(self, obj: Any) -> None:
         here = getattr(obj, "device", None)

@@ -16,7 +16,7 @@ def is_bf16_supported() -> bool:
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """Return the data types of autocast; torch.autocast calls this on every vendor's module."""
+    """Return the data types that autocast supports; torch.autocast calls this in every vendor's module."""
     return [torch.float16, torch.bfloat16]
 
 
@@ -29,7 +29,7 @@ def _tensor_type(dtype: torch.dtype) -> type:
     return type("TensorType", (), {"__new__": new, "dtype": dtype})
 
 
-#: `torch.<name>.FloatTensor` and its like, which torch makes for PrivateUse1 by generated code.
+#: Types such as `torch.<name>.FloatTensor`, which generated code of torch creates for PrivateUse1.
 TENSOR_TYPES = {
     f"{name}Tensor": _tensor_type(dtype)
     for name, dtype in {

@@ -1,4 +1,4 @@
-"""Graphs with the vendors' names and arguments, over the class of `torch.accelerator.Graph`."""
+"""Graphs with the vendors' names and arguments, implemented with `torch.accelerator.Graph`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BareGraph:
     """A graph with capture and replay, without a shared memory pool."""
 
     def __init__(self) -> None:
-        # An attribute, because torch's graph has methods that a vendor's graph lacks.
+        # torch's graph is an attribute and not a base class: it has methods that a vendor's graph lacks.
         self._sim_graph: Any = torch._C._acceleratorGraph(False)
 
     def capture_end(self) -> None:
@@ -48,14 +48,14 @@ class PooledGraph(BareGraph):
 
 
 class VendorGraph(PooledGraph):
-    """The base of the vendors' classes that have the methods of `torch.cuda.CUDAGraph`."""
+    """The base of vendors' graph classes that have the methods of `torch.cuda.CUDAGraph`."""
 
     def enable_debug_mode(self) -> None:
         self._sim_graph.enable_debug_mode()
 
 
 class Capture:
-    """The context manager that vendors call `graph`: it captures on `stream`, by default a new one."""
+    """The context manager that vendors call `graph`; captures on `stream`, by default a new stream."""
 
     def __init__(self, graph: Any, arguments: dict[str, Any], stream: Any) -> None:
         self._graph, self._arguments = graph, arguments

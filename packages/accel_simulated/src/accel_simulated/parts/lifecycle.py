@@ -1,4 +1,4 @@
-"""Start the vendor's runtime at its first use, and then call the functions that wait for the start."""
+"""Start the vendor's runtime at its first use, and then call the functions deferred until the start."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def generators() -> tuple[torch.Generator, ...]:
 
 
 def running() -> Any:
-    """Start the runtime if needed, and return `torch.accelerator`."""
+    """Start the runtime if necessary, and return the module `torch.accelerator`."""
     _lazy_init()
     return torch.accelerator
 
@@ -72,13 +72,13 @@ def _lazy_init() -> None:
             _set_module_attributes(sys.modules[f"torch.{device.vendor.name}"])
             os.register_at_fork(
                 after_in_child=_mark_fork
-            )  # the streams' threads do not survive it
+            )  # the streams' threads do not survive a fork
         while _waiting_calls:
             _waiting_calls.pop(0)()
 
 
 def _set_module_attributes(module: Any) -> None:
-    """Set the attributes of the vendor's module that show that the runtime has started, if it has them."""
+    """Set the attributes by which the vendor's module shows that the runtime has started."""
     if hasattr(module, "_initialized"):
         module._initialized = True
     if hasattr(module, "default_generators"):

@@ -1,4 +1,4 @@
-"""Memory statistics and the cache, by the functions of `torch.accelerator`."""
+"""Memory statistics and the memory cache, implemented with `torch.accelerator`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 
 
 def memory_stats(device: Any = None) -> dict[str, Any]:
-    """Return statistics by torch's keys; as on the vendors, empty before the runtime has started."""
+    """Return statistics by torch's keys; empty before the runtime has started, as in vendors' modules."""
     if not is_initialized():
         return {}
     return dict(
@@ -71,7 +71,7 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
     )
 
 
-# Old names. If the surface file marks them as deprecated, `shape.fill` adds the warning.
+# These are old names. `shape.fill` adds a warning to each name that the surface file marks as deprecated.
 
 
 def memory_cached(device: Any = None) -> int:

@@ -1,6 +1,6 @@
 """Random numbers, from one generator for each device.
 
-A seed that is set before the runtime has started takes effect when it starts.
+A seed that is set before the runtime has started takes effect when the runtime starts.
 """
 
 from __future__ import annotations

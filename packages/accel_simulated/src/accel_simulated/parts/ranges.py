@@ -1,4 +1,4 @@
-"""Profiler ranges, which are counted and have no other effect, so that a test can check the calls."""
+"""Profiler ranges, which only count their calls, so that a test can check the calls."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ __all__ = [
 
 
 class Stream(torch.Stream):
-    """A queue of work on one device."""
+    """A queue of work for one device."""
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
         if "stream_id" in kwargs:
@@ -51,7 +51,7 @@ class Stream(torch.Stream):
 
 
 class Event(torch.Event):
-    """A point in the work of a stream."""
+    """A marker in a stream's queue of work."""
 
     _plain: torch.Event
 
@@ -64,7 +64,7 @@ class Event(torch.Event):
         self = super().__new__(
             cls, device=simulated.vendor.name, enable_timing=enable_timing
         )
-        # torch measures the time between events of its base class only, so each event has such a one.
+        # torch measures the time between plain `torch.Event`s only, so each event contains one.
         self._plain = torch.Event(
             device=simulated.vendor.name, enable_timing=enable_timing
         )
@@ -90,11 +90,11 @@ class Event(torch.Event):
 
 
 class StreamContext:
-    """Context manager that makes a stream the current one; `None` changes nothing."""
+    """Context manager that makes a stream the current stream; `None` changes nothing."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
-        #: The streams to restore: the current device's, and that of the stream's device.
+        #: The streams to restore: the current stream of the current device and of the stream's device.
         self.previous: Any = None
         self.previous_on_device: Any = None
 
@@ -132,7 +132,7 @@ def default_stream(device: Any = None) -> Stream:
 
 
 def _wrap(stream: torch.Stream) -> Stream:
-    """Return the same stream as an instance of this module's class."""
+    """Return the stream as an instance of this module's class `Stream`."""
     wrapped: Stream = Stream(
         stream_id=stream.stream_id,
         device_index=stream.device_index,

@@ -107,7 +107,7 @@ ALSO["memory_stats"] = {
 }  # fmt: skip
 #: What torch itself asks a device for, so that nothing works without an answer.
 BASICS = ("is_available", "is_initialized", "get_amp_supported_dtype")
-REFUSED = ": the driver refuses this question (the driver says no)"
+REFUSED = ": the driver rejects this query (the driver says no)"
 REFUSE = raising(RuntimeError("the driver says no"))
 
 
@@ -184,7 +184,7 @@ def of_refusals(pin):
                 wrong[f"{member} without {name}"] = again[member]
     with ExitStack() as stack:
         chosen = info.Chosen(made(stack, names.difference(BASICS)), None, ())
-        measured = bench.measured_in_child(
+        measured = bench.measure_in_child(
             chosen, {"effort": TINY, "quick": True, "ranks": 1}, len
         )
     unmeasured = [

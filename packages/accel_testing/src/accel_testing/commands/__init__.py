@@ -1,12 +1,12 @@
-"""The commands of `accel` for people who write an accelerator, or code that must run on one."""
+"""The commands of `accel` for authors of accelerator plugins, and of code that must run on accelerators."""
 
 from __future__ import annotations
 
 __all__ = ["SUMMARIES"]
 
-#: Each command and its line in `accel --help`, which is the first sentence of its own help.
+#: Each command's line in `accel --help`, which is also the first sentence of the command's help.
 SUMMARIES = {
-    "new": "Write a plugin distribution for a device of your own.",
+    "new": "Write a plugin distribution for your device.",
     "simulate": "Run a command with simulated devices, for tests.",
     "try": "Run a command on a vendor's package without its device.",
     "verify": "Check the accelerator, or NAME, against the interface.",

@@ -1,4 +1,4 @@
-"""`accel new`: a plugin distribution for a device of one's own, written from a template."""
+"""`accel new`: write a plugin distribution for a device from a template."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ from accel_core.text import one_line
 __all__ = ["SERVED_BY_TORCH", "TORCH_TYPES", "command"]
 
 _TEMPLATE = Path(__file__).parents[1] / "template"
-#: torch 2.13's device types (c10/core/DeviceType.cpp), without the one that may be renamed.
+#: torch 2.13's device types (c10/core/DeviceType.cpp), except PrivateUse1, which may be renamed.
 TORCH_TYPES = (
     "cpu", "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla",
     "lazy", "vulkan", "mps", "meta", "hpu", "mtia",
 )  # fmt: skip
 #: Device types that PrivateUse1 cannot be renamed to (torch/csrc/Module.cpp, "in-tree device name").
 SERVED_BY_TORCH = ("cpu", "cuda", "hip", "mps", "xpu", "mtia")
-#: `accel_NAME` modules of this project that are not plugins.
+#: Names of this project's modules `accel_NAME` that are not plugins.
 _PROJECT_MODULES = ("core", "simulated", "testing", "tools", "train")
 _ALLOWED = "lower-case letters, digits and single underscores, a letter first, at most 40 of them: my_npu"
 _NAME_PATTERN = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
-#: Extras of the distribution that is written.
+#: The extras of the written distribution that its tests need.
 _EXTRAS = "test,lint"
 _LICENSES = ("Apache-2.0", "BSD-3-Clause", "MIT")
-#: The questions of copier.yml, in their order, with the help of their options.
+#: The questions in copier.yml, in the same order, with the help texts of their options.
 _QUESTIONS = {
     "private_use1": "Whether the device uses torch's PrivateUse1 [yes], or a device type built into torch.",
     "torch_module": "torch.NAME is its module, and torch's device type [NAME].",
-    "vendor_import": "The module that brings the device into torch [torch_NAME].",
-    "install_hint": "How one installs that module's package [pip install torch-NAME].",
-    "description": "The plugin in one line [NAME devices for accel-core].",
+    "vendor_import": "The module that registers the device with torch [torch_NAME].",
+    "install_hint": "The command that installs that module's package [pip install torch-NAME].",
+    "description": "A description of the plugin in one line [NAME devices for accel-core].",
     "distribution": "The distribution's name [accel-NAME].",
-    "author": "Who holds the copyright [The accel-NAME developers].",
-    "url": "Where its sources will be [nowhere].",
-    "license": "Its licence [Apache-2.0].",
+    "author": "The copyright holder [The accel-NAME developers].",
+    "url": "The address of the repository [none].",
+    "license": "The distribution's licence [Apache-2.0].",
 }
 
 
 def _flag(question: str) -> str:
-    """Return the option of a question: `--torch-module`."""
+    """Return a question's option, such as `--torch-module`."""
     return f"--{question.replace('_', '-')}"
 
 
 def _require_name(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    """Return the name; a usage error if it cannot be a backend's."""
+    """Return the name. Raises `click.UsageError` if it is not a valid backend name."""
     if (
         not _NAME_PATTERN.fullmatch(value)
         or len(value) > 40
@@ -74,16 +74,16 @@ def _require_name(_ctx: click.Context, _param: click.Parameter, value: str) -> s
 def _require_one_line(
     _ctx: click.Context, param: click.Parameter, value: str | None
 ) -> str | None:
-    """Return the text; a usage error if it has a line break or control characters."""
+    """Return the text. Raises `click.UsageError` if it contains line breaks or control characters."""
     if value is not None and not value.isprintable():
         raise click.BadParameter(
-            f"{value!r} goes into files; expected one line of plain text."
+            f"{value!r} is written into files; expected one line of plain text."
         )
     return value
 
 
 def _question_options(function: Any) -> Any:
-    """Add an option to the command for each question of the template."""
+    """Add an option for each question of the template to the command."""
     for question, help_text in reversed(_QUESTIONS.items()):
         if question == "private_use1":
             option = click.option(
@@ -115,18 +115,18 @@ def _question_options(function: Any) -> Any:
 @click.option(
     "--defaults",
     is_flag=True,
-    help="Do not ask: options that are not given have the values in brackets.",
+    help="Do not ask questions; missing options get the values in brackets.",
 )
 @_question_options
 def command(
     name: str, *, output: Path | None, defaults: bool, **options: str | bool | None
 ) -> None:
-    """Write a plugin distribution for a device of your own.
+    """Write a plugin distribution for your device.
 
-    The distribution has the declaration, the accelerator's class, tests by the checks of accel verify, CI,
-    README, licence and changelog. It builds, installs and passes its tests unchanged, on a simulated device
-    if NAME's own package is not installed. On a terminal, accel new asks for missing options. Needs
-    accel-testing[new].
+    The distribution contains the declaration, the accelerator class, tests with the checks of accel verify,
+    CI, README, licence and changelog. Without changes it builds, installs and passes its tests; if the
+    vendor's package is not installed, the tests run on a simulated device. On a terminal, accel new asks for
+    missing options. Requires accel-testing[new].
     """
     answers = {
         question: answer for question, answer in options.items() if answer is not None
@@ -156,10 +156,10 @@ def _require_copier() -> None:
         )
 
 
-#: The next step for a name that is a device type of torch.
-_BUILT_IN_HINT = "for the plugin of that very device add --no-private-use1"
+#: The next step for a name that is one of torch's device types.
+_BUILT_IN_HINT = "to write a plugin for torch's device, add --no-private-use1"
 
-# --- what must hold before anything is asked -----------------------------------------------------------
+# --- checks before any question is asked -----------------------------------------------------------
 
 
 def _require_usable_names(name: str, answers: dict[str, str | bool]) -> None:
@@ -180,35 +180,37 @@ def _require_free(name: str, private_use1: object) -> None:
 
 
 def _conflict_with_package(name: str) -> str:
-    """Return which package of this project or installed plugin has the name; empty if none does."""
+    """Return a clause about the project's package or installed plugin with this name; empty if unused."""
     if name in vendors.FIRST_PARTY and name not in installed_names():
         plugin = vendors.FIRST_PARTY[name]
-        return f"{plugin} brings this backend: {vendors.install_command(plugin)}"
+        return f"{plugin} provides this backend: {vendors.install_command(plugin)}"
     if name in _PROJECT_MODULES:
         return f"accel_{name} is a package of this project"
     if name in installed_names():
         owners = ", ".join(sorted(declarers(name))) or "accel-core"
-        return f"{owners} brings this backend, and is installed"
+        return f"{owners} provides this backend, and is installed"
     return ""
 
 
 def _conflict_with_torch(name: str, private_use1: object) -> str:
-    """Return why the name cannot be a device type's; empty if it can."""
+    """Return why the name cannot be used for a device type; empty if it can be used."""
     if name in SERVED_BY_TORCH and private_use1:
         return (
-            "torch has a device type of this name, to which PrivateUse1 cannot be renamed; "
+            "torch has a device type with this name, so PrivateUse1 cannot be renamed to it; "
             f"{_BUILT_IN_HINT}"
         )
     if name in TORCH_TYPES and private_use1 is None:
-        conflict = f"torch has a device type of that name; {_BUILT_IN_HINT}"
+        conflict = f"torch has a device type with this name; {_BUILT_IN_HINT}"
         if name not in SERVED_BY_TORCH:
-            conflict += ", or --private-use1 where a package renames PrivateUse1 to it"
+            conflict += (
+                ", or --private-use1 if a package renames PrivateUse1 to this name"
+            )
         return conflict
     return ""
 
 
 def _require_no_torch_module(name: str) -> None:
-    """Raise `click.UsageError` if the installed torch already has a module of that name."""
+    """Raise `click.UsageError` if the installed torch already has a module with this name."""
     for folder in map(Path, package_folders("torch")):
         if (folder / name).is_dir() or (folder / f"{name}.py").is_file():
             raise click.UsageError(
@@ -227,7 +229,7 @@ def _require_writable(output: Path) -> None:
         parent = output.absolute().parent
     except FileNotFoundError:
         raise click.UsageError(
-            "The current folder was deleted. Change to another, or give --output with an absolute path."
+            "The current folder was deleted. Change to another folder, or give --output an absolute path."
         ) from None
     if not parent.is_dir():
         raise click.UsageError(
@@ -243,7 +245,7 @@ def _require_writable(output: Path) -> None:
 
 
 def _write(name: str, output: Path, answers: dict[str, Any], *, defaults: bool) -> None:
-    """Write the distribution into a temporary folder, and rename that to `output` once it is complete."""
+    """Write the distribution into a temporary folder, and rename the complete folder to `output`."""
     import copier
 
     major, minor = (int(part) for part in __version__.split(".")[:2])
@@ -282,7 +284,7 @@ def _temporary_folder(output: Path) -> Iterator[Path]:
 
 
 def _answer_error(message: str, answers: dict[str, Any]) -> str:
-    """Return the template's error about an answer, with the option that gives it."""
+    """Return the template's error about an answer, with the option that sets the answer."""
     match = re.search(r"question '(\w+)': (.*)", message, re.DOTALL)
     if match is None:
         return one_line(message)

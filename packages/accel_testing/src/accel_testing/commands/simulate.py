@@ -25,10 +25,10 @@ __all__ = ["become", "command", "runnable"]
 
 
 class _Command(click.Command):
-    """A command whose options end at the first word, unless an option comes first."""
+    """A command whose options end at the first word, unless the first argument is an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Accept options among the words only if the first word is an option."""
+        """Accept options between words only if the first argument is an option."""
         first = args[0] if args else ""
         ctx.allow_interspersed_args = first.startswith("-") and first != "--"
         return super().parse_args(ctx, args)
@@ -37,7 +37,7 @@ class _Command(click.Command):
 def _complete(
     ctx: click.Context, _param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Complete devices for the first word, and for each word of --build; files for the command's words."""
+    """Complete device names for the first word and for each word of --build, and otherwise files."""
     entry_point = simulator()
     is_command = ctx.params.get("words") and not ctx.params.get("building")
     if entry_point is None or is_command:
@@ -54,19 +54,19 @@ def _complete(
     "--list",
     "listing",
     is_flag=True,
-    help="List the devices that can be simulated, and whether each is built.",
+    help="List the devices that can be simulated, and whether the library of each device is built.",
 )
 @click.option(
     "--build",
     "building",
     is_flag=True,
-    help="Build the named devices, or all, without running a command.",
+    help="Build the named devices, or all devices, without running a command.",
 )
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Folder for the libraries of --build, for machines without a compiler.",
+    help="Write the libraries of --build into this folder, for machines without a compiler.",
 )
 @click.option(
     "--report",
@@ -94,10 +94,10 @@ def command(
 ) -> None:
     """Run a command with simulated devices, for tests.
 
-    accel simulate acme:2 -- pytest tests runs pytest with ACCEL_SIMULATE=acme:2, which child processes
-    inherit: every Python process of the command sees two simulated devices. The exit status is the command's.
-    --report cuda.md lists each vendor-specific place outside torch. Needs the distribution accel-simulated,
-    and a C++ compiler at the first use with each torch.
+    accel simulate acme:2 -- pytest tests runs pytest with ACCEL_SIMULATE=acme:2. Child processes inherit the
+    variable, so every Python process of the command has two simulated devices. The exit status is the
+    command's. --report cuda.md lists each vendor-specific place in code outside torch. Requires the
+    distribution accel-simulated, and a C++ compiler at the first use with each version of torch.
     """
     if output is not None and not building:
         raise click.UsageError(
@@ -133,7 +133,7 @@ def _provider() -> Any:
 
 
 def _build(provider: Any, names: tuple[str, ...], folder: Path | None) -> None:
-    """Build the devices, by default all, and print their libraries."""
+    """Build the devices, by default all devices, and print the paths of their libraries."""
     for name, library in provider.build(names, folder):
         click.echo(f"{name}: {library}")
     if folder is not None:
@@ -145,7 +145,10 @@ def _list(provider: Any) -> None:
     """Print the devices that can be simulated, and whether each is built."""
     with answering(as_json=False) as output:
         note = page.paragraph(
-            ("accel simulate acme:2 -- COMMAND runs a command on two acme.", "dim")
+            (
+                "accel simulate acme:2 -- COMMAND runs a command on two acme devices.",
+                "dim",
+            )
         )
         rows = []
         devices = {**provider.devices(), **provider.declared_devices()}
@@ -153,9 +156,9 @@ def _list(provider: Any) -> None:
             try:
                 state = "built" if provider.find_library(name) else "not built"
             except AccelError as error:
-                # A device that cannot be built here is listed with the others.
+                # A device that cannot be built on this machine is listed too.
                 state = "-"
-                warning = f"Some devices cannot be built here: {error}"
+                warning = f"Some devices cannot be built on this machine: {error}"
                 note = page.paragraph((warning, "yellow"))
             rows.append([(name, "bold"), (state, "dim"), (description, "")])
         output.write_page(
@@ -170,7 +173,7 @@ def _list(provider: Any) -> None:
 def _run(
     ctx: click.Context, provider: Any, words: tuple[str, ...], reports: tuple[str, ...]
 ) -> None:
-    """Replace this process by the command; with reports, run it and write them."""
+    """Replace this process by the command; if reports are requested, run the command and write them."""
     if not words:
         raise click.UsageError(
             "Missing a device and a command, such as: accel simulate acme:2 -- pytest",
@@ -193,9 +196,10 @@ def _run(
 
 
 def runnable(words: Sequence[str]) -> list[str]:
-    """Return the command with its full path; a script that is not executable is run with this Python.
+    """Return the command with the program's full path.
 
-    Raises `LaunchError` if the command does not exist.
+    A script that is not executable is run with this Python. Raises `LaunchError` if the program does not
+    exist.
     """
     program = _find_program(words[0])
     if os.access(program, os.X_OK):
@@ -206,7 +210,7 @@ def runnable(words: Sequence[str]) -> list[str]:
 def become(
     ctx: click.Context, arguments: list[str], environ: Mapping[str, str]
 ) -> None:
-    """Replace this process by the command; on Windows, which cannot do that, wait for it."""
+    """Replace this process by the command; on Windows, where this is impossible, wait for the command."""
     if os.name == "nt":
         ctx.exit(subprocess.run(arguments, env=environ, check=False).returncode)
     sys.stdout.flush()
@@ -214,9 +218,9 @@ def become(
 
 
 def _find_program(name: str) -> str:
-    """Return the command's file; those in this Python's folder, such as `pytest`, come first.
+    """Return the path of a program; programs in this Python's folder, such as `pytest`, take precedence.
 
-    Raises `LaunchError` if there is none.
+    Raises `LaunchError` if the program is not found.
     """
     python_folder = str(Path(sys.executable).parent)
     path = os.pathsep.join((python_folder, os.environ.get("PATH", os.defpath)))
@@ -226,13 +230,13 @@ def _find_program(name: str) -> str:
     if name.endswith(".py") and Path(name).is_file():
         return name
     raise LaunchError(
-        f"{name}: there is no such command on PATH or in {python_folder}. "
+        f"{name}: command not found on PATH or in {python_folder}. "
         f"For a module, use python -m {_module_of(name)}."
     )
 
 
 def _module_of(name: str) -> str:
-    """Return the module to run instead of a missing command: `torchrun` is `torch.distributed.run`."""
+    """Return the module for a missing command, such as `torch.distributed.run` for `torchrun`."""
     if name.isidentifier() and find_spec(name):
         return name
     for script in metadata.entry_points(group="console_scripts", name=name):

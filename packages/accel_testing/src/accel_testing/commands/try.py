@@ -1,4 +1,4 @@
-# ruff: noqa: N999 - it is called as its command is
+# ruff: noqa: N999 - the module has the command's name
 """`accel try`: run a command with a vendor's own software, without the vendor's device."""
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from accel_testing.commands.simulate import become, runnable
 
 __all__ = ["command"]
 
-#: The group of entry points, by backend: functions that return variables and a sentence that describes them.
+#: The group of entry points. Each entry's name is a backend, and its function returns environment variables
+#: and a sentence that describes them.
 GROUP = "accel.trials"
 
 
@@ -31,8 +32,8 @@ def command(ctx: click.Context, name: str, words: tuple[str, ...]) -> None:
     """Run a command on a vendor's package without its device.
 
     Nothing is simulated: accel try tpu -- python train.py runs Google's TorchTPU with XLA's library for the
-    CPU. The backend's plugin sets variables for the command, which its child processes inherit. Messages and
-    `accel list` name the library. The exit status is the command's.
+    CPU. The backend's plugin sets environment variables for the command and its child processes. Messages and
+    `accel list` name the library that replaces the device. The exit status is the command's.
     """
     program = words[1:] if words[:1] == ("--",) else words
     if not program:
@@ -47,7 +48,7 @@ def command(ctx: click.Context, name: str, words: tuple[str, ...]) -> None:
         if name not in entry_points:
             available = ", ".join(sorted(entry_points)) or "none"
             raise BackendNotFoundError(
-                f"accel try {name}: no installed plugin of that name can be tried without its device."
+                f"accel try {name}: no installed plugin called {name} can be tried without its device."
                 f"{did_you_mean(name, entry_points)} Plugins that can: {available}. "
                 "Next step: accel simulate --list lists simulated devices"
             )

@@ -1,4 +1,4 @@
-"""`accel verify`: whether a backend keeps what the interface promises."""
+"""`accel verify`: check whether a backend conforms to the interface."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _COLUMNS = ("LEVEL", "PASSED", "FAILED", "NOT CLAIMED", "")
 def _read_expected(
     _ctx: click.Context, _param: click.Parameter, value: Path | None
 ) -> tuple[Path, Expected] | None:
-    """Return the path of a vendor's file and its content; a usage error if it is not valid."""
+    """Return the path and content of the file with expected results; a usage error if it is invalid."""
     if value is None:
         return None
     try:
@@ -60,7 +60,7 @@ def _read_expected(
 def _require_checks(
     _ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return the names of checks; a usage error if one is unknown."""
+    """Return the names of checks; a usage error if a name is unknown."""
     known = [check.name for check in checks()]
     unknown = [name for name in value if name not in known]
     if unknown:
@@ -73,9 +73,9 @@ def _require_checks(
 def _require_folder(
     _ctx: click.Context, _param: click.Parameter, value: Path | None
 ) -> Path | None:
-    """Return the path of a file to write; a usage error if its folder is missing.
+    """Return the path of a report to write; a usage error if its folder is missing.
 
-    That is found before checks run for minutes.
+    The folder is checked before the checks run, which may take minutes.
     """
     if value is not None and not value.absolute().parent.is_dir():
         folder = shlex.quote(str(value.parent))
@@ -88,7 +88,7 @@ def _require_folder(
 def _report_option(name: str, description: str) -> Callable[[Any], Any]:
     """Return the option `--NAME FILE` that also writes the report as described."""
     path_type = click.Path(dir_okay=False, writable=True, path_type=Path)
-    help_text = f"Also write the card as {description}."
+    help_text = f"Also write the report as {description}."
     return click.option(
         f"--{name}",
         type=path_type,
@@ -120,24 +120,27 @@ def _report_option(name: str, description: str) -> Callable[[Any], Any]:
     type=click.Path(path_type=Path),
     callback=_read_expected,
     metavar="FILE",
-    help="TOML with [skip] and [fails]: checks and reasons.",
+    help="TOML file whose sections [skip] and [fails] list checks with reasons.",
 )
 @click.option(
     "--check-timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Time limit for one check [default: 60, and more for checks that compile].",
+    help="Time limit for one check [default: 60, longer for checks that compile].",
 )
 @options.probe_timeout
 @click.option(
     "--certify",
     is_flag=True,
-    help="Skip no check, and write results/… for publication.",
+    help="Run every check, and write a certificate into results/…",
 )
 @_report_option("junit", "JUnit's XML")
 @_report_option("markdown", "Markdown")
 @click.option(
-    "--list", "listing", is_flag=True, help="List the checks, with the reason for each."
+    "--list",
+    "listing",
+    is_flag=True,
+    help="List the checks with the reason for each check.",
 )
 @options.as_json
 @click.pass_context
@@ -158,9 +161,9 @@ def command(
 ) -> None:
     """Check the accelerator, or NAME, against the interface.
 
-    Runs the checks of accel_testing.conformance level by level, each group in a process of its own. The exit
+    Runs the checks of accel_testing.conformance level by level, each group in a separate process. The exit
     status is 0 if all checks passed, and 1 if a check failed or could not run. After Ctrl-C or SIGTERM, the
-    report has the results up to then.
+    report contains the results so far.
     """
     expected_file, expected_outcomes = expected or (None, NOTHING)
     if certify:
@@ -203,7 +206,7 @@ def _exit_status(report: ConformanceReport) -> int:
 
 
 def _interrupt_on_sigterm() -> None:
-    """Have SIGTERM interrupt the run as Ctrl-C does; only the main thread can set this."""
+    """Make SIGTERM interrupt the run like Ctrl-C; only the main thread can install the handler."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
@@ -211,7 +214,7 @@ def _interrupt_on_sigterm() -> None:
 def _require_certifiable(
     file: Path | None, expected: Expected, only: tuple[str, ...]
 ) -> None:
-    """Raise `click.UsageError` for options with which nothing can be certified."""
+    """Raise `click.UsageError` for options that rule out a certificate."""
     if expected.skip:
         raise click.UsageError(
             f"--certify runs every check, but {file} has a section [skip]. Remove that section."
@@ -223,7 +226,7 @@ def _require_certifiable(
 
 
 def _default_level(only: tuple[str, ...]) -> int:
-    """Return the highest level of the checks that `only` names, or the usual level if it names none."""
+    """Return the highest level of the checks in `only`; the usual level if `only` is empty."""
     levels = [check.level for check in checks() if check.name in only]
     return max(levels, default=USUAL_LEVEL)
 
@@ -231,7 +234,7 @@ def _default_level(only: tuple[str, ...]) -> int:
 def _list_checks(
     output: options.Output, level: int | None, only: tuple[str, ...], *, as_json: bool
 ) -> None:
-    """Write the names of the selected checks, and why each is there; `None`: of all levels."""
+    """Write the name and reason of each selected check; a `level` of `None` selects all levels."""
     selected = select_checks(max(LEVELS) if level is None else level, only)
     if as_json:
         rows = [
@@ -257,7 +260,10 @@ def _require_pytest() -> None:
 
 
 def _find_backend(name: Pin | None, settings: Settings) -> Verdict:
-    """Return the backend to check, by default the chosen one. Raises `BackendNotFoundError`."""
+    """Return the verdict on the backend `name`, by default the chosen backend.
+
+    Raises `BackendNotFoundError` if no plugin declares the backend.
+    """
     loader = IsolatedLoader(settings.probe_timeout)
     isolated = replace(settings, isolated=True)
     if name is None:
@@ -271,12 +277,12 @@ def _find_backend(name: Pin | None, settings: Settings) -> Verdict:
         raise BackendNotFoundError(
             messages.not_found_message(f"accel verify {name}", name)
         )
-    # No plugin declares the simulated device, and DS_ACCELERATOR may name another.
+    # No plugin declares the simulated device, and DS_ACCELERATOR may name a different backend.
     return find_backends(Pin("generic", ""), isolated, loader)[0]
 
 
 def _has_run(report: ConformanceReport) -> bool:
-    """Return whether any check of the device could run; level 0 needs no device."""
+    """Return whether any check above level 0, which needs no device, could run."""
     results = [result for result in report.results if result.check.level > 0]
     return any(
         result.outcome is not Outcome.NOT_RUN for result in results or report.results
@@ -284,7 +290,7 @@ def _has_run(report: ConformanceReport) -> bool:
 
 
 def _write_if_requested(file: Path | None, text: str) -> None:
-    """Write the text to the file; nothing without a file. Raises `click.ClickException` if that fails."""
+    """Write the text to the file, if one was requested. Raises `click.ClickException` if that fails."""
     if file is None:
         return
     try:
@@ -310,7 +316,7 @@ def _certify(report: ConformanceReport) -> None:
 
 
 def _report_page(report: ConformanceReport) -> list[page.Part]:
-    """Return the page of a report: the score, a row for each level, and the checks that did not pass."""
+    """Return the parts of a report: the score, a row for each level, and the checks that did not pass."""
     levels = [level for level in range(report.level + 1) if report.results_of(level)]
     rows = [_level_row(report, level) for level in levels]
     failed, expected = [], []
@@ -324,13 +330,13 @@ def _report_page(report: ConformanceReport) -> list[page.Part]:
         page.paragraph(),
         page.table(_COLUMNS, rows),
         *_section("Failed", _merge_not_run(failed)),
-        *_section("Expected by the vendor's file", expected),
+        *_section("Expected failures and skips", expected),
         *_not_claimed(report),
     ]
 
 
 def _section(title: str, results: Sequence[Result]) -> list[page.Part]:
-    """Return a heading and a line for each result; empty if there are no results."""
+    """Return a heading and a line for each result; an empty list if there are no results."""
     if not results:
         return []
     return [page.heading(title), *[_result_line(result) for result in results]]
@@ -367,7 +373,7 @@ def _not_claimed(report: ConformanceReport) -> list[page.Part]:
 
 
 def _next_step(report: ConformanceReport) -> list[page.Part]:
-    """Return how to go on without the device, if this machine does not have one."""
+    """Return the next step for a machine without the device; empty if the device is present."""
     if report.simulated or _has_run(report):
         return []
     return [
@@ -377,19 +383,19 @@ def _next_step(report: ConformanceReport) -> list[page.Part]:
 
 
 def _simulation_step(name: str) -> str:
-    """Return the command that simulates the device, or how to install what can."""
+    """Return the command that simulates the device, or the one that installs the simulator."""
     simulator = simulated.simulator()
     if simulator is None:
         install = vendors.install_command("accel-simulated")
         return f"Without the device: {install}; accel simulate --list lists the simulated devices."
     provider = simulator.load()
     if name not in provider.devices() and name not in provider.declared_devices():
-        return f"Without the device: `accel simulate --list` has no {name}, run this where it is."
+        return f"{name} cannot be simulated: run accel verify {name} on a machine with the device."
     return f"Without the device: accel simulate {name} -- accel verify {name}"
 
 
 def _level_row(report: ConformanceReport, level: int) -> list[page.Cell]:
-    """Return the table's row for one level."""
+    """Return the row for one level in the report's table."""
     results = report.results_of(level)
     passed = sum(result.outcome is Outcome.PASSED for result in results)
     bad = sum(not result.outcome.is_good for result in results)
@@ -407,7 +413,7 @@ _MARKS = {Outcome.EXPECTED: ("!", "yellow"), Outcome.SKIPPED: ("–", "dim")}
 
 
 def _result_line(result: Result) -> page.Part:
-    """Return the line of a check that did not pass: a mark, its name and the message."""
+    """Return the line for a check that did not pass: a mark, the check's name, and the message."""
     mark = _MARKS.get(result.outcome, ("✗", "bold red"))
     prefix = "" if result.outcome is Outcome.FAILED else f"{result.outcome.value}: "
     message = one_line(f"{prefix}{result.message}")
@@ -417,7 +423,7 @@ def _result_line(result: Result) -> page.Part:
 
 
 def _merge_not_run(results: list[Result]) -> list[Result]:
-    """Return the results with those of a level that could not run for one reason merged into one."""
+    """Return the results; merge the checks of a level that could not run for the same reason."""
     merged: list[Result] = []
     for (outcome, message, level), group in groupby(
         results,

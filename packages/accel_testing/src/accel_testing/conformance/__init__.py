@@ -1,17 +1,17 @@
-"""The conformance suite: what `Accelerator` promises, as checks that any backend can be run against.
+"""The conformance suite: checks that a backend conforms to the interface `Accelerator`.
 
     accel verify acme --level 2
     pytest --pyargs accel_testing.conformance --accel acme
 
-or, in a vendor's own suite:
+Alternatively, in a vendor's test suite:
 
     from accel_testing.conformance import AcceleratorTests
 
     class TestAcme(AcceleratorTests):
         backend = "acme"
 
-Needs pytest, which accel-testing requires. `accel verify` runs each group of checks in a child process
-with a deadline; under pytest alone they run in its process.
+The suite uses pytest, on which accel-testing depends. `accel verify` runs each group of checks in a child
+process with a time limit. If pytest is run directly, all checks run in pytest's process.
 """
 
 from __future__ import annotations

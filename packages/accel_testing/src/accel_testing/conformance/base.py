@@ -1,4 +1,4 @@
-"""Base class of the test classes: it selects the backend under test and makes its accelerator."""
+"""Base class of the test classes, which selects the backend under test and creates its accelerator."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ __all__ = ["BackendTestBase", "find_verdict"]
 
 
 def find_verdict(name: str) -> Verdict:
-    """Return the verdict on backend `name`, or `name@distribution`; of several, the highest-ranking one.
+    """Return the verdict on the backend `name`, which may have the form `name@distribution`.
 
-    Raises `BackendNotFoundError` if no plugin declares it.
+    If several plugins declare the backend, returns the verdict with the highest rank. Raises
+    `BackendNotFoundError` if no plugin declares the backend.
     """
     backend_name, _, distribution = name.partition("@")
     verdicts = [
@@ -40,9 +41,10 @@ def _installed_names() -> list[str]:
 
 
 class BackendTestBase:
-    """Provides the fixtures `backend_name` and `accelerator`. A vendor's own suite sets `backend`."""
+    """Provides the fixtures `backend_name` and `accelerator`. A vendor's test suite sets `backend`."""
 
-    #: The backend's name, as in `DS_ACCELERATOR`; if empty, the value of `--accel` or the chosen backend.
+    #: The backend's name, as in `DS_ACCELERATOR`. An empty name means the value of `--accel`, or otherwise
+    #: the chosen backend.
     backend: ClassVar[str] = ""
 
     @pytest.fixture(scope="class")
@@ -68,7 +70,7 @@ class BackendTestBase:
 
     @pytest.fixture(autouse=True)
     def _expect_known_differences(self, request: pytest.FixtureRequest) -> None:
-        """Mark the check as an expected failure if the backend declares that it differs there."""
+        """Mark the check as an expected failure if the backend declares a known difference for the check."""
         if "accelerator" in request.fixturenames:
             accelerator = request.getfixturevalue("accelerator")
             reasons = dict(accelerator.backend.known_differences)

@@ -13,15 +13,15 @@ __all__ = ["Check", "checks", "name_of", "select"]
 
 
 class Check(NamedTuple):
-    """One check: its name, its level, and the reason why users rely on what it checks."""
+    """One check: its name, its level, and the reason why users rely on the checked behaviour."""
 
-    #: The name in reports and options: `"compute.queues.events_tell_time"`.
+    #: The name in reports and options, such as `"compute.queues.events_tell_time"`.
     name: str
     level: int
     #: One sentence: the docstring of the test function.
     why: str
     group: Group
-    #: pytest's node id, without the group's file: `"TestQueues::test_events_tell_time"`.
+    #: pytest's node id without the group's file, such as `"TestQueues::test_events_tell_time"`.
     node: str
 
 
@@ -32,7 +32,7 @@ def checks() -> tuple[Check, ...]:
 
 
 def select(level: int, only: Sequence[str] = ()) -> list[Check]:
-    """Return the checks up to `level`; if `only` names some, these alone."""
+    """Return the checks up to `level`, or, if `only` is not empty, the checks that `only` names."""
     return [
         check
         for check in checks()
@@ -41,9 +41,9 @@ def select(level: int, only: Sequence[str] = ()) -> list[Check]:
 
 
 def name_of(function: object) -> str:
-    """Return the name of the check whose test function this is; empty for any other function.
+    """Return the name of the check that a test function implements; empty for any other function.
 
-    Its file counts too: a vendor's suite may have tests of its own with the same names.
+    The function's file is compared too, because a vendor's suite may have tests with the same names.
     """
     code = getattr(function, "__code__", None)
     if code is None:
@@ -53,7 +53,7 @@ def name_of(function: object) -> str:
 
 @lru_cache(maxsize=1)
 def _names_by_location() -> dict[tuple[str, str], str]:
-    """Return the names of the checks by the file and the name of their test function."""
+    """Return the names of all checks, by the file and the name of the test function."""
     return {
         (str(check.group.file), check.node.partition("::")[2]): check.name
         for check in checks()
@@ -61,7 +61,7 @@ def _names_by_location() -> dict[tuple[str, str], str]:
 
 
 def _read_checks(group: Group) -> list[Check]:
-    """Return the checks of a group, in the order of its file: the methods `test_…` of its classes `Test…`."""
+    """Return a group's checks in file order: the methods `test_…` of the classes `Test…`."""
     tree = ast.parse(group.file.read_text(encoding="utf-8"))
     group_checks = []
     for test_class in tree.body:
@@ -78,7 +78,7 @@ def _read_checks(group: Group) -> list[Check]:
 
 
 def _read_check(group: Group, class_name: str, function: ast.FunctionDef) -> Check:
-    """Return the check that a test function of the group makes."""
+    """Return the check that a test function in the group implements."""
     docstring = ast.get_docstring(function) or ""
     return Check(
         name=f"{group.name}.{function.name.removeprefix('test_')}",

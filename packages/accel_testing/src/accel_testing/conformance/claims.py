@@ -1,4 +1,4 @@
-"""Functions with which a check fails, or is skipped because the device does not claim the feature."""
+"""Functions that make a check fail, or skip a check because the device does not claim the feature."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ __all__ = [
     "skip_unsupported",
 ]
 
-#: Prefix of the reason with which a check skips itself; a vendor's own skip does not have it.
+#: The prefix of the reason if a check skips itself; the reason of a vendor's skip does not have the prefix.
 NOT_CLAIMED = "not claimed: "
 
 
 class BrokenPromise(AssertionError):  # noqa: N818 - what pytest shows is its name
-    """The failure of a check; its text has what was done, the result, and what was expected."""
+    """The failure of a check; its text contains the operation, the result, and the expected result."""
 
     __module__ = "accel_testing.conformance"
 
 
 def require(condition: object, message: str) -> None:
-    """Raise `BrokenPromise` with `message` unless `condition`."""
+    """Raise `BrokenPromise` with `message` unless `condition` is true."""
     __tracebackhide__ = True
     if not condition:
         raise BrokenPromise(message)
@@ -42,16 +42,16 @@ def require_type(value: object, expected_type: type, description: str) -> None:
     name = "None" if expected_type is type(None) else expected_type.__name__
     require(
         type(value) is expected_type,
-        f"{description} gave {value!r}, of type {type(value).__name__}; expected {name}",
+        f"{description} returned {value!r}, of type {type(value).__name__}; expected {name}",
     )
 
 
 def require_raises(
     call: Callable[[], Any], expected: type[BaseException], description: str
 ) -> str:
-    """Return the text of the error that `call` raises, which must be of type `expected`.
+    """Return the text of the error that `call` raises, which must have the type `expected`.
 
-    Raises `BrokenPromise`, with `description` of the call, if it returns or raises another error.
+    Raises `BrokenPromise`, with `description` of the call, if the call returns or raises a different error.
     """
     __tracebackhide__ = True
     try:
@@ -62,7 +62,9 @@ def require_raises(
         raise BrokenPromise(
             f"{description} raised {type(error).__name__}: {error}; expected {expected.__name__}"
         ) from error
-    raise BrokenPromise(f"{description} gave {result!r}; expected {expected.__name__}")
+    raise BrokenPromise(
+        f"{description} returned {result!r}; expected {expected.__name__}"
+    )
 
 
 def skip_unsupported(reason: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Write a report as documents: JSON, JUnit's XML, Markdown, the certificate's TOML, and a badge."""
+"""Write a report as JSON, JUnit XML, Markdown, the certificate's TOML, or a badge."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accel_testing.conformance.records import ConformanceReport, Outcome, Result
 __all__ = ["certify", "junit", "markdown", "to_dict", "to_record"]
 
 _NOT_A_FAULT = (Outcome.SKIPPED, Outcome.NOT_CLAIMED, Outcome.EXPECTED)
-#: The keys of `to_dict` that a record has, apart from the checks.
+#: The keys of `to_dict` that a record contains, in addition to the checks.
 _RECORD_KEYS = (
     "backend",
     "distribution",
@@ -28,7 +28,7 @@ _RECORD_KEYS = (
 
 
 def to_dict(report: ConformanceReport) -> dict[str, Any]:
-    """Return the report as plain values, for JSON."""
+    """Return the report as a dictionary of values that JSON can represent."""
     return {
         "backend": report.backend,
         "distribution": report.distribution,
@@ -58,7 +58,7 @@ def to_dict(report: ConformanceReport) -> dict[str, Any]:
 
 
 def to_record(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the record for the table of scores: a document of `to_dict` without times and machine."""
+    """Return the record for the table of scores: the result of `to_dict` without times and machine."""
     checks = document["checks"]
     return {
         **{name: document[name] for name in _RECORD_KEYS},
@@ -72,11 +72,11 @@ def to_record(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def certify(report: ConformanceReport, folder: Path) -> Path:
-    """Write the documents of a certificate, and return their folder.
+    """Write the files of a certificate, and return their folder.
 
-    It is `<folder>/<kit version>/<backend>-<version>`.
+    The folder is `<folder>/<accel-core version>/<backend>-<version>`.
 
-    They are `product.toml`, `junit.xml`, `report.json`, `card.json`, `card.md` and `badge.svg`. Raises
+    The files are `product.toml`, `junit.xml`, `report.json`, `card.json`, `card.md` and `badge.svg`. Raises
     `OSError` if the folder cannot be written.
     """
     certificate = (
@@ -99,13 +99,13 @@ def certify(report: ConformanceReport, folder: Path) -> Path:
 
 
 def _product(report: ConformanceReport) -> str:
-    """Return the certificate's TOML; level -1 if not even level 0 was reached."""
+    """Return the certificate's TOML; the level is -1 if level 0 was not reached."""
     fields = {
         "backend": report.backend, "distribution": report.distribution, "version": report.version,
         "kit": report.kit, "torch": report.torch, "python": report.python, "frameworks": report.frameworks,
         "simulated": report.simulated, "score": report.score,
     }  # fmt: skip
-    # A string, or a list of strings, is written the same in JSON and TOML.
+    # A string, and a list of strings, have the same form in JSON and TOML.
     lines = [
         f"{name} = {json.dumps(value, ensure_ascii=False)}"
         for name, value in fields.items()
@@ -115,7 +115,7 @@ def _product(report: ConformanceReport) -> str:
 
 
 def markdown(report: ConformanceReport) -> str:
-    """Return the report as Markdown: the levels, and each check that is not kept."""
+    """Return the report as Markdown: the levels, and each check that did not pass."""
     source = f"{report.distribution} {report.version}".strip()
     lines = [
         f"### {report.score}",
@@ -149,7 +149,7 @@ def markdown(report: ConformanceReport) -> str:
 
 
 def junit(report: ConformanceReport) -> str:
-    """Return the report as JUnit's XML: a test case for each check."""
+    """Return the report as JUnit XML, with a test case for each check."""
     bad = [result for result in report.results if not result.outcome.is_good]
     suite = ET.Element("testsuite", {
         "name": f"accel verify {report.backend}",
@@ -180,7 +180,7 @@ def _add_case(suite: ET.Element, result: Result) -> None:
 
 
 def _printable(text: str) -> str:
-    """Return the text with `?` for characters that XML cannot hold, such as a terminal's escape codes."""
+    """Return the text with `?` in place of characters that XML forbids, such as terminal escape codes."""
     return "".join(
         char if char.isprintable() or char in "\n\t" else "?" for char in text
     )

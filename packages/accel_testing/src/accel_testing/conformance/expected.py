@@ -1,4 +1,4 @@
-"""Read a vendor's file of checks that are skipped, or that fail, each with a reason.
+"""Read a vendor's file of checks to skip and of expected failures, each with a reason.
 
 [skip]
 "compute.queues.events_tell_time" = "the simulator's clock stands still"
@@ -28,11 +28,11 @@ _SECTIONS = ("skip", "fails")
 
 
 class Expected(NamedTuple):
-    """The reasons of a vendor's file, by the names of checks."""
+    """The reasons in a vendor's file, by the names of checks."""
 
-    #: Checks that are not run.
+    #: Checks that are not run, with their reasons.
     skip: dict[str, str]
-    #: Checks that run and fail; one that passes is reported as unexpected.
+    #: Checks that are expected to fail, with their reasons; a check that passes is reported as unexpected.
     fails: dict[str, str]
 
 
@@ -40,7 +40,7 @@ NOTHING = Expected({}, {})
 
 
 def read(path: Path) -> Expected:
-    """Return the file's content. Raises `SettingError` for an unknown check, or one without a reason."""
+    """Return the file's content. Raises `SettingError` for an unknown check or a missing reason."""
     document = _read_toml(path)
     problems = [
         f"unknown section [{name}], expected [skip] or [fails]"
@@ -61,7 +61,7 @@ def read(path: Path) -> Expected:
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
-    """Return the document. Raises `SettingError` if it cannot be read, or is not TOML."""
+    """Return the TOML document. Raises `SettingError` if the file cannot be read or is not TOML."""
     try:
         document: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -76,7 +76,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _section_problems(section: str, reasons: object) -> list[str]:
-    """Return what is wrong with a section, which should map checks to reasons."""
+    """Return the problems with a section, which must map checks to reasons."""
     if not isinstance(reasons, dict):
         return [f"[{section}] is not a table of checks and reasons"]
     problems = [_entry_problem(section, name, reasons[name]) for name in reasons]
@@ -84,12 +84,12 @@ def _section_problems(section: str, reasons: object) -> list[str]:
 
 
 def _entry_problem(section: str, name: str, reason: object) -> str:
-    """Return what is wrong with one check's name or reason; empty if both are valid."""
+    """Return the problem with one check's name or reason; empty if both are valid."""
     known = [check.name for check in checks()]
     if name not in known:
         similar = get_close_matches(name, known, n=1)
         suggestion = f"; did you mean {similar[0]!r}?" if similar else ""
-        return f"[{section}] {name!r} is no check{suggestion}"
+        return f"[{section}] {name!r} is not a check{suggestion}"
     if not isinstance(reason, str) or not reason.strip():
-        return f"[{section}] {name!r} has no reason; expected a sentence, and it is {reason!r}"
+        return f"[{section}] {name!r} has the reason {reason!r}; expected a sentence"
     return ""

@@ -12,19 +12,19 @@ __all__ = ["run_in_fork", "scale_timeout"]
 
 
 def scale_timeout(seconds: float) -> float:
-    """Return a timeout for work that takes `seconds` at most on an idle machine.
+    """Return a timeout for work that takes at most `seconds` on an idle machine.
 
-    It is longer if more processes wanted to run in the last minute than the machine has processors.
+    The timeout is longer if the load average of the last minute exceeds the number of CPU cores.
     """
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     return seconds * max(1.0, load / (os.cpu_count() or 1))
 
 
 def run_in_fork(work: Callable[[], str], seconds: float) -> tuple[str, int | None]:
-    """Return what `work` returned in a forked process, and the process's exit status.
+    """Return the result of `work` in a forked process, and the process's exit status.
 
-    An exception is returned as `"RuntimeError: …"`. The status is `None` if the process hung: it is
-    killed after `seconds`.
+    An exception is returned as text, such as `"RuntimeError: …"`. The status is `None` if the process hung
+    and was killed after `seconds`.
     """
     read_end, write_end = os.pipe()
     pid = os.fork()
@@ -48,7 +48,7 @@ def run_in_fork(work: Callable[[], str], seconds: float) -> tuple[str, int | Non
 
 
 def _wait_for_exit(pid: int, seconds: float) -> int | None:
-    """Return the exit status of the process; kill it after `seconds`, and return `None`."""
+    """Return the exit status of the process; after `seconds`, kill the process and return `None`."""
     deadline = time.monotonic() + seconds
     while True:
         ended_pid, status = os.waitpid(pid, os.WNOHANG)

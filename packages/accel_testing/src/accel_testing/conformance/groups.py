@@ -1,4 +1,4 @@
-"""The groups of checks: their names, levels and files."""
+"""The groups of checks, with their names, levels and files."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from typing import NamedTuple
 
 __all__ = ["GROUPS", "LEVELS", "USUAL_LEVEL", "Group"]
 
-#: What a backend reaches with each level.
+#: The subject of each level.
 LEVELS = {
     0: "the declaration",
     1: "the interface",
-    2: "what the device computes",
+    2: "computations on the device",
     3: "several ranks",
     4: "frameworks",
 }
 
-#: The level to which `accel verify` runs by default: the last one that depends on the device alone. The next
-#: level depends on the frameworks that are installed, and takes minutes.
+#: The highest level that `accel verify` runs by default, which is the last level that depends on the device
+#: alone. The next level depends on the installed frameworks, and takes minutes.
 USUAL_LEVEL = 3
 
 
 class Group(NamedTuple):
-    """Checks of one subject, which are in one file."""
+    """The checks of one subject, which are defined in one file."""
 
-    #: The module that they are in, below `accel_testing.conformance` and without `test_`.
+    #: The module with the checks, below `accel_testing.conformance` and without the prefix `test_`.
     name: str
     level: int
-    #: Seconds that one check may take before it counts as hung.
+    #: The number of seconds after which a check counts as hung.
     seconds: float = 60.0
-    #: Packages that the checks need: of each row, any one.
+    #: Packages that the checks need: at least one package of each row must be installed.
     needs: tuple[tuple[str, ...], ...] = ()
 
     @property
     def process(self) -> str:
-        """Return the name of the child process for this group; groups with the same name share one.
+        """Return the name of this group's child process; groups with the same name share a process.
 
-        Importing torch takes longer than most checks.
+        Groups share processes because importing torch takes longer than most checks.
         """
         return self.name.partition(".")[0]
 

@@ -1,4 +1,4 @@
-"""Start the ranks of a check, and read their report on each part; `parts` writes it."""
+"""Start the ranks of a check, and read the report on each part, which `parts` writes."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ __all__ = ["MOST_RANKS", "LaunchResult", "launch", "max_ranks", "require_part_pa
 
 #: Two ranks are enough to show a fault, and most hosts have two devices.
 MOST_RANKS = 2
-#: Seconds in which the other ranks must end once one has failed.
+#: The number of seconds that the other ranks have to end after one rank has failed.
 _SECONDS_AFTER_FAILURE = 60.0
 _PAUSE = 0.05
 
 
 class LaunchResult(NamedTuple):
-    """How the ranks ended, and what they reported."""
+    """The exit statuses and reports of the ranks."""
 
-    #: By part, the report of each rank: `problem`, `unclaimed`, `seconds`.
+    #: For each part, the report of each rank, with the keys `problem`, `unclaimed` and `seconds`.
     reports: dict[str, list[dict[str, Any]]]
     #: Each rank's exit status; `None` for a rank that was killed.
     exit_statuses: list[int | None]
@@ -40,7 +40,7 @@ class LaunchResult(NamedTuple):
 
 
 def max_ranks(accelerator: Accelerator) -> int:
-    """Return how many ranks can run: one per device, unless they communicate through the host."""
+    """Return the maximum number of ranks: one per device, unless they communicate through the host."""
     import torch
 
     if not torch.distributed.is_available():
@@ -56,10 +56,11 @@ def max_ranks(accelerator: Accelerator) -> int:
 def launch(
     module: str, *arguments: str, ranks: int, seconds: float, **variables: str
 ) -> LaunchResult:
-    """Run the module in `ranks` ranks on this host, wait for them, and return how they ended.
+    """Run the module in `ranks` ranks on this host, wait for the ranks, and return their results.
 
-    The module gets a folder, which exists while the ranks run, and `arguments`. The ranks have torchrun's
-    variables and `variables`. Ranks that still run after `seconds` are killed.
+    The module's arguments are a folder, which exists while the ranks run, and `arguments`. Each rank's
+    environment contains torchrun's variables and `variables`. Ranks that still run after `seconds` are
+    killed.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -80,7 +81,7 @@ def launch(
 
 
 def require_part_passed(result: LaunchResult, part: str) -> None:
-    """End the check as the ranks ended this part: passed, broken, or not claimed."""
+    """Pass, fail or skip the check according to the ranks' reports on `part`."""
     reports = result.reports.get(BEGINNING, []) + result.reports.get(part, [])
     problems = {report["problem"] for report in reports} - {""}
     require(not problems, "; ".join(sorted(problems)))
@@ -91,12 +92,12 @@ def require_part_passed(result: LaunchResult, part: str) -> None:
     ended = len(result.reports.get(part, []))
     require(
         ended == ranks,
-        f"{ended} of {ranks} ranks came to the end of it; {_describe_ends(result)}",
+        f"{ended} of {ranks} ranks completed it; {_describe_ends(result)}",
     )
 
 
 def _describe_ends(result: LaunchResult) -> str:
-    """Return how each rank ended, and the last line that it wrote."""
+    """Return how each rank ended, and the last line that the rank wrote."""
     descriptions = []
     ends = zip(result.exit_statuses, result.last_lines, strict=True)
     for rank, (status, last_line) in enumerate(ends):
@@ -107,7 +108,7 @@ def _describe_ends(result: LaunchResult) -> str:
 
 
 def _environment(rank: int, ranks: int, port: int) -> dict[str, str]:
-    """Return this process's environment with the variables that torchrun gives a rank."""
+    """Return this process's environment with the variables that torchrun sets for a rank."""
     return {
         **os.environ,
         "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks),
@@ -126,7 +127,7 @@ def _run(
     with contextlib.ExitStack() as stack:
         processes = []
         for rank, environ in enumerate(environments):
-            # A file: a pipe that nobody reads is full after 64 kB, and frameworks write more.
+            # stderr is a file, because an unread pipe is full after 64 kB, and frameworks write more.
             log = stack.enter_context(Path(folder, f"{rank}.err").open("wb"))
             process = subprocess.Popen(
                 command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
@@ -147,7 +148,7 @@ def _run(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process with all that it started, and wait for it."""
+    """Kill the process and the processes that it started, and wait for it."""
     processes.end_group(process)
     process.wait()
 

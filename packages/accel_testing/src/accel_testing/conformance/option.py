@@ -1,7 +1,7 @@
-"""pytest's options `--accel NAME`, the backend to check, and `--accel-expected FILE`.
+"""The pytest options `--accel NAME`, the backend to check, and `--accel-expected FILE`.
 
-pytest imports this in every run where accel-core is installed: it imports nothing else of accel_core until
-one of the options is given. With accel-simulated the device that `--accel` names is simulated as well.
+pytest imports this module in every run if accel-core is installed. The module imports nothing else from
+accel_core unless one of the options is given. With accel-simulated, the device in `--accel` is simulated.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ def pytest_addoption(parser: Any) -> None:
     group = parser.getgroup("accel")
     accel_help = (
         "The backend that accel_testing.conformance checks. With accel-simulated: the devices to simulate, "
-        "such as acme:2; several by comma: one run each, and a table at the end."
+        "such as acme:2; several devices, separated by commas, are tested in one run each."
     )
     _add(group, "--accel", metavar="NAME[:COUNT],...", help=accel_help)
     expected_help = (
-        "A TOML file of the checks of accel_testing.conformance that are skipped "
-        "or fail, with reasons."
+        "A TOML file with the checks of accel_testing.conformance to skip, and "
+        "those expected to fail, with reasons."
     )
     _add(group, "--accel-expected", metavar="FILE", help=expected_help)
 
 
 def _add(group: Any, name: str, **attributes: str) -> None:
-    """Add an option, unless the project's own pytest has one of that name."""
-    # A project may have an option of that name: its pytest must work, and ours is left out.
+    """Add an option, unless the project's pytest already has an option with this name."""
+    # A project's option with the same name takes precedence, so that the project's tests still work.
     with contextlib.suppress(ValueError):
         group.addoption(name, **attributes)
 

@@ -1,6 +1,6 @@
-"""The parts of a rank's program and its report on each; `launching` reads it.
+"""Run the parts of a rank's program, and write the report on each part, which `launching` reads.
 
-The report is a line of JSON for each part, in the rank's own file. It is written as soon as the part is done,
+Each rank has a file with one line of JSON for each part. The line is written as soon as the part is done,
 because the next part may hang or crash the process.
 """
 
@@ -20,7 +20,7 @@ from accel_testing.conformance.claims import NOT_CLAIMED
 
 __all__ = ["BEGINNING", "run_parts"]
 
-#: The name in the report of what comes before the first part.
+#: The name in the report for the code that runs before the first part.
 BEGINNING = "beginning"
 _LONGEST = 1500
 
@@ -30,9 +30,10 @@ def run_parts(
     begin: Callable[[], tuple[Any, ...]],
     parts: Mapping[str, Callable[..., None]],
 ) -> NoReturn:
-    """Call `begin`, run each part with its result, and end the process with status 0.
+    """Call `begin`, run each part with the result of `begin`, and end the process with status 0.
 
-    A part that raises is reported, and the next part runs. If `begin` raises, no part runs.
+    If a part raises an error, the error is reported, and the next part runs. If `begin` raises an error, no
+    part runs.
     """
     processes.end_with_parent(os.getppid())
     with (folder / f"{os.environ['RANK']}.jsonl").open("a", encoding="utf-8") as file:
@@ -46,11 +47,11 @@ def run_parts(
             file.flush()
             if name == BEGINNING and any(outcome.values()):
                 break
-    os._exit(0)  # a backend may fail as it is taken down, which no part checks
+    os._exit(0)  # a backend may fail during its shutdown, which no part checks
 
 
 def _outcome(work: Callable[..., object], arguments: list[Any]) -> dict[str, str]:
-    """Run `work`; return `problem`, why it failed, and `unclaimed`, why it was skipped. Both may be empty."""
+    """Run `work`; return why it failed as `problem`, and why it was skipped as `unclaimed`."""
     try:
         work(*arguments)
     except AssertionError as error:
@@ -59,13 +60,13 @@ def _outcome(work: Callable[..., object], arguments: list[Any]) -> dict[str, str
         return {"problem": "", "unclaimed": str(skipped).removeprefix(NOT_CLAIMED)}
     except (SystemExit, KeyboardInterrupt):
         raise
-    except BaseException as error:  # torch's CheckpointException is no Exception
+    except BaseException as error:  # torch's CheckpointException is not an Exception
         return {"problem": _error_text(error), "unclaimed": ""}
     return {"problem": "", "unclaimed": ""}
 
 
 def _error_text(error: BaseException) -> str:
-    """Return the error's type and message; of other ranks' tracebacks only the last line."""
+    """Return the error's type and message, with only the last line of other ranks' tracebacks."""
     text = str(error).strip()
     if "Traceback (most recent call last)" in text:
         text = text.splitlines()[-1]

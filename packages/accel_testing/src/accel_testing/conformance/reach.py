@@ -1,6 +1,7 @@
-"""Whether a device still answers after a check that hung, or lost the connection to its device.
+"""Test whether a device still works after a check that hung, or that lost the connection to the device.
 
-A device may be on another host, and its driver may hang. Each check would then wait until its deadline.
+A device may be on another host, and its driver may hang. Each further check would then run into its time
+limit.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from accel_testing.conformance.forks import scale_timeout
 
 __all__ = ["device_failure"]
 
-#: Seconds that a new process may take for one tensor; it imports torch first.
+#: The number of seconds that a new process may take to import torch and create one tensor.
 _SECONDS = 120.0
 
 
 def device_failure(pin: str) -> str:
     """Return why a new process cannot use the device; empty if it can.
 
-    The process makes a tensor on the device and reads it back.
+    The process creates a tensor on the device and reads the tensor back.
     """
     report = child.run(_use_device, {"pin": pin}, scale_timeout(_SECONDS))
     if report.answer is not None:
         return ""
     return (
-        "the device no longer answers: a process with one tensor on it "
+        "the device no longer responds: a process that creates one tensor on it "
         f"{report.ending}{report.last_words}"
     )
 
@@ -34,8 +35,8 @@ def device_failure(pin: str) -> str:
 def _use_device(
     arguments: dict[str, Any], _begin_stage: Callable[[str], None]
 ) -> dict[str, float]:
-    """In the child: make a tensor on the device, and read it back."""
-    import torch  # here: the parent does not import torch
+    """Create a tensor on the device, and read the tensor back; runs in the child process."""
+    import torch  # imported here, because the parent process does not import torch
 
     import accel_core
 

@@ -1,4 +1,4 @@
-"""Results of a run of the conformance suite: one result for each check, and the report of them all."""
+"""The results of a conformance run: one result for each check, and the report with all results."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from accel_testing.conformance.catalogue import Check
 
 __all__ = ["INTERRUPTED", "ConformanceReport", "Outcome", "Result"]
 
-#: The reason of checks that had not ended when the run was interrupted.
-INTERRUPTED = "the run was interrupted before it ended"
+#: The reason for checks that had not ended when the run was interrupted.
+INTERRUPTED = "the run was interrupted before the check ended"
 
 
 class Outcome(str, enum.Enum):
-    """How a check ended."""
+    """The outcome of a check."""
 
     PASSED = "passed"
     FAILED = "failed"
-    #: It failed, as the vendor's file expects.
+    #: The check failed, as the vendor's file expects.
     EXPECTED = "expected failure"
-    #: It passed, although the vendor's file expects a failure.
+    #: The check passed, although the vendor's file expects a failure.
     UNEXPECTED = "unexpected pass"
-    #: The vendor's file skips it.
+    #: The vendor's file skips the check.
     SKIPPED = "skipped"
-    #: The device does not claim the feature.
+    #: The device does not claim the checked feature.
     NOT_CLAIMED = "not claimed"
-    #: It could not run: there is no accelerator, or a fixture failed.
+    #: The check could not run, because no accelerator was found or a fixture failed.
     NOT_RUN = "not run"
-    #: Its process did not end in time and was killed.
+    #: The check's process timed out and was killed.
     HUNG = "hung"
-    #: Its process crashed.
+    #: The check's process crashed.
     DIED = "died"
 
     @property
     def is_good(self) -> bool:
-        """Return whether this is not a fault: passed, expected failure, skipped or not claimed."""
+        """Return whether the outcome is passed, expected failure, skipped or not claimed."""
         return self in (
             Outcome.PASSED,
             Outcome.EXPECTED,
@@ -50,28 +50,28 @@ class Result(NamedTuple):
 
     check: Check
     outcome: Outcome
-    #: Why it did not pass; empty if it passed.
+    #: The reason why the check did not pass; empty if the check passed.
     message: str = ""
     seconds: float = 0.0
 
 
 class ConformanceReport(NamedTuple):
-    """The results of all checks of a run, and the versions that were checked."""
+    """The results of all checks in a run, and the versions of the checked packages."""
 
     backend: str
     distribution: str
     version: str
-    #: The version of accel-core, which is also that of the checks.
+    #: The version of accel-core, which is also the version of the checks.
     kit: str
     torch: str
     python: str
-    #: `"acme:2 by accel-simulated 0.1.0"`, or empty for a real device.
+    #: A description such as `"acme:2 by accel-simulated 0.1.0"`; empty for a real device.
     simulated: str
-    #: The highest level that was requested.
+    #: The highest requested level.
     level: int
     results: tuple[Result, ...]
     seconds: float
-    #: The frameworks that passed a check, with their versions: `("deepspeed 0.19.8",)`.
+    #: The frameworks that passed a check, with their versions, such as `("deepspeed 0.19.8",)`.
     frameworks: tuple[str, ...] = ()
 
     def results_of(self, level: int) -> tuple[Result, ...]:
@@ -80,10 +80,10 @@ class ConformanceReport(NamedTuple):
 
     @property
     def reached(self) -> int | None:
-        """Return the highest level up to which all outcomes are good; `None` if level 0 has faults.
+        """Return the highest level up to which all outcomes are good; `None` if level 0 has a bad outcome.
 
-        A level in which no check passed is not reached: no framework was installed, or two devices were
-        needed.
+        A level in which no check passed is not reached, for example if no framework is installed, or if
+        the machine has only one device.
         """
         reached = None
         for level in range(self.level + 1):
@@ -101,11 +101,11 @@ class ConformanceReport(NamedTuple):
         return any(result.message == INTERRUPTED for result in self.results)
 
     def count(self, outcome: Outcome) -> int:
-        """Return how many checks have this outcome."""
+        """Return the number of checks with this outcome."""
         return Counter(result.outcome for result in self.results)[outcome]
 
     @property
     def score(self) -> str:
-        """Return `"accel L2 · 96/100"`: the level reached, checks passed, and the number of checks."""
+        """Return the reached level, passed checks and all checks, such as `"accel L2 · 96/100"`."""
         level = "–" if self.reached is None else f"L{self.reached}"
         return f"accel {level} · {self.count(Outcome.PASSED)}/{len(self.results)}"

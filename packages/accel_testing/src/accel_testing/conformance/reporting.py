@@ -1,7 +1,7 @@
-"""A pytest plugin with which a child process of `accel verify` reports the results of its checks.
+"""A pytest plugin that reports the results of checks from a child process to `accel verify`.
 
-It writes a line of JSON when a check begins and another when it has ended, at once, because the process may
-crash in the next check.
+The plugin writes a line of JSON when a check begins, and another line when the check has ended. Each line is
+written immediately, because the process may crash in the next check.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--accel-results",
         metavar="FILE",
-        help="File in which accel verify reads the results of the checks.",
+        help="File from which accel verify reads the results of the checks.",
     )
 
 
@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _write_record(**line: object) -> None:
-    """Write one line of JSON, at once."""
+    """Write one line of JSON, and flush the file."""
     assert _results_file is not None
     _results_file.write(json.dumps(line) + "\n")
     _results_file.flush()
@@ -49,7 +49,7 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """Record the result of a check's set-up, of the check itself, or of its tear-down."""
+    """Record the result of a check's setup, call or teardown."""
     outcome = yield
     report = outcome.get_result()
     result = _outcome_name(report)
@@ -64,12 +64,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def _node_in_file(nodeid: str) -> str:
-    """Return pytest's node id without the file."""
+    """Return a pytest node id without its file."""
     return nodeid.partition("::")[2]
 
 
 def _outcome_name(report: pytest.TestReport) -> str:
-    """Return the value of `records.Outcome` for the report; empty if a later report decides."""
+    """Return the value of `records.Outcome` for the report; empty if a later report has the outcome."""
     if report.when != "call" and not report.skipped:
         return "not run" if report.failed else ""
     if hasattr(report, "wasxfail"):
@@ -92,7 +92,7 @@ def _is_connection_lost(report: pytest.TestReport, call: pytest.CallInfo[None]) 
 
 
 def _skip_reason(report: pytest.TestReport) -> str:
-    """Return the reason that a skipped check gave."""
+    """Return the reason for which a check was skipped."""
     location_and_reason = report.longrepr
     if isinstance(location_and_reason, tuple):
         text = location_and_reason[2]
@@ -102,7 +102,7 @@ def _skip_reason(report: pytest.TestReport) -> str:
 
 
 def _message(report: pytest.TestReport, call: pytest.CallInfo[None]) -> str:
-    """Return why the check did not pass, at most `_MAX_MESSAGE` characters; empty if it passed."""
+    """Return why the check did not pass, in at most `_MAX_MESSAGE` characters; empty if it passed."""
     if report.passed and not hasattr(report, "wasxfail"):
         return ""
     if getattr(report, "wasxfail", ""):
@@ -119,26 +119,24 @@ def _message(report: pytest.TestReport, call: pytest.CallInfo[None]) -> str:
     return message[:_MAX_MESSAGE] + _missing_function(error_text)
 
 
-#: Messages of Python, and of FSDP's handle (torch 2.13, torch/distributed/fsdp/_common_utils.py), on a
-#: function that the device's module of torch does not have.
+#: Messages of Python, and of FSDP's handle (torch 2.13, torch/distributed/fsdp/_common_utils.py), about a
+#: function that is missing in the device's torch module.
 _MISSING_FUNCTION = re.compile(
     r"(?:module|not implement) 'torch\.(\w+)(?:' has no attribute '|\.)(\w+)'"
 )
 
 
 def _missing_function(error_text: str) -> str:
-    """Return a hint if torch requests a function that the device's module does not have; else nothing."""
+    """Return a hint if torch calls a function that is missing in the device's module; otherwise empty."""
     match = _MISSING_FUNCTION.search(error_text)
     if match is None or not _is_device(match[1]):
         return ""
-    return (
-        f". torch calls it in the device's module: add {match[2]} to torch.{match[1]}"
-    )
+    return f". torch calls this function in the device's module: add {match[2]} to torch.{match[1]}"
 
 
 def _is_device(name: str) -> bool:
-    """Return whether torch has a device type of this name."""
-    import torch  # here, as level 0 has no need of it
+    """Return whether torch has a device type called `name`."""
+    import torch  # imported here, because level 0 does not need torch
 
     try:
         return torch.device(name).type == name

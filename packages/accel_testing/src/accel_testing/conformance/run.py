@@ -1,4 +1,4 @@
-"""Run the checks, each group in a child process with a deadline: a crash affects no other group."""
+"""Run the checks, each group in a child process with a time limit, so that a crash affects one group only."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from accel_testing.conformance.records import (
 __all__ = ["run"]
 
 _PAUSE = 0.02
-#: Seconds in which a child must begin its first check; it imports torch first.
+#: The number of seconds in which a child process must begin its first check; it imports torch first.
 _START = 180.0
-#: Outcomes of checks whose process crashed, hung or could not run them.
+#: Outcomes of checks whose process crashed, hung, or could not run the check.
 _WITHOUT_RESULT = (Outcome.NOT_RUN, Outcome.DIED, Outcome.HUNG)
-#: Children in a row that may end before any of their checks has; after that the rest is not run.
+#: The maximum number of consecutive child processes that complete no check before the run gives up.
 _MAX_FRUITLESS = 2
 
 
@@ -52,11 +52,11 @@ def run(
     seconds: float | None = None,
     on_begin: Callable[[str], object] = lambda _: None,
 ) -> ConformanceReport:
-    """Run the checks up to `level`, or those that `only` names, and return the report.
+    """Run the checks up to `level`, or the checks that `only` names, and return the report.
 
-    Each check may take as long as its group allows, or `seconds`. `on_begin` is called with the name of each
-    check when it begins. After Ctrl-C in a check the report has the results until then. Raises `OSError` if
-    no child process can be started.
+    The time limit for a check is `seconds`, by default the limit of the check's group. `on_begin` is called
+    with each check's name when the check begins. After Ctrl-C, the report contains the results so far.
+    Raises `OSError` if no child process can be started.
     """
     started = time.monotonic()
     settings = _Settings(_pin(verdict), expected, seconds, on_begin)
@@ -94,16 +94,16 @@ def _not_run(members: list[Check], reason: str) -> list[Result]:
 
 
 def _pin(verdict: Verdict) -> str:
-    """Return the backend as `name@distribution`, or its name if no distribution is known."""
+    """Return the backend as `name@distribution`, or only its name if the distribution is unknown."""
     if verdict.distribution:
         return f"{verdict.name}@{verdict.distribution}"
     return verdict.name
 
 
 def _with_cause(results: list[Result], verdict: Verdict) -> list[Result]:
-    """Return the results with the backend's own failure as their reason, if no check got a result.
+    """Return the results; if no check could run, their reason is replaced by the backend's failure.
 
-    Then the vendor's package, or what it needs, is at fault, and not each check in turn.
+    In that case the vendor's package, or one of its requirements, is the cause, and not each check.
     """
     was_interrupted = any(result.message == INTERRUPTED for result in results)
     has_result = any(result.outcome not in _WITHOUT_RESULT for result in results)
@@ -119,19 +119,19 @@ def _with_cause(results: list[Result], verdict: Verdict) -> list[Result]:
 
 
 def _obstacle(results: list[Result]) -> str:
-    """Return why no later process could run its checks either; empty if it could."""
+    """Return why later processes cannot run their checks either; empty if they can."""
     messages = {result.message for result in results}
     if INTERRUPTED in messages:
         return INTERRUPTED
     is_declaration = results[0].check.level == 0
     none_ran = all(result.outcome is Outcome.NOT_RUN for result in results)
     if none_ran and len(messages) == 1 and not is_declaration:
-        return results[0].message  # there is no accelerator
+        return results[0].message  # no accelerator is available
     return ""
 
 
 def _frameworks(results: list[Result]) -> Iterator[str]:
-    """Yield the frameworks that passed a check, with their versions: `"deepspeed 0.19.8"`."""
+    """Yield each framework that passed a check, with its version, such as `"deepspeed 0.19.8"`."""
     groups = dict.fromkeys(
         result.check.group for result in results if result.outcome is Outcome.PASSED
     )
@@ -142,7 +142,7 @@ def _frameworks(results: list[Result]) -> Iterator[str]:
 
 
 def _installed_of(names: tuple[str, ...]) -> str:
-    """Return the first installed distribution with its version, or the first name if none is installed."""
+    """Return the first installed distribution with its version; without one, return the first name."""
     for name in names:
         version = _version(name)
         if version:
@@ -151,26 +151,27 @@ def _installed_of(names: tuple[str, ...]) -> str:
 
 
 def _version(distribution: str) -> str:
-    """Return the distribution's version; empty if it is not installed."""
+    """Return the version of a distribution; empty if the distribution is not installed."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(distribution)
     return ""
 
 
 class _Settings(NamedTuple):
-    """The settings shared by every child of a run."""
+    """The settings that all child processes of a run share."""
 
     pin: str
     expected: Path | None
-    #: Seconds that each check may take; `None`: as its group allows.
+    #: The time limit for each check in seconds; `None` means the limit of the check's group.
     seconds: float | None
     on_begin: Callable[[str], object]
 
 
 def _run_process(members: list[Check], settings: _Settings) -> tuple[list[Result], str]:
-    """Return the results of one process's checks, and the reason why no later check can run; else empty.
+    """Run the checks that share a process, and return their results.
 
-    If a check ends the process, or loses the connection to its device, another process runs the rest.
+    If a check ends the process, or loses the connection to its device, a new process runs the remaining
+    checks. Also returns the reason why no later check can run, or an empty string.
     """
     results: list[Result] = []
     remaining = list(members)
@@ -195,7 +196,7 @@ def _run_process(members: list[Check], settings: _Settings) -> tuple[list[Result
 
 
 def _has_ended_between_checks(records: _Records, ending: _Ending) -> bool:
-    """Return whether the process ended outside of a check, or was interrupted, and its device is not lost."""
+    """Return whether the process ended between checks, or was interrupted, without losing its device."""
     is_between = records.current is None or ending.reason == INTERRUPTED
     return is_between and not records.is_lost
 
@@ -203,20 +204,20 @@ def _has_ended_between_checks(records: _Records, ending: _Ending) -> bool:
 def _device_failure_after(
     records: _Records, ending: _Ending, settings: _Settings
 ) -> str:
-    """Return why the device no longer works, if a check lost it or hung; empty if it works."""
+    """Return why the device no longer works after a check that lost it or hung; empty if it works."""
     if records.is_lost or ending.is_hung:
         return device_failure(settings.pin)
     return ""
 
 
 def _fatal_result(check: Check, ending: _Ending) -> Result:
-    """Return the result of the check in which the process crashed or hung."""
+    """Return the result for the check in which the process crashed or hung."""
     outcome = Outcome.HUNG if ending.is_hung else Outcome.DIED
     return Result(check, outcome, ending.reason, ending.seconds)
 
 
 class _Ending(NamedTuple):
-    """How a child process ended."""
+    """The way in which a child process ended."""
 
     is_hung: bool
     reason: str
@@ -224,23 +225,23 @@ class _Ending(NamedTuple):
 
 
 class _Records:
-    """The records that a child process has written so far; `reporting` writes them."""
+    """The records that a child process has written so far with the plugin `reporting`."""
 
     def __init__(self, members: list[Check], on_begin: Callable[[str], object]) -> None:
         self.results: list[Result] = []
         self.ended: set[Check] = set()
-        #: The check that has begun and not ended.
+        #: The check that is running; `None` between checks.
         self.current: Check | None = None
-        #: Whether a check lost the connection to its device.
+        #: Whether a check lost the connection to the device.
         self.is_lost = False
-        #: When the last record was read, by `time.monotonic()`.
+        #: The time at which the last record was read, as returned by `time.monotonic()`.
         self.updated = time.monotonic()
         self._by_node = {check.node: check for check in members}
         self._on_begin = on_begin
         self._offset = 0
 
     def read_new(self, file: Path) -> None:
-        """Read the complete lines that were added since the last call."""
+        """Read the complete lines that were added to the file since the last call."""
         with file.open("rb") as stream:
             stream.seek(self._offset)
             text = stream.read()
@@ -251,7 +252,7 @@ class _Records:
                 self._add(json.loads(line))
 
     def _add(self, record: dict[str, Any]) -> None:
-        """Take note that a check has begun or ended."""
+        """Process a record, which reports that a check has begun or ended."""
         self.updated = time.monotonic()
         check = self._by_node.get(record.get("begins", record.get("ended", "")))
         if check is None:
@@ -261,7 +262,7 @@ class _Records:
             self._on_begin(check.name)
             return
         outcome = Outcome(record["outcome"])
-        if check in self.ended:  # its tear-down failed
+        if check in self.ended:  # the check's teardown failed
             self.results = [
                 result._replace(outcome=outcome) if result.check == check else result
                 for result in self.results
@@ -276,7 +277,7 @@ class _Records:
 
 
 def _run_child(members: list[Check], settings: _Settings, records: _Records) -> _Ending:
-    """Run the checks in a child process, add to `records`, and return how the process ended."""
+    """Run the checks in a child process, add their records to `records`, and return the ending."""
     began = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="accel-verify-") as folder,
@@ -296,10 +297,12 @@ def _run_child(members: list[Check], settings: _Settings, records: _Records) -> 
             while process.poll() is None:
                 records.read_new(results_file)
                 if records.is_lost:
-                    break  # the next process has a connection of its own
+                    break  # the next process opens a new connection to the device
                 waited = time.monotonic() - records.updated
                 if waited > _time_limit(records.current, settings):
-                    reason = f"it did not end in {waited:.0f} s, and was ended"
+                    reason = (
+                        f"the process did not end in {waited:.0f} s, and was killed"
+                    )
                     return _Ending(True, reason, waited)
                 time.sleep(_PAUSE)
         except KeyboardInterrupt:
@@ -314,7 +317,7 @@ def _run_child(members: list[Check], settings: _Settings, records: _Records) -> 
 
 
 def _time_limit(check: Check | None, settings: _Settings) -> float:
-    """Return the seconds that the running check may take; `None`: the child has begun no check."""
+    """Return the time limit in seconds for the running check; `None` stands for the child's start."""
     if check is None:
         return scale_timeout(_START)
     return settings.seconds or scale_timeout(check.group.seconds)
@@ -338,10 +341,10 @@ def _command(
 
 
 def _environment() -> dict[str, str]:
-    """Return this process's environment without the options that the user gives his own pytest."""
+    """Return this process's environment without the user's options for pytest."""
     environ = dict(os.environ)
     environ.pop("PYTEST_ADDOPTS", None)
-    # A simulated device then finds every missing wait; no other device reads the variable.
+    # With this variable a simulated device detects every missing wait; other devices ignore the variable.
     environ.setdefault("ACCEL_SIMULATE_RACE", "1")
     environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     return environ
@@ -351,12 +354,12 @@ def _environment() -> dict[str, str]:
 _CRASHED_CALL = re.compile(
     r'Current thread .*\n(?:  .*<invalid frame>\n)?  File "(.+)", line (\d+) in (.+)'
 )
-#: How much of a child's output is read: faulthandler also lists all extension modules.
+#: The number of bytes of a child's output to read, because faulthandler also lists all extension modules.
 _OUTPUT_BYTES = 1 << 17
 
 
 def _describe_crash(returncode: int, output: Any) -> str:
-    """Return how a child ended before its checks did: the call that crashed, or its last output."""
+    """Return how a child process ended during its checks: the call that crashed, or the last output."""
     size = output.seek(0, os.SEEK_END)
     output.seek(max(0, size - _OUTPUT_BYTES))
     text = output.read().decode("utf-8", "replace").strip()
@@ -370,7 +373,7 @@ def _describe_crash(returncode: int, output: Any) -> str:
 
 
 def _failure_reason(verdict: Verdict) -> str:
-    """Return `accel why`'s reason and next step if the backend fails; empty if it does not."""
+    """Return the reason and next step of `accel why` if the backend fails; empty if the backend works."""
     backend = (verdict.name, verdict.provenance)
     for surveyed in survey(read_settings()).verdicts:
         is_same = (surveyed.name, surveyed.provenance) == backend

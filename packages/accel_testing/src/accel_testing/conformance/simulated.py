@@ -1,6 +1,7 @@
-"""Devices that a distribution simulates: which one this process has, and what can simulate one.
+"""Find this process's simulated device, and the package that can simulate devices.
 
-The simulator is an entry point of the group `accel.simulators`; a simulation starts with Python or never.
+The package has an entry point in the group `accel.simulators`. A simulation can begin only when Python
+starts.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ if TYPE_CHECKING:
 
 __all__ = ["description", "simulated_device", "simulator"]
 
-#: The module that is imported where a device is simulated.
+#: The module that every process with a simulated device has imported.
 _STARTED = "accel_simulated.at_start"
 _GROUP = "accel.simulators"
 
 
 def description() -> str:
-    """Return what this process simulates, such as `"acme:2 by accel-simulated 0.1.0"`; empty if nothing."""
+    """Return a description such as `"acme:2 by accel-simulated 0.1.0"`; empty if nothing is simulated."""
     simulation = sys.modules.get(_STARTED)
     if simulation is None or not simulated_device()[0]:
         return ""
@@ -29,19 +30,19 @@ def description() -> str:
 
 
 def simulated_device() -> tuple[str, str]:
-    """Return the backend that this process simulates, and torch's device type: `("klxpu", "cuda")`.
+    """Return the simulated backend and its torch device type, such as `("klxpu", "cuda")`.
 
-    Both are empty if nothing is simulated.
+    Both strings are empty if this process has no simulated device.
     """
     simulation = sys.modules.get(_STARTED)
     if simulation is None:
         return "", ""
-    device: tuple[str, str] = simulation.backend_and_device_type()
-    return device
+    names: tuple[str, str] = simulation.backend_and_device_type()
+    return names
 
 
 def simulator() -> Provenance | None:
-    """Return the entry point of the package that simulates devices, not loaded; `None` if there is none."""
+    """Return the entry point, not loaded, of the package that simulates devices; `None` without one."""
     from accel_core.settings import permitted_entry_points
 
     return next(iter(permitted_entry_points(_GROUP)), None)

@@ -1,4 +1,4 @@
-"""Every check as one class, which vendors subclass."""
+"""A class with every check, which vendors subclass."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class AcceleratorTests(
     TestLightning,
     TestTransformers,
 ):
-    """The checks of accel_core's promises about an accelerator.
+    """All conformance checks of an accelerator.
 
-    Subclass it with a name that begins with `Test`, and set `backend`.
+    Define a subclass whose name begins with `Test`, and set its attribute `backend`.
     """

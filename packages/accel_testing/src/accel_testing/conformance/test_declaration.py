@@ -1,4 +1,4 @@
-"""Checks of level 0: the declaration, without torch."""
+"""Checks of level 0, which check the declaration without torch."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from accel_testing.conformance.claims import BrokenPromise, require, skip_unsupp
 
 __all__ = ["TestDeclaration"]
 
-#: Milliseconds that importing a plugin's module may take once accel_core is imported.
+#: The maximum time in milliseconds to import a plugin's module after accel_core has been imported.
 MOST_MS = 5.0
 _IMPORTS = 5
 _TIMEOUT = 20.0
-#: Folders that wheels contain by mistake.
+#: Folders that some wheels contain by mistake.
 _STRAY = ("tests", "test", "docs", "examples", "benchmarks")
 
 
 class TestDeclaration(BackendTestBase):
-    """The costs of the plugin for everybody who has it installed, and its texts for people."""
+    """An installed plugin costs little, and its declaration and metadata are complete."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -41,9 +41,9 @@ class TestDeclaration(BackendTestBase):
     @pytest.fixture(scope="class")
     @classmethod
     def imported(cls, verdict: Verdict) -> dict[str, Any]:
-        """Return what importing the plugin's module does in a fresh process; see `observe_import`."""
+        """Return the effects of importing the plugin's module in a new process; see `observe_import`."""
         if verdict.builtin:
-            skip_unsupported("the backend is accel_core's own")
+            skip_unsupported("accel_core declares the backend")
         report = child.run(
             observe_import, {"module": verdict.provenance.value}, _TIMEOUT
         )
@@ -54,16 +54,14 @@ class TestDeclaration(BackendTestBase):
         return dict(report.answer or {})
 
     def test_entry_point_declares_it(self, verdict: Verdict) -> None:
-        """An entry point of the group `accel.backends` leads to the module that declares the backend."""
+        """An entry point in the group `accel.backends` names the module that declares the backend."""
         if verdict.builtin:
-            skip_unsupported("the backend is accel_core's own")
-        require(
-            verdict.distribution, "no distribution is known to bring the entry point"
-        )
+            skip_unsupported("accel_core declares the backend")
+        require(verdict.distribution, "the distribution of the entry point is unknown")
         require(verdict.provenance.entry_point, "the entry point has no name")
 
     def test_import_brings_no_torch(self, imported: dict[str, Any]) -> None:
-        """The module imports neither torch nor a vendor's package: every `accel list` would wait for it."""
+        """The module imports neither torch nor a vendor's package, which would delay every `accel list`."""
         forbidden = [name for name in imported["heavy"] if name]
         require(
             not forbidden,
@@ -71,19 +69,22 @@ class TestDeclaration(BackendTestBase):
         )
 
     def test_import_writes_no_environment(self, imported: dict[str, Any]) -> None:
-        """Importing it changes nothing: no variable, no handler, no function of others."""
+        """Importing the module changes no variable, no signal handler and no function of other packages."""
         require(
             not imported["changes"],
             f"importing the plugin's module: {', '.join(imported['changes'])}",
         )
 
     def test_import_starts_no_thread(self, imported: dict[str, Any]) -> None:
-        """Importing it starts no thread: a program that has one cannot fork safely."""
+        """Importing the module starts no thread: a program with a second thread cannot fork safely."""
         count = imported["threads"]
-        require(count == 1, f"after importing the plugin's module {count} threads run")
+        require(
+            count == 1,
+            f"after importing the plugin's module, {count} threads are running",
+        )
 
     def test_import_is_quick(self, imported: dict[str, Any]) -> None:
-        """Importing it takes under 5 ms: discovery imports all plugins."""
+        """Importing the module takes less than 5 ms, because discovery imports all plugins."""
         milliseconds = imported["ms"]
         require(
             milliseconds < MOST_MS,
@@ -91,7 +92,7 @@ class TestDeclaration(BackendTestBase):
         )
 
     def test_hooks_fit(self, backend_name: str) -> None:
-        """Every hook of the module is one that accel_core calls, with parameters that it passes."""
+        """accel_core calls every hook in the module, and passes every parameter of the hook."""
         verdict = find_verdict(backend_name)
         hooks_fit = (
             verdict.why is None or verdict.why.reason is not Reason.HOOK_DOES_NOT_FIT
@@ -105,23 +106,23 @@ class TestDeclaration(BackendTestBase):
         needs_package = backend.vendor_imports != ("torch",)
         require(
             backend.install_hint or not needs_package,
-            "install_hint is empty, and vendor_import is not torch's",
+            "install_hint is empty, although vendor_import is not a module of torch",
         )
 
     def test_class_can_be_found(self, verdict: Verdict) -> None:
         """The module and the class that the declaration names exist."""
         path = verdict.declaration.accelerator
         if not path:
-            skip_unsupported("the backend has no class of its own")
+            skip_unsupported("the declaration names no accelerator class")
         module = path.partition(":")[0]
-        # Parents of a dotted name are imported by this: the plugin's own module, which is inert.
+        # This imports the parents of a dotted name, which are the plugin's module and free of side effects.
         require(
             importlib.util.find_spec(module),
-            f"accelerator is {path!r}, and there is no module {module}",
+            f"accelerator is {path!r}, but the module {module} does not exist",
         )
 
     def test_distribution_needs_accel_core(self, verdict: Verdict) -> None:
-        """The distribution asks for accel-core, and pins neither it nor torch to one version."""
+        """The distribution requires accel-core, and pins neither accel-core nor torch to one version."""
         requirements = [
             Requirement(text)
             for text in self._metadata(verdict).get_all("Requires-Dist") or ()
@@ -144,7 +145,7 @@ class TestDeclaration(BackendTestBase):
         )
 
     def test_distribution_tells_about_itself(self, verdict: Verdict) -> None:
-        """The distribution's metadata have a summary and a licence: a registry shows them."""
+        """The distribution's metadata contains a summary and a licence, which package indexes show."""
         fields = self._metadata(verdict)
         require(fields.get("Summary"), "the distribution's metadata has no Summary")
         licence = (
@@ -152,13 +153,13 @@ class TestDeclaration(BackendTestBase):
             or fields.get("License")
             or fields.get("License-File")
         )
-        require(licence, "the distribution's metadata names no licence")
+        require(licence, "the distribution's metadata has no licence")
 
     def test_wheel_holds_its_package_alone(self, verdict: Verdict) -> None:
-        """The wheel contains only its package: a top-level `tests` would be shared by everybody."""
+        """The wheel contains only its package: a top-level `tests` would conflict with other packages."""
         files = metadata.files(verdict.distribution) if verdict.distribution else None
         if verdict.builtin or not files:
-            skip_unsupported("no wheel is installed, or its RECORD is gone")
+            skip_unsupported("no wheel is installed, or its RECORD is missing")
         if any("editable" in str(file) for file in files or ()):
             skip_unsupported("an editable installation")
         top_level = {file.parts[0] for file in files or ()} - {".."}
@@ -167,13 +168,13 @@ class TestDeclaration(BackendTestBase):
         package = _top(verdict.provenance.value)
         require(
             package in top_level or f"{package}.py" in top_level,
-            f"the wheel has no {package}; it has {sorted(top_level)}",
+            f"the wheel does not contain {package}; it contains {sorted(top_level)}",
         )
 
     def _metadata(self, verdict: Verdict) -> Any:
-        """Return the metadata of the backend's distribution; skips the check if accel_core declares it."""
+        """Return the metadata of the backend's distribution; skip the check if accel_core declares it."""
         if verdict.builtin:
-            skip_unsupported("the backend is accel_core's own")
+            skip_unsupported("accel_core declares the backend")
         return metadata.metadata(verdict.distribution)
 
 
@@ -189,10 +190,10 @@ def _is_pinned(requirement: Requirement) -> bool:
 
 
 def observe_import(arguments: dict[str, Any], stage: child.Stage) -> dict[str, object]:
-    """Import the plugin's module in a child process without torch, and return what it did.
+    """Import the plugin's module in a child process without torch, and return the effects.
 
-    `heavy` are the forbidden packages that it imported, `changes` what it changed in the process, `threads`
-    the number of threads, and `ms` the milliseconds of the shortest of several imports.
+    `heavy` lists the forbidden packages that were imported, and `changes` the changes to the process.
+    `threads` is the number of threads, and `ms` the time of the fastest of several imports in milliseconds.
     """
     import threading
     import time
@@ -210,7 +211,7 @@ def observe_import(arguments: dict[str, Any], stage: child.Stage) -> dict[str, o
         change.what for change in changes_since(snapshot) if change.kind != "thread"
     ]
     new_modules = set(sys.modules) - modules_before
-    for _ in range(_IMPORTS - 1):  # the first import may have compiled it
+    for _ in range(_IMPORTS - 1):  # the first import may have compiled the module
         for module_name in new_modules & set(sys.modules):
             if _top(module_name) == _top(name):
                 del sys.modules[module_name]

@@ -1,4 +1,4 @@
-"""Measure how fast an accelerator is: copies, matrices, launches, collectives, each a `Measurement`.
+"""Measure how fast an accelerator copies, multiplies matrices, launches kernels and communicates.
 
-This package prints nothing. Importing it does not import torch.
+Each result is a `Measurement`. This package prints nothing. Importing it does not import torch.
 """

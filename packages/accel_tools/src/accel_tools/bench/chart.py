@@ -1,4 +1,7 @@
-"""Draw a run as a bar chart with a panel for each kind, as SVG or PNG by matplotlib, or as text by rich."""
+"""Draw a run as a bar chart with one panel per kind of measurement.
+
+matplotlib draws SVG and PNG files; rich draws text.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _PANELS = {
     "collective": "Collective bus bandwidth (higher is better)",
 }
 _NOW, _BEFORE = "#0969da", "#afb8c1"
-#: Columns of a text chart, and of its longest bar.
+#: The width in columns of a text chart, and of its longest bar.
 _TEXT_WIDTH, _BAR_WIDTH = 100, 40
 
 
@@ -34,10 +37,17 @@ def draw(
     measurements: Sequence[Measurement],
     before: Mapping[str, Measurement] | None = None,
 ) -> None:
-    """Write the chart of a run to `path`, whose suffix is one of `FORMS`.
+    """Write a bar chart of `measurements` to `path`.
 
-    `before`: another run's measurements by name; they get bars too. Raises `OSError` if the file cannot be
-    written.
+    Args:
+        path: The chart file. Its suffix, one of `FORMS`, selects the format.
+        title: The first line above the chart.
+        subtitle: The second line above the chart.
+        measurements: The run to draw.
+        before: The measurements of an earlier run by name, drawn as additional bars.
+
+    Raises:
+        OSError: The file cannot be written.
     """
     panels = list(_panels(measurements))
     if path.suffix.lower() == ".txt":
@@ -51,6 +61,7 @@ def draw(
 def _panels(
     measurements: Sequence[Measurement],
 ) -> Iterator[tuple[str, list[Measurement]]]:
+    """Yield the heading and the measurements of each panel that has measurements."""
     for kind, heading in _PANELS.items():
         rows = [m for m in measurements if m.name.partition(".")[0] == kind]
         if rows:
@@ -60,15 +71,19 @@ def _panels(
 def _values(
     row: Measurement, before: Mapping[str, Measurement]
 ) -> tuple[float, float | None]:
-    """Return the value now, and the value before if it has the same unit, else `None`."""
+    """Return the value in this run and the value in the earlier run.
+
+    The earlier value is `None` if the earlier run does not have the measurement in the
+    same unit.
+    """
     old = before.get(row.name)
     if old is None or old.unit != row.unit:
         return row.value or 0.0, None
     return row.value or 0.0, old.value
 
 
-def _figure(row: Measurement, old: float | None) -> str:
-    """Return the text next to a bar: the value, or the reason why there is none."""
+def _bar_label(row: Measurement, old: float | None) -> str:
+    """Return the text next to a bar: the value, or the reason why the value is missing."""
     if row.value is None:
         return escape_control_chars(f"{row.outcome.value}: {row.reason}")
     if old is None:
@@ -88,7 +103,7 @@ def _as_picture(
 
     heights = [len(rows) + 1 for _, rows in panels] or [1]
     figure = Figure(figsize=(9, 1 + 0.32 * sum(heights)), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)  # draws without a screen
+    FigureCanvasAgg(figure)  # This canvas draws without a screen.
     figure.suptitle(_heading(title, subtitle), fontsize=10, parse_math=False)
     axes = figure.subplots(
         len(heights), squeeze=False, gridspec_kw={"height_ratios": heights}
@@ -108,23 +123,27 @@ def _draw_panel(
     rows: Sequence[Measurement],
     before: Mapping[str, Measurement],
 ) -> None:
-    """Draw a bar for each row into matplotlib's axes, with a bar of the run before below it."""
+    """Draw a bar for each measurement into the matplotlib axes `panel`.
+
+    A thinner bar below it shows the measurement of the earlier run, if there is one.
+    """
     panel.set_title(heading, loc="left", fontsize=10)
     panel.set_xticks([])
     panel.set_yticks(range(len(rows)), [row.title for row in rows], fontsize=8)
     panel.set_ylim(len(rows) - 0.4, -0.6)
     panel.tick_params(length=0)
     panel.spines[:].set_visible(False)
-    for place, row in enumerate(rows):
+    for position, row in enumerate(rows):
         now, old = _values(row, before)
-        error = now * (row.spread or 0.0) / 2  # the middle half of the repeats
-        panel.barh(place - 0.1, now, 0.5, color=_NOW, xerr=error or None)
+        # The error bar has the length of the interquartile range of the repeats.
+        error = now * (row.spread or 0.0) / 2
+        panel.barh(position - 0.1, now, 0.5, color=_NOW, xerr=error or None)
         if old is not None:
-            panel.barh(place + 0.3, old, 0.3, color=_BEFORE)
+            panel.barh(position + 0.3, old, 0.3, color=_BEFORE)
         panel.text(
             max(now + error, old or 0.0),
-            place,
-            f" {_figure(row, old)}",
+            position,
+            f" {_bar_label(row, old)}",
             va="center",
             fontsize=8,
             parse_math=False,
@@ -155,7 +174,7 @@ def _as_text(
             bar = (
                 Bar(largest, 0, now, width=_BAR_WIDTH) if row.value is not None else ""
             )
-            table.add_row(row.title, bar, Text(_figure(row, old)))
+            table.add_row(row.title, bar, Text(_bar_label(row, old)))
             if old is not None:
                 table.add_row("  before", Bar(largest, 0, old, width=_BAR_WIDTH), "")
         console.print(Text(f"\n{heading}"))

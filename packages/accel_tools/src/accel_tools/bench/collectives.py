@@ -1,8 +1,9 @@
-"""Bandwidth of collectives between ranks on this host, as nccl-tests defines it.
+"""Measure the bus bandwidth of collectives between ranks on this host.
 
-The ranks are child processes, started and bound to cores as `accel run` would. They meet
-in a store in this process, which exists before they start, so that no other program can
-take its port in the meantime.
+nccl-tests defines bus bandwidth. The ranks are child processes, which are started and
+bound to cores as `accel run` would do it. They rendezvous through a `TCPStore` in this
+process. The store is created before the ranks start, so that another program cannot take
+its port in the meantime.
 """
 
 from __future__ import annotations
@@ -32,39 +33,46 @@ if TYPE_CHECKING:
 
 __all__ = ["collectives"]
 
-#: Each collective's bus bandwidth as a multiple of bytes by time, for `n` ranks: the load of
-#: a link, whatever `n`: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+#: For each collective, the factor for `n` ranks by which bytes per second are multiplied to
+#: get the bus bandwidth, the load of one link, which does not depend on `n`:
+#: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
 _BUS_FACTORS: dict[str, Callable[[int], float]] = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     "broadcast": lambda _: 1.0,
 }
-#: Seconds after the parent's limit at which a rank gives up by itself.
+#: How many seconds a rank waits longer than the parent's time limit.
 _EXTRA_SECONDS = 30.0
-#: Calls in a repeat: each sum makes the numbers larger, and they must stay finite.
+#: The maximum number of calls in a repeat. Each all-reduce makes the numbers larger, and the
+#: numbers must stay finite.
 _MAX_CALLS = 16
-#: The exit status of a process that `child.end_all` ends: SIGKILL.
+#: The return code of a process that `child.end_all` kills with SIGKILL.
 _KILLED = -9
 
 
 def collectives(
     accelerator: Accelerator, effort: Effort, ranks: int | None
 ) -> list[Step]:
-    """Return one step that starts `ranks` ranks; `None` means one for each device, and at least two."""
+    """Return a list with one step, which measures all collectives between `ranks` ranks.
+
+    If `ranks` is `None`, there is one rank per device, but at least two ranks.
+    """
     return [Step("collectives", lambda: _measure(accelerator, effort, ranks))]
 
 
 def _measure(
     accelerator: Accelerator, effort: Effort, ranks: int | None
 ) -> list[Measurement]:
-    """Return a row for each collective, with a reason if it has no value."""
+    """Return one measurement per collective; a measurement without a value has a reason."""
     try:
         if ranks is None:
             ranks = max(2, accelerator.device_count())
         if ranks < 2:
-            reason = "one rank has no other rank to send to"
+            reason = "a collective needs at least two ranks"
             return _without_value(Outcome.NOT_MEASURED, reason)
         return _measure_with(accelerator, effort, ranks)
-    except AccelError as error:  # no communication backend, no torch.distributed
+    except (
+        AccelError
+    ) as error:  # torch.distributed or a communication backend is missing.
         return _without_value(Outcome.NOT_MEASURED, _cause(str(error)))
     except PLUGIN_ERRORS as error:
         return _without_value(Outcome.FAILED, _cause(root_cause(error)))
@@ -78,14 +86,14 @@ def _measure_with(
     try:
         answers = _run_ranks(accelerator, effort, ranks)
     except _RankFailedError as error:
-        # Most vendors' libraries reject two ranks on one device, which is not a fault.
+        # Most vendors' libraries reject two ranks on one device. This is not a failure.
         outcome = Outcome.NOT_MEASURED if is_shared else Outcome.FAILED
         return _without_value(outcome, f"{note}: {_cause(str(error))}")
     return [_row(kind, [a[kind] for a in answers], note) for kind in _BUS_FACTORS]
 
 
 def _without_value(outcome: Outcome, reason: str) -> list[Measurement]:
-    """Return a row without a value for each collective."""
+    """Return one measurement without a value per collective."""
     return [
         Measurement(f"collective.{kind}", kind, "B/s", outcome, reason=reason)
         for kind in _BUS_FACTORS
@@ -93,9 +101,10 @@ def _without_value(outcome: Outcome, reason: str) -> list[Measurement]:
 
 
 def _cause(problem: str) -> str:
-    """Return one line of an error: after "Last error:" if there is one, else the first.
+    """Return the line of an error message that states the cause.
 
-    torch has the place in NCCL's C++ in the first line.
+    This is the line after "Last error:", or otherwise the first line. torch's messages about
+    NCCL begin with the location in C++ code and give the cause after "Last error:".
     """
     first, _, rest = problem.partition("\n")
     _, _, cause = rest.partition("Last error:")
@@ -103,20 +112,21 @@ def _cause(problem: str) -> str:
 
 
 def _note(accelerator: Accelerator, ranks: int, *, is_shared: bool) -> str:
-    """Return the number of ranks, their backend, and whether they share devices."""
+    """Describe the number of ranks, their communication backend, and whether they share devices."""
     from accel_train.launch.communication import communication_of
 
     note = f"{ranks} ranks over {communication_of(accelerator)}"
     if not is_shared:
         return note
     devices = accelerator.device_count()
-    return f"{note} on {devices} device{'' if devices == 1 else 's'}, which they share"
+    return f"{note}, sharing {devices} device{'' if devices == 1 else 's'}"
 
 
 def _row(kind: str, answers: Sequence[dict[str, Any]], note: str) -> Measurement:
-    """Return the row of a collective; in each repeat the slowest rank counts.
+    """Return the measurement of a collective from the answers of all ranks.
 
-    An answer is what `_time_collective` returns in a rank.
+    The time of a repeat is the time of its slowest rank. An answer is the dictionary that
+    `_time_collective` returns in a rank.
     """
     by_repeat = zip(*(answer["seconds"] for answer in answers), strict=True)
     seconds = tuple(max(of_ranks) for of_ranks in by_repeat)
@@ -128,49 +138,50 @@ def _row(kind: str, answers: Sequence[dict[str, Any]], note: str) -> Measurement
     wrong = [str(rank) for rank, answer in enumerate(answers) if not answer["right"]]
     if not wrong:
         return row
-    return mark_wrong(row, f"rank {', '.join(wrong)} received other data than was sent")
+    return mark_wrong(row, f"rank {', '.join(wrong)} received wrong data")
 
 
 # --- Starting the ranks --------------------------------------------------------------
 
 
 class _RankFailedError(Exception):
-    """A rank reported an error, or its process ended."""
+    """A rank reported an error, or the rank's process ended without an answer."""
 
 
 def _run_ranks(
     accelerator: Accelerator, effort: Effort, ranks: int
 ) -> list[dict[str, Any]]:
-    """Run the ranks and return the answer of each, by collective.
+    """Run the ranks and return the answer of each rank, a dictionary by collective.
 
-    Raises `LaunchError` if torch has no torch.distributed, and `_RankFailedError`.
+    Raises `LaunchError` if torch was built without torch.distributed, and
+    `_RankFailedError` if a rank fails.
     """
     distributed = import_torch().distributed
     if not distributed.is_available():
-        raise LaunchError("this build of torch has no torch.distributed")
+        raise LaunchError("this build of torch does not include torch.distributed")
     store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    # The ranks need the memory that earlier measurements have freed.
+    # The ranks need the memory that torch has cached since the earlier measurements.
     accelerator.empty_cache()
     jobs = [_job(accelerator, effort, rank, ranks, store.port) for rank in range(ranks)]
 
     def start(job: dict[str, Any]) -> child.ChildReport:
         report = child.run(_run_rank, job, effort.collective_seconds)
         if report.answer is None or "error" in report.answer:
-            child.end_all()  # the other ranks would wait for it
+            child.end_all()  # The other ranks would wait for the failed rank.
         return report
 
     return _answers(child.run_in_parallel(start, jobs, ranks))
 
 
 def _answers(reports: Sequence[child.ChildReport]) -> list[dict[str, Any]]:
-    """Return the answers of all ranks; raises `_RankFailedError` with the first error."""
+    """Return the answers of all ranks; raise `_RankFailedError` with the first error."""
     answers = [report.answer for report in reports if report.answer is not None]
     for answer in answers:
         if "error" in answer:
             raise _RankFailedError(str(answer["error"]))
     ended = [rank for rank, report in enumerate(reports) if report.answer is None]
     if ended:
-        # A killed rank was ended because of another one's failure.
+        # Killed ranks come last: they were killed because an earlier rank had failed.
         ended.sort(key=lambda rank: reports[rank].returncode == _KILLED)
         rank, report = ended[0], reports[ended[0]]
         last_line = "".join(report.stderr.splitlines()[-1:])
@@ -181,7 +192,7 @@ def _answers(reports: Sequence[child.ChildReport]) -> list[dict[str, Any]]:
 def _job(
     accelerator: Accelerator, effort: Effort, rank: int, ranks: int, port: int
 ) -> dict[str, Any]:
-    """Return the job of one rank: its place, its cores, its variables, its bytes."""
+    """Return the job of one rank, with its number, cores, environment variables and message size."""
     from accel_train.launch.communication import communication_of
     from accel_train.launch.environment import pin_of
     from accel_train.launch.variables import ACCEL_COMMUNICATION_BACKEND
@@ -199,7 +210,7 @@ def _job(
     if cores and not os.environ.get("OMP_NUM_THREADS"):
         environment["OMP_NUM_THREADS"] = str(threads)
     message = effort.message_host_bytes if on_host else effort.message_device_bytes
-    per_device = -(-ranks // devices)  # ranks that share a device, rounded up
+    per_device = -(-ranks // devices)  # The number of ranks per device is rounded up.
     size = buffer_bytes(accelerator, message * per_device) // per_device
     return {
         "environment": environment,
@@ -207,13 +218,16 @@ def _job(
         "rank": rank,
         "ranks": ranks,
         "port": port,
-        "bytes": size // 4 * 4,  # whole float32 numbers
+        "bytes": size // 4 * 4,  # A float32 number has 4 bytes.
         "effort": effort._asdict(),
     }
 
 
 def _cores(accelerator: Accelerator, rank: int, ranks: int) -> tuple[list[int], int]:
-    """Return the rank's cores, near its device, and its threads; no cores if unknown."""
+    """Return the rank's CPU cores, which are near its device, and its number of threads.
+
+    The list of cores is empty if the allowed cores are unknown.
+    """
     from accel_train.launch.plan import assign_cores
 
     allowed = hardware.allowed_cores()
@@ -229,7 +243,10 @@ def _cores(accelerator: Accelerator, rank: int, ranks: int) -> tuple[list[int], 
 
 
 def _numa_node(accelerator: Accelerator, index: int) -> int | None:
-    """Return the NUMA node of the device; `None` on any error: the rank may then use any cores."""
+    """Return the NUMA node of the device, or `None` if the query fails for any reason.
+
+    Without a NUMA node, the rank may use any core.
+    """
     from accel_train.launch.cores import numa_node_of
 
     with contextlib.suppress(Exception):
@@ -241,16 +258,19 @@ def _numa_node(accelerator: Accelerator, index: int) -> int | None:
 
 
 def _run_rank(job: dict[str, Any], _stage: Callable[[str], None]) -> dict[str, Any]:
-    """In the child: join the other ranks, and time each collective; return the timings or an error."""
+    """Join the process group and time each collective; runs in the child process of a rank.
+
+    Returns the answers of `_time_collective` by collective, or `{"error": message}`.
+    """
     from accel_train import init_process_group
 
-    # Before the import of torch and the vendor's package, which read variables once.
+    # torch and the vendor's package read variables once, when they are imported.
     os.environ.update(job["environment"])
     if job["cores"]:
-        with contextlib.suppress(OSError):  # the cpuset has changed since
+        with contextlib.suppress(OSError):  # The cpuset may have changed since.
             os.sched_setaffinity(0, job["cores"])
     effort = Effort(**job["effort"])
-    # Longer than the parent's limit, because the parent reports which rank is late.
+    # This timeout exceeds the parent's limit, because the parent reports which rank is late.
     timeout = timedelta(seconds=effort.collective_seconds + _EXTRA_SECONDS)
     try:
         distributed = import_torch().distributed
@@ -275,13 +295,14 @@ def _time_collective(
 ) -> dict[str, Any]:
     """Time one collective of `size` bytes, with the same number of repeats in every rank.
 
-    Returns `seconds` (of one call, by repeat), `calls` (in each repeat), `bytes`, and
-    `right`: whether the last result is right.
+    Returns a dictionary with `seconds` (a list with the seconds per call of each repeat),
+    `calls` (the number of calls in each repeat), `bytes` (`size`) and `right` (whether the
+    result of the last call is correct).
     """
     torch = import_torch()
     distributed = torch.distributed
     tensor = torch.empty(size // 4, dtype=torch.float32, device=group.device)
-    # 1 to 16 repeated: sums stay exact for a while, and shifted data is visible.
+    # The pattern repeats the numbers 1 to 16: small sums stay exact, and a shift is detected.
     pattern = (torch.arange(size // 4) % 16 + 1).to(torch.float32)
     on_device = pattern.to(group.device)
 
@@ -294,7 +315,7 @@ def _time_collective(
         group.accelerator.synchronize()
         return _seconds_per_call(kind, tensor, calls, group.accelerator)
 
-    repeat(1)  # to warm up
+    repeat(1)  # The first call is slower, so it is not counted.
     once = _mean_of_ranks(repeat(1), group)
     calls = min(_MAX_CALLS, max(1, round(effort.repeat_seconds / once)))
     seconds = [repeat(calls) for _ in range(_repeats(calls * once, effort))]
@@ -304,7 +325,10 @@ def _time_collective(
 
 
 def _repeats(seconds: float, effort: Effort) -> int:
-    """Return how many repeats of so many seconds each to make; few on a very slow device."""
+    """Return the number of repeats, each of which takes `seconds`.
+
+    On a very slow device, the number may be less than `effort.min_repeats`.
+    """
     repeats = max(effort.min_repeats, effort.seconds / seconds)
     most = max(1.0, 4 * effort.seconds / seconds)
     return int(min(effort.max_repeats, repeats, most))
@@ -313,6 +337,7 @@ def _repeats(seconds: float, effort: Effort) -> int:
 def _seconds_per_call(
     kind: str, tensor: torch.Tensor, calls: int, accelerator: Accelerator
 ) -> float:
+    """Call the collective `calls` times and return the mean seconds per call; above 0."""
     distributed = import_torch().distributed
     start = time.perf_counter()
     for _ in range(calls):
@@ -325,7 +350,10 @@ def _seconds_per_call(
 
 
 def _mean_of_ranks(seconds: float, group: Any) -> float:
-    """Return the mean over all ranks, so that all of them make the same number of calls."""
+    """Return the mean of `seconds` over all ranks.
+
+    With the same mean in all ranks, all ranks make the same number of calls.
+    """
     torch = import_torch()
     total = torch.full((1,), seconds, dtype=torch.float32, device=group.device)
     torch.distributed.all_reduce(total)

@@ -1,4 +1,4 @@
-"""Bandwidth of copies: host to device and back, on the device, to the next device."""
+"""Measure the bandwidth of copies between host and device, on a device and between devices."""
 
 from __future__ import annotations
 
@@ -24,31 +24,30 @@ if TYPE_CHECKING:
 
 __all__ = ["buffer_bytes", "copies", "in_bytes", "is_on_host"]
 
-#: Bytes of the caches if their size is unknown: more than most CPUs have.
+#: The assumed size in bytes of the last-level caches, if their size is unknown.
 _DEFAULT_CACHE = 32 * 2**20
-_HOST_MEMORY = "the device uses the host's memory: nothing to copy"
-_NOT_EQUAL = (
-    "the copy differs from its source: the device did nothing, or something else"
-)
+_HOST_MEMORY = "the device uses the host's memory, so there is nothing to copy"
+_NOT_EQUAL = "the copy differs from its source"
 
 
 class _Copied(NamedTuple):
     """Result of timed copies."""
 
     samples: Samples
-    #: Bytes that count for one copy.
+    #: Bytes per copy from which the rate is computed.
     work: int
-    #: The size of the data, for people.
+    #: The size of the data as text, such as `"128 MiB"`.
     size: str
-    #: Whether the target has the right content.
+    #: Whether the target is equal to the source.
     is_equal: bool
 
 
 def copies(accelerator: Accelerator, effort: Effort) -> list[Step]:
-    """Return the steps of all copies.
+    """Return one benchmark step per kind of copy.
 
     A rate between host and device counts each byte once. A rate on one device counts
-    bytes read and bytes written, as STREAM's Copy and nvbandwidth do.
+    each byte twice, once for reading and once for writing, as the Copy benchmark of STREAM
+    and nvbandwidth do.
     """
     steps = [
         _step(
@@ -103,12 +102,12 @@ def _step(name: str, title: str, copy: Callable[[], _Copied]) -> Step:
 
 
 def is_on_host(accelerator: Accelerator) -> bool:
-    """Return whether the device's memory is the host's, as the CPU's is."""
+    """Return whether the device is the CPU, whose memory is the host's memory."""
     return accelerator.device().type == "cpu"
 
 
 def in_bytes(amount: int) -> str:
-    """Return an amount of bytes as text: `"128 MiB"`, `"512 KiB"`, `"100 B"`."""
+    """Return an amount of bytes as text, such as `"128 MiB"`, `"512 KiB"` or `"100 B"`."""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if amount >= size and not amount * 4 % size:
             return f"{amount / size:g} {unit}"
@@ -116,7 +115,11 @@ def in_bytes(amount: int) -> str:
 
 
 def buffer_bytes(accelerator: Accelerator, size: int) -> int:
-    """Return at most `size` bytes: no more than an eighth of the free memory, in whole 4 KiB."""
+    """Return the size in bytes of a buffer on the device.
+
+    The size is `size`, limited to an eighth of the device's free memory, and rounded down to
+    a multiple of 4 KiB. It is at least 4 KiB.
+    """
     try:
         free = accelerator.available_memory()
     except UnsupportedError:
@@ -125,7 +128,7 @@ def buffer_bytes(accelerator: Accelerator, size: int) -> int:
 
 
 def host_bytes(accelerator: Accelerator, effort: Effort) -> int:
-    """Return the size in bytes of a buffer in host memory that does not fit in the CPU's caches."""
+    """Return the size in bytes of a buffer in host memory that exceeds the CPU's caches."""
     caches = effort.cache_multiple * (last_level_cache() or _DEFAULT_CACHE)
     size = min(max(effort.min_bytes, caches), effort.max_bytes)
     return buffer_bytes(accelerator, size)
@@ -135,25 +138,32 @@ def host_bytes(accelerator: Accelerator, effort: Effort) -> int:
 
 
 def _pattern(size: int) -> Any:
-    """Return a host tensor of `size` bytes whose words all differ, so that shifted data is visible."""
+    """Return a host tensor of `size` bytes, with different int32 numbers.
+
+    Because all numbers differ, a copy that shifts the data is detected.
+    """
     torch = import_torch()
     return torch.arange(1, size // 4 + 1, dtype=torch.int32)
 
 
 def _zeros(size: int, device: Any) -> Any:
-    """Return a tensor of `size` bytes.
+    """Return an int32 tensor of `size` bytes on `device`, filled with zeros.
 
-    Not `empty`: unwritten pages of the host are all one page, which is copied from a cache.
+    `torch.empty` would not do: all unwritten pages of host memory map to one page, which
+    would be copied from a cache.
     """
     torch = import_torch()
     return torch.zeros(size // 4, dtype=torch.int32, device=device)
 
 
 def _pinned(accelerator: Accelerator, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy in pinned memory; raises `UnsupportedError` if there is none."""
+    """Return a copy of `tensor` in pinned memory.
+
+    Raises `UnsupportedError` if the accelerator does not support pinned memory.
+    """
     pinned = accelerator.pin_memory(tensor)
     if not accelerator.is_pinned(pinned):
-        raise UnsupportedError(f"{accelerator.name} has no pinned memory")
+        raise UnsupportedError(f"{accelerator.name} does not support pinned memory")
     return pinned
 
 
@@ -169,7 +179,7 @@ def _is_equal(target: torch.Tensor, source: torch.Tensor) -> bool:
 
 
 def _to_device(accelerator: Accelerator, effort: Effort, *, pinned: bool) -> _Copied:
-    """Copy from the host, from pinned or from pageable memory."""
+    """Time copies to the device from pinned or pageable host memory."""
     size = _crossing_bytes(accelerator, effort)
     pattern = _pattern(size)
     source = _pinned(accelerator, pattern) if pinned else pattern
@@ -179,7 +189,7 @@ def _to_device(accelerator: Accelerator, effort: Effort, *, pinned: bool) -> _Co
 
 
 def _to_host(accelerator: Accelerator, effort: Effort, *, pinned: bool) -> _Copied:
-    """Copy to the host, to pinned or to pageable memory."""
+    """Time copies from the device to pinned or pageable host memory."""
     size = _crossing_bytes(accelerator, effort)
     pattern = _pattern(size)
     source = pattern.to(_current_device(accelerator))
@@ -187,12 +197,12 @@ def _to_host(accelerator: Accelerator, effort: Effort, *, pinned: bool) -> _Copi
     if pinned:
         target = _pinned(accelerator, target)
     samples = _copy(accelerator, effort, source, target, pinned=pinned)
-    # Compared with the pattern: the copy to the device may be wrong too.
+    # The target is compared with the pattern, because the copy to the device may be wrong too.
     return _Copied(samples, size, in_bytes(size), _is_equal(target, pattern))
 
 
 def _crossing_bytes(accelerator: Accelerator, effort: Effort) -> int:
-    """Return the bytes to copy between host and device.
+    """Return the number of bytes to copy between host and device.
 
     Raises `UnsupportedError` if the device uses the host's memory.
     """
@@ -209,7 +219,7 @@ def _copy(
     *,
     pinned: bool,
 ) -> Samples:
-    """Time copies between host and device; those of pinned memory do not block the host."""
+    """Time copies between host and device; copies of pinned memory do not block the host."""
     return take_samples(
         lambda: target.copy_(source, non_blocking=pinned),
         accelerator.synchronize,
@@ -218,11 +228,11 @@ def _copy(
 
 
 def _both_ways(accelerator: Accelerator, effort: Effort) -> _Copied:
-    """Copy to the device and to the host at once, each on its own stream."""
+    """Time simultaneous copies to the device and to the host, on one stream each."""
     size = _crossing_bytes(accelerator, effort)
     if getattr(accelerator.Stream, "one_queue", False):
         raise UnsupportedError(
-            f"{accelerator.name} has one queue, so copies do not overlap"
+            f"{accelerator.name} has only one queue, so copies cannot overlap"
         )
     pattern = _pattern(size)
     device = _current_device(accelerator)
@@ -245,6 +255,7 @@ def _both_ways(accelerator: Accelerator, effort: Effort) -> _Copied:
 
 
 def _on_device(accelerator: Accelerator, effort: Effort) -> _Copied:
+    """Time copies within the memory of the current device."""
     if is_on_host(accelerator):
         size = host_bytes(accelerator, effort)
     else:
@@ -258,7 +269,7 @@ def _on_device(accelerator: Accelerator, effort: Effort) -> _Copied:
 
 
 def _to_next_device(accelerator: Accelerator, effort: Effort) -> _Copied:
-    """Copy from the current device to the one with the next index."""
+    """Time copies from the current device to the device with the next index."""
     here = accelerator.current_device()
     there = (here + 1) % accelerator.device_count()
     size = buffer_bytes(accelerator, effort.device_bytes)

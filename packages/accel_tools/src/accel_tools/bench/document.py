@@ -1,4 +1,4 @@
-"""A run as one JSON document: write it, read it back, and compare it with another run."""
+"""Convert a run to a JSON document, read such a document, and compare two runs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ __all__ = [
     "to_dict",
 ]
 
-#: Marks this document; other commands write other ones.
+#: The value of the document's field `document`. It identifies the command that wrote the document.
 KIND = "accel bench"
-#: Higher if a field changes its meaning or is removed; a new field does not raise it.
+#: The version of the document's schema. It increases if a field changes its meaning or is
+#: removed, but not if a field is added.
 SCHEMA_VERSION = 1
-#: Facts that must be the same for two runs to be comparable: part of the document, field, and words.
+#: Facts that must be equal for two runs to be comparable. Each entry has the part of the
+#: document, the field in that part, and the field's name for people.
 _COMPARED_FACTS = (
     ("machine", "cpu", "the CPU"),
     ("machine", "cores", "the number of cores"),
@@ -42,16 +44,17 @@ _COMPARED_FACTS = (
     ("accelerator", "product", "the device"),
     ("accelerator", "driver", "the driver"),
 )
-#: More than any rate, time or amount of work.
+#: A limit that exceeds any rate, time or amount of work.
 _MAX_NUMBER = 1e30
-#: A document is smaller; a device file that is passed by mistake must not fill the memory.
+#: The maximum size of a document. Without a limit, a device file such as /dev/zero that is
+#: passed by mistake would fill the memory.
 _MAX_BYTES = 4 * 2**20
 
 
 class Run(NamedTuple):
     """One run of all measurements."""
 
-    #: The start, in UTC, in ISO 8601 format.
+    #: The time in UTC at which the run started, in ISO 8601 format.
     time: str
     #: Duration in seconds.
     seconds: float
@@ -62,16 +65,19 @@ class Run(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One measurement in two runs; both runs have a value for it."""
+    """One measurement in two runs, with a value in both runs."""
 
     before: Measurement
     now: Measurement
-    #: The value now, divided by the value before.
+    #: The value in the new run, divided by the value in the earlier run.
     ratio: float
 
     @property
     def verdict(self) -> str:
-        """Return `"faster"` or `"slower"`; empty if the difference is within the spreads of both runs."""
+        """Return `"faster"` or `"slower"`, or an empty string if the difference is noise.
+
+        A difference is noise if it does not exceed 2 % or the larger spread of the two runs.
+        """
         noise = max(self.before.spread or 0.0, self.now.spread or 0.0, 0.02)
         speedup = self.ratio if self.now.more_is_better else 1 / self.ratio
         if speedup > 1 + noise:
@@ -94,12 +100,12 @@ class Change(NamedTuple):
 
 
 def started() -> str:
-    """Return the current time in the format of `Run`."""
+    """Return the current time in UTC in the format of `Run.time`."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def to_dict(run: Run) -> dict[str, Any]:
-    """Return the run as a document for JSON."""
+    """Return the run as plain values, for JSON."""
     return {
         "document": KIND,
         "schema": SCHEMA_VERSION,
@@ -117,10 +123,10 @@ def to_dict(run: Run) -> dict[str, Any]:
 
 
 def read(path: Path) -> Run:
-    """Return the run in a file.
+    """Read a run from a JSON file that `accel bench --json` wrote.
 
-    Raises `ValueError` with the reason: the file cannot be read, is not JSON, is another
-    command's document, has another schema, or is damaged.
+    Raises `ValueError` if the file cannot be read, is not JSON, was written by a different
+    command, has an unsupported schema version, or is damaged. The message gives the reason.
     """
     document = _read_json(path)
     if not isinstance(document, dict) or document.get("document") != KIND:
@@ -128,18 +134,19 @@ def read(path: Path) -> Run:
     version = document.get("schema")
     if version != SCHEMA_VERSION:
         raise ValueError(
-            f"its schema is {version!r}, but this accel-core reads {SCHEMA_VERSION}"
+            f"its schema version is {version!r}, but this release of accel-tools reads "
+            f"version {SCHEMA_VERSION}"
         )
     try:
         return of_dict(document)
     except KeyError as error:
-        raise ValueError(f"it is damaged: no {error}") from None
+        raise ValueError(f"it is damaged: the field {error} is missing") from None
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"it is damaged: {error}") from None
 
 
 def _read_json(path: Path) -> Any:
-    """Return the content of a JSON file; raises `ValueError` with the reason."""
+    """Return the content of a JSON file; raise `ValueError` with the reason if this fails."""
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
@@ -147,18 +154,24 @@ def _read_json(path: Path) -> Any:
         raise ValueError(f"it cannot be read: {error.strerror or error}") from None
     try:
         if len(data) > _MAX_BYTES:
-            raise ValueError(f"it has more than {_MAX_BYTES // 2**20} MiB")
+            raise ValueError(f"it is larger than {_MAX_BYTES // 2**20} MiB")
         return json.loads(data.decode("utf-8"))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    except ValueError as error:  # of the encoding and of the JSON too
+    except (
+        ValueError
+    ) as error:  # Errors in the encoding and in JSON are ValueErrors too.
         raise ValueError(
             f"it is not the output of `accel bench --json`: {error}"
         ) from None
 
 
 def of_dict(document: dict[str, Any]) -> Run:
-    """Return the run that `to_dict` wrote; raises `KeyError`, `TypeError` or `ValueError` otherwise."""
+    """Convert a document that `to_dict` returned to a `Run`.
+
+    Raises `KeyError` if a field is missing, `TypeError` if a field has the wrong type, and
+    `ValueError` if a field has an impossible value.
+    """
     measurements = _typed(document["measurements"], list)
     return Run(
         time=_typed(document["time"], str),
@@ -188,13 +201,19 @@ def _measurement(entry: Any) -> Measurement:
 
 
 def _is_possible(number: float) -> bool:
-    """Return whether it can be measured; two such numbers can be divided by each other, too."""
+    """Return whether a measurement can have this number.
+
+    The limits also ensure that the quotient of two such numbers is finite.
+    """
     is_in_range = 1 / _MAX_NUMBER <= number <= _MAX_NUMBER
     return math.isfinite(number) and (number == 0 or is_in_range)
 
 
 def _typed(value: Any, kind: type | tuple[type, ...]) -> Any:
-    """Return `value`; raises `TypeError` if it is of another type. A bool is not a number."""
+    """Return `value`; raise `TypeError` if it is not an instance of `kind`.
+
+    A bool does not count as a number.
+    """
     is_bool = isinstance(value, bool) and kind is not bool
     if is_bool or not isinstance(value, kind):
         kinds = kind if isinstance(kind, tuple) else (kind,)
@@ -207,7 +226,7 @@ def _typed(value: Any, kind: type | tuple[type, ...]) -> Any:
 
 
 def compare(before: Sequence[Measurement], now: Sequence[Measurement]) -> list[Change]:
-    """Return the measurements for which both runs have a value, in the order of `now`."""
+    """Return a `Change` for each measurement that has a value in both runs, in the order of `now`."""
     by_name = {measurement.name: measurement for measurement in before}
     changes = []
     for new in now:
@@ -220,16 +239,19 @@ def compare(before: Sequence[Measurement], now: Sequence[Measurement]) -> list[C
 
 
 def differences(before: Run, now: Run) -> list[str]:
-    """Return why the figures of two runs are hard to compare, a sentence each; empty if nothing differs."""
+    """Return the reasons why the figures of two runs are hard to compare, one sentence each.
+
+    The list is empty if the facts about the two runs are equal.
+    """
     sentences = []
     for part, field, words in _COMPARED_FACTS:
         old, new = getattr(before, part).get(field), getattr(now, part).get(field)
         if old != new:
             sentences.append(f"{words} was {_shown(old)} and is {_shown(new)}")
     if before.quick and not now.quick:
-        sentences.append("the earlier run is a quick one, but this run is not")
+        sentences.append("the earlier run used --quick, but this run did not")
     if now.quick and not before.quick:
-        sentences.append("this run is a quick one, but the earlier run is not")
+        sentences.append("this run used --quick, but the earlier run did not")
     return sentences
 
 

@@ -1,4 +1,4 @@
-"""Facts that affect the figures: the machine, the software, the device."""
+"""Collect facts about the machine, the software and the device that affect the figures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ __all__ = ["device_facts", "machine_facts"]
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return the CPU, its cores and memory, the system, Python, torch and its threads."""
+    """Return facts about the CPU, its cores and memory, the system, Python and torch.
+
+    Sizes are in bytes.
+    """
     import psutil
 
     torch = import_torch()
@@ -32,15 +35,16 @@ def machine_facts() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "torch_threads": int(torch.get_num_threads()),
-        #: Processes that ran or waited in the last minute, on average: other load of the cores.
+        # The mean number of processes that ran or waited for a core in the last minute.
         "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
     }
 
 
 def device_facts(accelerator: Accelerator) -> dict[str, Any]:
-    """Return the backend, the current device, the number of devices, and the device's driver if known.
+    """Return facts about the backend, its devices, and the driver of the current device.
 
-    Raises `BackendUnavailableError` if there is no device, or if the device does not respond.
+    The driver is `None` if it is unknown. Raises `BackendUnavailableError` if the backend
+    has no device, or if it cannot list its devices.
     """
     source, name = accelerator.backend.provenance, accelerator.name
     try:
@@ -52,14 +56,13 @@ def device_facts(accelerator: Accelerator) -> dict[str, Any]:
         ) from error
     if not count:
         raise BackendUnavailableError(
-            f"{name} has no device here, so there is nothing to measure. Next step: "
+            f"{name} has no device on this machine, so there is nothing to measure. Next step: "
             f"accel why {name}, or accel list for other backends"
         )
     try:
         properties = accelerator.device_properties()
-    except (
-        PLUGIN_ERRORS
-    ):  # of less weight than the measurements, which may well succeed
+    except PLUGIN_ERRORS:
+        # The measurements may succeed without the properties.
         properties = DeviceProperties(name="")
     return {
         "name": name,

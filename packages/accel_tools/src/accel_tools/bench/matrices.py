@@ -1,4 +1,4 @@
-"""Rate of matrix products by data type, and the time of one launch."""
+"""Measure the rate of matrix products by data type, and the time of one kernel launch."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ __all__ = ["launches", "matrices"]
 
 #: Data types that have a row, whether the device supports them or not.
 _DTYPES = ("float64", "float32", "float16", "bfloat16")
-#: Rows of the block that a matrix repeats: a large matrix is filled with little host memory.
+#: The number of rows of the block of which a matrix consists. Because the block repeats, a
+#: large matrix on the device needs little host memory.
 _BLOCK_ROWS = 256
-#: Rows of the first matrix that is tried; smaller ones measure how threads meet on busy cores.
+#: The number of rows of the first matrices that are tried. With smaller matrices, the time on
+#: busy cores would be dominated by the synchronization of threads.
 _MIN_ROWS = 512
-#: The edge of the two corners of a product that are compared with float64.
+#: The number of rows and columns of each corner of a product that is compared with float64.
 _CORNER = 8
-#: The difference between 1 and the next number in the formats in which devices compute
-#: float32 faster (TF32, HF32).
+#: The machine epsilon of TF32 and HF32, formats in which devices compute float32 faster.
 _TF32_EPS = 2.0**-10
 
 
@@ -41,7 +42,10 @@ _TF32_EPS = 2.0**-10
 
 
 def matrices(accelerator: Accelerator, effort: Effort) -> list[Step]:
-    """Return a step for each data type: a product of square matrices of n rows, 2 n³ operations."""
+    """Return one benchmark step per data type.
+
+    Each step multiplies two n × n matrices, which takes 2n³ floating-point operations.
+    """
     return [_step(accelerator, dtype, effort) for dtype in _DTYPES]
 
 
@@ -49,7 +53,8 @@ def _step(accelerator: Accelerator, dtype: str, effort: Effort) -> Step:
     name, title = f"matrix.{dtype}", f"matrix {dtype}"
 
     def measure() -> Measurement:
-        # Within the measurement, because a query may start the device and raise.
+        # This check is part of the measurement, because a query may initialize the device
+        # and raise an error.
         _require_dtype(accelerator, dtype)
         torch_dtype = getattr(import_torch(), dtype)
         return _measure_product(accelerator, torch_dtype, effort, name, title)
@@ -58,16 +63,18 @@ def _step(accelerator: Accelerator, dtype: str, effort: Effort) -> Step:
 
 
 def _require_dtype(accelerator: Accelerator, dtype: str) -> None:
-    """Raise `UnsupportedError` if the device does not compute in the data type."""
+    """Raise `UnsupportedError` if the device does not support the data type."""
     if dtype == "float64":
         if not accelerator.is_fp64_supported():
-            raise UnsupportedError(f"{accelerator.name} has no float64")
+            raise UnsupportedError(f"{accelerator.name} does not support float64")
     elif f"torch.{dtype}" not in map(str, accelerator.supported_dtypes()):
-        raise UnsupportedError(f"{accelerator.name} does not train in {dtype} here")
+        raise UnsupportedError(
+            f"{accelerator.name} does not support training in {dtype} on this machine"
+        )
 
 
 class _Matrices(NamedTuple):
-    """Two factors and their product on the device, and the blocks that the factors repeat on the host."""
+    """Two factors and their product on the device, and the factors' repeated blocks on the host."""
 
     left: torch.Tensor
     right: torch.Tensor
@@ -82,11 +89,11 @@ class _Matrices(NamedTuple):
 def _measure_product(
     accelerator: Accelerator, dtype: torch.dtype, effort: Effort, name: str, title: str
 ) -> Measurement:
-    """Time products of matrices of a fitting size, and check the last product."""
-    rows, factors = _fitting_matrices(accelerator, dtype, effort)
-    factors.product.zero_()
-    samples = take_samples(factors.multiply, accelerator.synchronize, effort)
-    error = _relative_error(factors)
+    """Time matrix products of a suitable size, and check the last product."""
+    rows, matrices = _fitting_matrices(accelerator, dtype, effort)
+    matrices.product.zero_()
+    samples = take_samples(matrices.multiply, accelerator.synchronize, effort)
+    error = _relative_error(matrices)
     size, note = f"{rows} x {rows}", _precision_note(dtype)
     row = make_measurement(name, title, "FLOP/s", samples, 2.0 * rows**3, size, note)
     torch = import_torch()
@@ -104,7 +111,7 @@ def _measure_product(
 
 
 def _precision_note(dtype: torch.dtype) -> str:
-    """Return torch's setting for float32 products; empty if it is the default."""
+    """Return the call that sets torch's precision of float32 products; empty for the default."""
     torch = import_torch()
     if dtype != torch.float32:
         return ""
@@ -117,12 +124,15 @@ def _precision_note(dtype: torch.dtype) -> str:
 def _fitting_matrices(
     accelerator: Accelerator, dtype: torch.dtype, effort: Effort
 ) -> tuple[int, _Matrices]:
-    """Return matrices large enough to keep the device busy, within its memory and the time limit."""
+    """Return the number of rows, and matrices that are large enough to keep the device busy.
+
+    The size is limited by the device's memory and by the time limits of `effort`.
+    """
     rows = min(_MIN_ROWS, effort.matrix_max_rows)
     while True:
         made = _make_matrices(accelerator, dtype, rows)
         seconds = fastest_trial(made.multiply, accelerator.synchronize, effort).seconds
-        # Twice the rows are four times the memory and eight times the work.
+        # Twice as many rows take four times the memory and eight times the work.
         next_size = 3 * 4 * rows * rows * made.left.element_size()
         is_slow_enough = seconds >= effort.matrix_seconds
         is_next_too_slow = 8 * seconds > effort.seconds
@@ -136,11 +146,11 @@ def _fitting_matrices(
 def _make_matrices(
     accelerator: Accelerator, dtype: torch.dtype, rows: int
 ) -> _Matrices:
-    """Return two factors of random numbers from -1 to 1, and room for their product."""
+    """Return two factors with random numbers from -1 to 1, and an empty matrix for the product."""
     torch = import_torch()
     device = accelerator.device(accelerator.current_device())
     height = min(rows, _BLOCK_ROWS)
-    # A generator of its own leaves the program's random numbers alone.
+    # A separate generator does not affect the random numbers of the program.
     generator = torch.Generator().manual_seed(rows)
     blocks, factors = [], []
     for _ in range(2):
@@ -156,7 +166,10 @@ def _make_matrices(
 
 
 def _relative_error(matrices: _Matrices) -> float:
-    """Return the relative error of the first and last corner of the product, compared with float64."""
+    """Return the larger relative error of the product's upper left and lower right corner.
+
+    The corners are compared with products in float64. NaN counts as an infinite error.
+    """
     rows, height = matrices.product.shape[0], matrices.left_block.shape[0]
     worst = 0.0
     for corner in (slice(0, _CORNER), slice(-_CORNER, None)):
@@ -170,7 +183,10 @@ def _relative_error(matrices: _Matrices) -> float:
 
 
 def _tolerance(eps: float, rows: int) -> float:
-    """Return the relative error of a sum of `rows` products: roundings add up as a random walk does."""
+    """Return the tolerated relative error of a sum of `rows` products.
+
+    It grows with the square root of `rows`, because rounding errors add up as in a random walk.
+    """
     return eps * math.sqrt(rows)
 
 
@@ -178,7 +194,10 @@ def _tolerance(eps: float, rows: int) -> float:
 
 
 def launches(accelerator: Accelerator, effort: Effort) -> list[Step]:
-    """Return steps that time the smallest operation, in seconds: many in a row, and one with waiting."""
+    """Return two steps that time the addition of 1 to a tensor with one element.
+
+    The first step queues many additions in a row. The second step waits for each addition.
+    """
     return [
         _launch(accelerator, effort, "launch.queued", "launch, in a row", waits=False),
         _launch(accelerator, effort, "launch.waited", "launch and wait", waits=True),
@@ -203,12 +222,12 @@ def _launch(
         call = launch_and_wait if waits else launch
         samples = take_samples(call, accelerator.synchronize, effort)
         row = make_measurement(name, title, "s", samples, 1, "1 number")
-        count = counter.item()  # exact: far below 2**24
+        count = counter.item()  # The count is exact, because it is below 2**24.
         if count == samples.total:
             return row
         return mark_wrong(
             row,
-            f"{samples.total} additions of 1 gave {count:g}: the device skipped some",
+            f"after {samples.total} additions of 1 the sum is {count:g}",
         )
 
     return Step(title, lambda: [run_measurement(name, title, "s", measure)])

@@ -13,7 +13,7 @@ class Outcome(str, enum.Enum):
     """Outcome of a measurement."""
 
     MEASURED = "measured"
-    #: The device does not support it; `reason` gives the details.
+    #: The device does not support the operation; `reason` gives the details.
     NOT_MEASURED = "not measured"
     #: The device, or its vendor's code, failed.
     FAILED = "failed"
@@ -22,39 +22,39 @@ class Outcome(str, enum.Enum):
 
 
 class Measurement(NamedTuple):
-    """One figure, or the reason why it is missing."""
+    """One measured value, or the reason why the value is missing."""
 
-    #: Stable across releases: `"copy.to_device.pinned"`.
+    #: A name that is stable across releases, such as `"copy.to_device.pinned"`.
     name: str
-    #: For people, at most 20 characters: `"to device, pinned"`.
+    #: A title for people of at most 20 characters, such as `"to device, pinned"`.
     title: str
-    #: `"B/s"`, `"FLOP/s"`, or `"s"` for the time of a call.
+    #: The unit of `value`: `"B/s"`, `"FLOP/s"`, or `"s"` for the time of a call.
     unit: str
     outcome: Outcome
-    #: In `unit`, from the median; `None` if nothing was measured.
+    #: The value of the median repeat, in `unit`; `None` if it is missing.
     value: float | None = None
-    #: In `unit`, from the fastest repeat.
+    #: The value of the fastest repeat, in `unit`; `None` if it is missing.
     best: float | None = None
-    #: The interquartile range of the repeats, as a fraction of the median: 0.03.
+    #: The interquartile range of the repeats' times as a fraction of their median, such as 0.03.
     spread: float | None = None
-    #: Number of timed repeats.
+    #: The number of timed repeats.
     repeats: int = 0
-    #: Number of calls in each repeat.
+    #: The number of calls in each repeat.
     calls: int = 0
-    #: Seconds for one call, the median of the repeats.
+    #: The seconds per call of the median repeat.
     seconds: float | None = None
-    #: Bytes or floating-point operations of one call; 1 if the value is a time.
+    #: The bytes or floating-point operations of one call; 1 if the value is a time.
     work: float = 1.0
-    #: The size of the data: `"128 MiB"`, `"2048 x 2048"`.
+    #: The size of the data as text, such as `"128 MiB"` or `"2048 x 2048"`.
     size: str = ""
-    #: A remark on the figure.
+    #: A remark on the value.
     note: str = ""
-    #: Why there is no value.
+    #: The reason why the value is missing.
     reason: str = ""
 
     @property
     def more_is_better(self) -> bool:
-        """Return whether a larger value is better: it is a rate, not a time."""
+        """Return whether a larger value is better, which holds for rates but not for times."""
         return self.unit != "s"
 
     def to_dict(self) -> dict[str, Any]:
@@ -63,36 +63,37 @@ class Measurement(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Measurements that are made together."""
+    """A benchmark step, which makes one or more measurements."""
 
-    #: What is measured, for people who wait: `"matrix float32"`.
+    #: The title for the progress line, such as `"matrix float32"`.
     title: str
     run: Callable[[], list[Measurement]]
 
 
 class Effort(NamedTuple):
-    """Limits on time and sizes of a run; within them, sizes depend on the device."""
+    """Limits on the times and data sizes of a run; within the limits, sizes depend on the device."""
 
     #: Seconds for all repeats of one measurement.
     seconds: float = 0.8
-    #: Seconds of one repeat, which has as many calls as fit.
+    #: Seconds of one repeat, which makes as many calls as fit into this time.
     repeat_seconds: float = 0.02
     min_repeats: int = 5
     max_repeats: int = 50
-    #: Buffers on the host are this many times the size of the last-level caches. STREAM
-    #: requires four times: https://www.cs.virginia.edu/stream/ref.html
+    #: The size of a buffer in host memory as a multiple of the size of the last-level caches.
+    #: STREAM requires at least 4: https://www.cs.virginia.edu/stream/ref.html
     cache_multiple: int = 4
-    #: Bounds of buffers on the host, in bytes.
+    #: The minimum and maximum size of a buffer in host memory, in bytes.
     min_bytes: int = 64 * 2**20
     max_bytes: int = 2 * 2**30
-    #: Bytes that are copied between host and device.
+    #: The number of bytes that are copied between host and device.
     copy_bytes: int = 256 * 2**20
-    #: Bytes that are copied on the device.
+    #: The number of bytes that are copied on a device or between devices.
     device_bytes: int = 512 * 2**20
-    #: Matrices grow until a product takes this long, or they have this many rows.
+    #: Matrices grow until a product takes `matrix_seconds`, or until they have
+    #: `matrix_max_rows` rows.
     matrix_seconds: float = 0.02
     matrix_max_rows: int = 16384
-    #: Bytes of the tensor in a collective.
+    #: The size in bytes of the tensor in a collective, on the CPU and on other devices.
     message_host_bytes: int = 16 * 2**20
     message_device_bytes: int = 128 * 2**20
     #: Seconds for all collectives, including the import of torch in each rank.

@@ -1,4 +1,4 @@
-"""Every measurement of an accelerator, as steps to run one after another."""
+"""List all benchmark steps of an accelerator."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ __all__ = ["steps"]
 def steps(
     accelerator: Accelerator, effort: Effort = FULL, ranks: int | None = None
 ) -> list[Step]:
-    """Return the steps in order; none has run yet.
+    """Return all benchmark steps in order, without running them.
 
-    `ranks`: how many ranks take part in the collectives; `None` means one for each device, and at least two.
-    With 1 the collectives are skipped, with a reason. Running a step raises nothing: its measurements hold
-    the errors.
+    A step does not raise an error when it runs: its measurements contain the error.
+
+    Args:
+        accelerator: The accelerator to measure.
+        effort: The limits on times and data sizes.
+        ranks: The number of ranks in the collectives. `None` means one rank per device, but
+            at least two ranks. With 1, the collectives are not measured.
     """
     return [
         *copies(accelerator, effort),

@@ -1,4 +1,7 @@
-"""Time repeats of a call by the host's clock; the host waits for the device before and after each repeat."""
+"""Time repeated calls with the host's clock.
+
+The host waits for the device before and after each repeat.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +25,21 @@ __all__ = [
     "take_samples",
 ]
 
-#: Calls of one repeat; vendors' queues hold about a thousand launches before a launch waits.
+#: The maximum number of calls in a repeat. A device's queue holds about a thousand launches;
+#: when the queue is full, a launch blocks.
 _MAX_CALLS = 500
-#: Timed calls that determine how many calls make a repeat.
+#: The maximum number of timed calls that determine the number of calls in a repeat.
 _TRIALS = 5
 
 
 class Samples(NamedTuple):
     """Timings of repeated calls."""
 
-    #: Seconds for one call, one number for each repeat.
+    #: The seconds per call, one number for each repeat.
     seconds: tuple[float, ...]
-    #: Calls in each repeat.
+    #: The number of calls in each repeat.
     calls: int
-    #: All calls, including those to warm up.
+    #: The number of all calls, including the calls before the first repeat.
     total: int
 
     @property
@@ -45,7 +49,10 @@ class Samples(NamedTuple):
 
     @property
     def spread(self) -> float:
-        """Return the interquartile range as a fraction of the median; 0 for a single repeat."""
+        """Return the interquartile range of `seconds` as a fraction of the median.
+
+        The spread of a single repeat is 0.
+        """
         if len(self.seconds) < 2:
             return 0.0
         lower, _, upper = statistics.quantiles(self.seconds, n=4, method="inclusive")
@@ -55,10 +62,15 @@ class Samples(NamedTuple):
 def take_samples(
     call: Callable[[], object], wait: Callable[[], object], effort: Effort
 ) -> Samples:
-    """Time `call` as often as `effort` allows; `wait` waits for the work that it queues.
+    """Time `call` as often as `effort` allows.
 
-    It uses the host's clock around `synchronize()`, which works on every device. A repeat
-    is long enough for the time of the waiting itself to be negligible.
+    The host's clock is read before and after the calls and `wait`, which works on every
+    device. A repeat is so long that the duration of `wait` itself is negligible.
+
+    Args:
+        call: The function to time. It may queue work on the device.
+        wait: A function that waits for the queued work, such as `synchronize()`.
+        effort: The limits on the duration and the number of repeats.
     """
     trial = fastest_trial(call, wait, effort)
     calls = round(effort.repeat_seconds / trial.seconds)
@@ -71,7 +83,10 @@ def take_samples(
 
 
 def _needs_more(repeats: int, elapsed: float, effort: Effort) -> bool:
-    """Return whether to repeat again after `elapsed` seconds; a very slow device has few repeats."""
+    """Return whether another repeat is needed after `elapsed` seconds.
+
+    On a very slow device, the number of repeats may be less than `effort.min_repeats`.
+    """
     if repeats == 0:
         return True
     if repeats >= effort.max_repeats or elapsed > 4 * effort.seconds:
@@ -82,20 +97,21 @@ def _needs_more(repeats: int, elapsed: float, effort: Effort) -> bool:
 class Trial(NamedTuple):
     """Result of a few calls before the measurement."""
 
-    #: Seconds of the fastest call.
+    #: The seconds of the fastest call.
     seconds: float
-    #: Number of calls.
+    #: The number of calls, including the first call, which is not timed.
     calls: int
 
 
 def fastest_trial(
     call: Callable[[], object], wait: Callable[[], object], effort: Effort
 ) -> Trial:
-    """Call once to warm up, then time a few calls, and return the fastest.
+    """Call `call` once without timing it, then time a few calls, and return the fastest call.
 
-    If other processes use the cores, a single call may take a hundred times as long as its work.
+    The fastest of several calls is used, because a single call may take a hundred times as
+    long if other processes use the cores.
     """
-    # Warm up: memory is allocated, kernels are compiled or looked up.
+    # The first call allocates memory, and compiles or loads kernels.
     _time(call, wait, 1)
     seconds = [_time(call, wait, 1)]
     while len(seconds) < _TRIALS and sum(seconds) < effort.seconds / 4:
@@ -104,7 +120,7 @@ def fastest_trial(
 
 
 def _time(call: Callable[[], object], wait: Callable[[], object], calls: int) -> float:
-    """Return the seconds of that many calls; always above 0."""
+    """Return the total seconds of `calls` calls; the result is always above 0."""
     wait()
     start = time.perf_counter()
     for _ in range(calls):
@@ -122,7 +138,11 @@ def make_measurement(
     size: str,
     note: str = "",
 ) -> Measurement:
-    """Return the record of timed calls; each did `work` bytes or operations (1 for a time)."""
+    """Return the measurement of timed calls.
+
+    `work` is the number of bytes or floating-point operations of each call, or 1 if the unit
+    is `"s"`.
+    """
 
     def value(seconds: float) -> float:
         return seconds if unit == "s" else work / seconds
@@ -145,7 +165,7 @@ def make_measurement(
 
 
 def mark_wrong(measurement: Measurement, reason: str) -> Measurement:
-    """Return the record without its value: the speed of a wrong result is meaningless."""
+    """Return the measurement without its value, because the speed of a wrong result is meaningless."""
     return measurement._replace(
         outcome=Outcome.WRONG, value=None, best=None, reason=reason
     )
@@ -154,9 +174,9 @@ def mark_wrong(measurement: Measurement, reason: str) -> Measurement:
 def run_measurement(
     name: str, title: str, unit: str, measure: Callable[[], Measurement]
 ) -> Measurement:
-    """Return the result of `measure`; if it raises, return a record with the reason.
+    """Return the result of `measure`, or a measurement with the reason if `measure` raises an error.
 
-    `UnsupportedError` means that the device lacks the feature; any other error is a failure.
+    The outcome is `NOT_MEASURED` for an `UnsupportedError`, and `FAILED` for other errors.
     """
     try:
         with import_torch().no_grad():

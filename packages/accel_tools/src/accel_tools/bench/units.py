@@ -19,11 +19,11 @@ _PREFIXES = (
 
 
 def scaled(value: float, unit: str) -> str:
-    """Return a value as text of at most 12 characters: `"21.3 GB/s"`, `"1.4 us"`.
+    """Format a value and its unit as text of at most 12 characters, such as `"21.3 GB/s"`.
 
-    It has three digits and a prefix for a power of 1000.
+    The number has three significant digits, and the unit has a prefix for a power of 1000.
     """
-    # 0.9995 of a unit is rounded up to a whole one.
+    # From 0.9995 on, a number is rounded up to 1.
     fitting = [pair for pair in _PREFIXES if value >= 0.9995 * pair[0]]
     size, prefix = fitting[0] if fitting else _PREFIXES[-1]
     number = value / size
@@ -36,7 +36,7 @@ def scaled(value: float, unit: str) -> str:
 
 
 def in_words(measurement: Measurement) -> str:
-    """Return the value as text; a dash if it is missing."""
+    """Return the measurement's value as text, or a dash if the value is missing."""
     if measurement.value is None:
         return "-"
     return scaled(measurement.value, measurement.unit)

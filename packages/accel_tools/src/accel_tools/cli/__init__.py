@@ -1,1 +1,1 @@
-"""Parts that the commands of accel-tools share: options, and output in other places than the terminal."""
+"""Code that the commands of accel-tools share: options, fixes and the progress line."""

@@ -28,7 +28,11 @@ class FixOptions(NamedTuple):
     only_list: bool
 
     def check(self, *, as_json: bool) -> None:
-        """Raise `click.UsageError` if an option has no effect, or if nobody can answer a question."""
+        """Check the combination of options.
+
+        Raises `click.UsageError` if an option has no effect, or if `--fix` would ask a
+        question without a terminal.
+        """
         if self.dry_run and not self.fix:
             raise click.UsageError("--dry-run has no effect without --fix.")
         if self.yes and not self.fix:
@@ -39,15 +43,18 @@ class FixOptions(NamedTuple):
             raise click.UsageError(
                 "--fix asks questions on the terminal: leave out --json."
             )
-        asks = not self.dry_run and not self.yes
-        if asks and not sys.stdin.isatty():
+        needs_answers = not self.dry_run and not self.yes
+        if needs_answers and not sys.stdin.isatty():
             raise click.UsageError(
                 "--fix asks before each fix, but stdin is not a terminal: pass --yes to "
-                "run all fixes, or --dry-run to show what they would do."
+                "run all fixes, or --dry-run to show what each fix would do."
             )
 
     def run_fixes(self, context: DiagnosticContext, report: Report) -> Report:
-        """Offer and apply the fix of each failed check; return the report after the fixes."""
+        """Offer the fix of each failed check, and apply each fix that the user accepts.
+
+        Returns the report with the results of the checks after the fixes.
+        """
         results = []
         is_any_fixable = False
         for check in list(checks.run(context)):
@@ -64,23 +71,27 @@ class FixOptions(NamedTuple):
     def _offer(
         self, check: checks.CheckReport, context: DiagnosticContext
     ) -> checks.CheckReport:
-        """Apply the fix, after a question unless `--yes`, and print and return the result."""
+        """Ask whether to apply the fix of `check` (`--yes` skips the question), and apply it.
+
+        Prints and returns the result of the check after the fix, or returns `check`
+        unchanged if the fix was not applied.
+        """
         problem = f"{check.what} ({check.title}, {check.origin})"
         click.echo(f"\n{check.backend}: {problem}", err=True)
         if self.dry_run:
-            click.echo(f"The fix would {check.fix}. Nothing was done.", err=True)
+            click.echo(f"The fix would {check.fix}. Nothing was changed.", err=True)
             return check
         question = f"The fix would {check.fix}. Apply it?"
         if not self.yes and not click.confirm(question, err=True):
             return check
         result = checks.apply_fix(check, context)
         mark = Level(result.level).plain_mark
-        click.echo(f"{mark} {result.what or 'no problem is left'}", err=True)
+        click.echo(f"{mark} {result.what or 'the problem is fixed'}", err=True)
         return result
 
 
 def _with_check_findings(report: Report, findings: tuple[Any, ...]) -> Report:
-    """Return the report with these findings in the topic `checks`."""
+    """Return the report with the findings of the topic `checks` replaced by `findings`."""
     topics = []
     for topic in report.topics:
         is_checks = topic.name == checks.TOPIC.name
@@ -89,7 +100,10 @@ def _with_check_findings(report: Report, findings: tuple[Any, ...]) -> Report:
 
 
 def options(command: F) -> F:
-    """Add `--fix`, `--dry-run`, `--yes` and `--list`; the command gets them as `fix_options`."""
+    """Add the options `--fix`, `--dry-run`, `--yes` and `--list` to a command.
+
+    The command receives the options' values as the argument `fix_options`.
+    """
 
     @functools.wraps(command)
     def with_fix_options(
@@ -99,7 +113,7 @@ def options(command: F) -> F:
         return command(*args, fix_options=fix_options, **others)
 
     decorated: Any = with_fix_options
-    # The last option that is added is the first in the help.
+    # click lists the option that is added last first in the help.
     for name, text in (
         (("--list", "only_list"), "Only list the topics, and the plugins' checks."),
         (("--yes",), "With --fix: do not ask."),
@@ -120,7 +134,7 @@ def write_list(
     *,
     as_json: bool,
 ) -> None:
-    """Write the topics and the plugins' checks, without running any."""
+    """Write the list of topics and plugins' checks, without running a topic or a check."""
     listed = checks.listed(context)
     if as_json:
         output.write_json(_list_document(topics, listed))

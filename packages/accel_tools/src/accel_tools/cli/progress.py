@@ -1,4 +1,7 @@
-"""A progress line on stderr, if stderr is a terminal: the current work, and how much is done."""
+"""A progress line on stderr, if stderr is a terminal.
+
+The line shows the current step and how many steps have begun.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,11 @@ __all__ = ["Progress"]
 
 
 class Progress:
-    """A progress line, drawn only between measurements: a drawing thread would affect them.
+    """A progress line for a known number of steps, used as a context manager.
 
-    Nothing is written to a pipe, a file or a terminal that cannot return to the start of a
-    line (`TERM=dumb`). Leaving the block erases the line.
+    The line is drawn only between steps, because a thread that draws would affect the
+    measurements. Nothing is written to a pipe, to a file or to a terminal that cannot
+    redraw a line (`TERM=dumb`). Leaving the `with` block erases the line.
     """
 
     def __init__(self, total: int) -> None:
@@ -33,23 +37,27 @@ class Progress:
         self._draw("")
 
     def show(self, what: str) -> None:
-        """Show that `what` begins, and that everything before it is finished."""
+        """Show that the step called `what` begins, and add 1 to the number of steps begun."""
         self._done += 1
         self._draw(f"{what}, {self._done} of {self._total} ...")
 
     def show_experiment(self, what: str) -> None:
-        """Show the experiment that begins; the number of experiments is unknown."""
+        """Show that an experiment begins; the line has no count, because the total is unknown."""
         self._draw(f"experiment: {what} ...")
 
     def _draw(self, line: str) -> None:
         if self._stream is None:
             return
         try:
-            # 0 columns: unknown. The last column stays empty, because some terminals wrap there.
+            # 0 columns mean that the width is unknown. The last column stays empty, because
+            # some terminals wrap a line that fills it.
             columns = os.get_terminal_size(self._stream.fileno()).columns or 80
             self._stream.write(f"\r\x1b[K{line[: columns - 1]}")
             self._stream.flush()
-        except (OSError, ValueError):  # the terminal is gone; the measurements go on
+        except (
+            OSError,
+            ValueError,
+        ):  # The terminal was closed; the measurements go on.
             self._stream = None
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SUMMARIES", "environment", "remarks"]
 
-#: Each command and its line in `accel --help`, which is the first sentence of its own help.
+#: For each command, its line in `accel --help`. The line is the first sentence of the command's help.
 SUMMARIES = {
     "bench": "Measure how fast the chosen accelerator, or NAME, is.",
     "doctor": "Report each problem, here or of NAME, and the next step.",
@@ -23,17 +23,21 @@ SUMMARIES = {
 
 
 def environment() -> str:
-    """Return which environment of a folder runs, and why, for `accel why`; empty outside a folder."""
-    from accel_tools.setup import folder  # here, as `accel --help` has no need of it
+    """Describe the running environment of a folder, and why it was chosen, for `accel why`.
 
-    return folder.own_environment()
+    The folder is one that `accel setup --into` made. The string is empty if this Python does
+    not run in an environment of such a folder.
+    """
+    # The import is here, because `accel --help` does not need the module.
+    from accel_tools.setup import folder
+
+    return folder.describe_running_environment()
 
 
 def remarks(verdicts: Iterable[Verdict]) -> Iterator[str]:
     """Yield remarks for `accel list` and `accel why` on packages whose device is not registered."""
-    from accel_tools.doctor.unregistered import (
-        find_unregistered,  # `accel --help` needs none of it
-    )
+    # The import is here, because `accel --help` does not need the module.
+    from accel_tools.doctor.unregistered import find_unregistered
 
     modules = os.environ.get("ACCEL_IMPORT", "").split(",")
     for verdict in verdicts:
@@ -42,8 +46,8 @@ def remarks(verdicts: Iterable[Verdict]) -> Iterator[str]:
         module.strip().partition(".")[0] for module in modules
     ):
         if package.device_type:
-            new = f"accel new {package.device_type} --no-private-use1"
-            yield f"{package.description}. Next step: write its plugin: {new}"
+            command = f"accel new {package.device_type} --no-private-use1"
+            yield f"{package.description}. Next step: write its plugin: {command}"
         else:
             yield (
                 f"{package.description}, but neither torch nor a plugin imports it. "

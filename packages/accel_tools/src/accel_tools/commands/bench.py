@@ -31,7 +31,7 @@ __all__ = ["command"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _TITLES = ("MEASUREMENT", "RATE", "DETAILS")
-_CHANGES = ("MEASUREMENT", "BEFORE", "NOW", "NOW/BEFORE", "")
+_CHANGE_TITLES = ("MEASUREMENT", "BEFORE", "NOW", "NOW/BEFORE", "")
 _STYLES = {
     Outcome.NOT_MEASURED: "dim",
     Outcome.FAILED: "red",
@@ -52,7 +52,7 @@ class _Earlier(NamedTuple):
 def _read_earlier(
     _ctx: click.Context, _param: click.Parameter, value: Path | None
 ) -> _Earlier | None:
-    """Return the run in the file; raises `click.BadParameter` if it cannot be read."""
+    """Return the run in the file; raise `click.BadParameter` if the file cannot be read."""
     if value is None:
         return None
     try:
@@ -66,32 +66,36 @@ def _read_earlier(
 def _check_chart(
     _ctx: click.Context, _param: click.Parameter, value: Path | None
 ) -> Path | None:
-    """Return the path of the chart, which can be written.
+    """Return the path of the chart file.
 
-    Raises `click.BadParameter` otherwise, before a minute of measurements.
+    Raises `click.BadParameter` if the file cannot be written, so that the command fails
+    before the measurements.
     """
     if value is None:
         return None
     shown, suffix = one_line(str(value)), value.suffix.lower()
     if suffix not in chart.FORMS:
         raise click.BadParameter(
-            f"{shown}: expected a name that ends in {', '.join(chart.FORMS)}."
+            f"{shown}: expected a file name that ends in one of {', '.join(chart.FORMS)}."
         )
     if suffix != ".txt" and find_spec("matplotlib") is None:
         install = vendors.install_command("accel-tools", extra="plot")
         raise click.BadParameter(
-            f"{shown}: matplotlib is not installed. Use a name that ends in .txt for bars "
-            f"as text, or: {install}"
+            f"{shown}: matplotlib is not installed. Use a file name that ends in .txt for a "
+            f"text chart, or install matplotlib: {install}"
         )
     try:
         _require_writable(value)
     except OSError as error:
-        raise click.BadParameter(_cannot_be_written(value, error)) from None
+        raise click.BadParameter(_write_error(value, error)) from None
     return value
 
 
 def _require_writable(path: Path) -> None:
-    """Raise `OSError` if the file cannot be written; a new file is removed again."""
+    """Raise `OSError` if the file cannot be written.
+
+    If the file does not exist, it is created and removed again.
+    """
     existed = path.exists()
     with path.open("ab"):
         pass
@@ -99,14 +103,15 @@ def _require_writable(path: Path) -> None:
         path.unlink()
 
 
-def _cannot_be_written(path: Path, error: OSError) -> str:
+def _write_error(path: Path, error: OSError) -> str:
+    """Return the message that a file cannot be written."""
     return f"{one_line(str(path))} cannot be written: {error.strerror or error}."
 
 
-def _path(
+def _path_option(
     name: str, metavar: str, callback: Callable[..., Any], text: str
 ) -> Callable[[F], F]:
-    """Return an option whose value is a path."""
+    """Return a click option whose value is a path."""
     return click.option(
         f"--{name}",
         type=click.Path(path_type=Path),
@@ -129,13 +134,13 @@ def _path(
     metavar="N",
     help="Ranks in the collectives [default: one for each device, at least 2]; 1 skips them.",
 )
-@_path(
+@_path_option(
     "compare",
     "OLD.json",
     _read_earlier,
     "Compare with the --json output of an earlier run.",
 )
-@_path(
+@_path_option(
     "plot",
     "FILE",
     _check_chart,
@@ -181,7 +186,7 @@ def command(
 def _measure(
     settings: Settings, name: Pin | None, ranks: int | None, *, quick: bool
 ) -> Run:
-    """Measure in a child process, so that a device that crashes does not end this one."""
+    """Measure in a child process, so that a crash of the device does not end this process."""
     effort = QUICK if quick else FULL
     arguments = {"effort": list(effort), "quick": quick, "ranks": ranks}
     result = run_in_child(
@@ -193,9 +198,10 @@ def _measure(
 def measure_in_child(
     chosen: Chosen, arguments: dict[str, Any], step: StepProgress
 ) -> dict[str, Any]:
-    """In the child: return the document of a run.
+    """Make all measurements in the child process, and return the document of the run.
 
-    `arguments`: `effort` (the fields of an `Effort`), `quick` and `ranks`.
+    `arguments` has the keys `effort` (a list of the fields of an `Effort`), `quick` and
+    `ranks`.
     """
     start, start_time = time.perf_counter(), document.started()
     accelerator = chosen.accelerator
@@ -216,7 +222,7 @@ def measure_in_child(
 
 
 def _comparison(earlier: _Earlier, run: Run) -> dict[str, Any]:
-    """Return what changed since the earlier run, as plain values."""
+    """Return the changes since the earlier run as plain values, for JSON."""
     changes = document.compare(earlier.run.measurements, run.measurements)
     return {
         "file": str(earlier.path),
@@ -227,7 +233,7 @@ def _comparison(earlier: _Earlier, run: Run) -> dict[str, Any]:
 
 
 def _draw(path: Path, run: Run, compare: _Earlier | None) -> None:
-    """Draw the chart; raises `click.ClickException` if it cannot be written."""
+    """Draw the chart; raise `click.ClickException` if the file cannot be written."""
     before = None
     if compare is not None:
         before = {m.name: m for m in compare.run.measurements}
@@ -240,7 +246,7 @@ def _draw(path: Path, run: Run, compare: _Earlier | None) -> None:
     try:
         chart.draw(path, title, subtitle, run.measurements, before)
     except OSError as error:
-        raise click.ClickException(_cannot_be_written(path, error)) from None
+        raise click.ClickException(_write_error(path, error)) from None
 
 
 # --- The page ------------------------------------------------------------------------
@@ -256,7 +262,7 @@ def _page(run: Run, comparison: dict[str, Any] | None) -> list[page.Part]:
 
 
 def _identity(run: Run) -> list[page.Part]:
-    """Return the device and the facts that affect the figures."""
+    """Return the lines on the device and on the facts that affect the figures."""
     machine, device = run.machine, run.accelerator
     source = f" ({device['distribution']} {device['version']})"
     devices = page.count(device["devices"], "device")
@@ -271,7 +277,7 @@ def _identity(run: Run) -> list[page.Part]:
         ("CPU", f"{one_line(machine['cpu'])}, {cores}"),
         ("torch", f"{machine['torch']}, {threads}"),
         ("load", _load(machine)),
-        ("took", duration),
+        ("duration", duration),
     )
     name = (device["name"], "bold green")
     product = (f": {_product(run)}", "")
@@ -283,7 +289,7 @@ def _product(run: Run) -> str:
 
 
 def _load(machine: Mapping[str, Any]) -> str:
-    """Return the load of the cores before the run; empty if the system does not report it."""
+    """Describe the load of the CPU cores before the run; empty if the system does not report it."""
     load = machine["load"]
     if load is None:
         return ""
@@ -316,7 +322,7 @@ def _comparison_page(run: Run, comparison: dict[str, Any]) -> list[page.Part]:
     now = {m.name: m for m in run.measurements}
     rows = [_change(change, now[change["name"]]) for change in comparison["changes"]]
     if rows:
-        parts.append(page.table(_CHANGES, rows))
+        parts.append(page.table(_CHANGE_TITLES, rows))
     else:
         what = "The two runs have no measurement in common."
         parts.append(page.paragraph((what, "")))

@@ -1,4 +1,7 @@
-"""`accel declarations`: print the backends' declarations as JSON, for schedulers, images and scripts."""
+"""`accel declarations`: print the declarations of backends as JSON.
+
+Schedulers, scripts and tools that build container images read this document.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,13 @@ __all__ = ["command"]
 _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT}
 _PAIRS = {"type": "array", "items": {**_TEXTS, "minItems": 2, "maxItems": 2}}
-#: The JSON Schema of a field, by the type of its default.
+#: The JSON Schema of a field, by the type of the field's default.
 _TYPES: dict[type, dict[str, Any]] = {
     str: _TEXT,
     bool: {"type": "boolean"},
     tuple: _TEXTS,
 }
-#: The JSON Schema of fields whose default is not enough.
+#: The JSON Schema of fields without a default, or for which the default's type is not enough.
 _FIELDS: dict[str, dict[str, Any]] = {
     "name": _TEXT,
     "priority": {"type": "integer"},
@@ -39,17 +42,18 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "hints": _PAIRS,
     "known_differences": _PAIRS,
 }
-#: 2: fields are nested in their records, as in a declaration.
+#: The version of the document's schema. In version 2, fields are nested in their records, as in
+#: a declaration.
 _VERSION = 2
-#: Fields that are not part of the declaration, each a text.
+#: Fields with strings that are not part of the declaration, and their descriptions.
 _ORIGIN = {
-    "distribution": "The distribution that declares it.",
-    "version": "That distribution's version.",
-    "entry_point": "The value of its entry point; empty if built in.",
+    "distribution": "The distribution that declares the backend.",
+    "version": "The version of the distribution.",
+    "entry_point": "The value of the backend's entry point; empty for a built-in backend.",
 }
 #: Fields of a plugin without a readable declaration.
 _UNREAD = {
-    "name": "The entry point's name.",
+    "name": "The name of the entry point.",
     **_ORIGIN,
     "status": "`blocked`, `conflict`, `broken`, `invalid`, `timed_out`, `crashed` and so on.",
     "reason": "Why there is no declaration.",
@@ -104,14 +108,14 @@ def _document(verdicts: Iterable[Verdict]) -> dict[str, Any]:
 
 
 def _declaration(verdict: Verdict) -> dict[str, Any]:
-    """Return every field of the declaration, so that a new field appears by itself."""
+    """Return all fields of the declaration, and its origin."""
     fields_of_backend = asdict(verdict.declaration)
     del fields_of_backend["provenance"]
     return {**fields_of_backend, **_origin(verdict)}
 
 
 def _unread(verdict: Verdict) -> dict[str, Any]:
-    """Return why a plugin has no readable declaration."""
+    """Return an entry on a plugin whose declaration could not be read, with the reason."""
     return {
         "name": verdict.name,
         **_origin(verdict),
@@ -131,13 +135,13 @@ def _origin(verdict: Verdict) -> dict[str, str]:
 
 
 def _schema() -> dict[str, Any]:
-    """Return the JSON Schema of the document; descriptions come from the docstring of `Backend`."""
+    """Return the JSON Schema of the document, with descriptions from the docstring of `Backend`."""
     declared = [field for field in fields(Backend) if field.name != "provenance"]
     backend = {**_described(Backend, declared), **_texts(_ORIGIN)}
     failure = {"type": _TEXT, "message": _TEXT}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "What `accel declarations` prints",
+        "title": "The output of `accel declarations`",
         "oneOf": [
             _object(
                 {
@@ -152,7 +156,7 @@ def _schema() -> dict[str, Any]:
 
 
 def _described(kind: type, declared: Iterable[Field[Any]]) -> dict[str, Any]:
-    """Return the JSON Schema of each field of `Backend`, or of one of its records."""
+    """Return the JSON Schema of each field of `kind`, which is `Backend` or one of its records."""
     docstring = inspect.getdoc(kind) or ""
     attribute = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
     descriptions = dict(attribute.findall(docstring))
@@ -170,10 +174,13 @@ def _described(kind: type, declared: Iterable[Field[Any]]) -> dict[str, Any]:
 
 
 def _texts(descriptions: dict[str, str]) -> dict[str, Any]:
-    """Return the JSON Schema of fields that are texts."""
+    """Return the JSON Schema of fields that contain strings."""
     return {name: {"description": text, **_TEXT} for name, text in descriptions.items()}
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON Schema of an object with all these properties; a later release may add some."""
+    """Return the JSON Schema of an object in which all `properties` are required.
+
+    Other properties are allowed, because a later release may add properties.
+    """
     return {"type": "object", "required": [*properties], "properties": properties}

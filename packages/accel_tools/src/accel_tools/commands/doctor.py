@@ -1,4 +1,4 @@
-"""`accel doctor`: report what is wrong with the accelerators here, and the next command for each fault."""
+"""`accel doctor`: report each problem with the accelerators of this machine, and its next step."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from accel_tools.doctor.topics import TOPICS, ranks_meet
 
 __all__ = ["command"]
 
-#: Characters of a fact's name up to which the facts are in two columns.
+#: If no fact's name is longer than this number of characters, facts are shown in two columns.
 _MAX_COLUMN = 24
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 
@@ -145,7 +145,7 @@ def _check_options(*, as_issue: bool, with_messages: bool, as_json: bool) -> Non
 
 
 def _selected(names: Sequence[str]) -> list[Topic]:
-    """Return the topics of these names; all topics if there are none."""
+    """Return the topics called `names`, or all topics if `names` is empty."""
     return [topic for topic in TOPICS if not names or topic.name in names]
 
 
@@ -159,7 +159,7 @@ def _run(
     ranks: int | None,
     experiment_seconds: float,
 ) -> Report:
-    """Run the topics, with a progress line on the terminal."""
+    """Run the topics and show a progress line on the terminal."""
     ranks_topic = ranks_meet.topic(ranks, experiment_seconds) if ranks else None
     total = len(topics) + (1 if ranks_topic else 0)
     with Progress(total) as progress:
@@ -196,9 +196,10 @@ def _page(report: Report, *, in_unicode: bool, show_all: bool) -> list[page.Part
 
 
 def _without_repetition(finding: Finding, reported: dict[str, str]) -> Finding:
-    """Return the finding without root causes that the page has `reported` before.
+    """Return the finding without root causes that an earlier finding has reported.
 
-    `reported` holds the backend of each root cause; the finding's own cause is added.
+    `reported` maps each root cause to the backend for which it was reported first. The root
+    cause of `finding` is added to it.
     """
     what, facts = finding.what, dict(finding.facts)
     for cause, backend in reported.items():
@@ -221,7 +222,7 @@ def _topic(
     in_unicode: bool,
     show_all: bool,
 ) -> list[page.Part]:
-    """Return the topic's line, and the findings below; `show_all` adds facts and the duration."""
+    """Return the topic's line and its findings; `show_all` adds facts and the duration."""
 
     def mark(level: Level) -> page.Cell:
         text = level.mark if in_unicode else level.plain_mark
@@ -229,7 +230,7 @@ def _topic(
 
     note = f"  {topic.ms / 1e3:.1f} s" if show_all else ""
     if topic.merged is not Level.OK:
-        note += "  (the problem is reported with its cause, under another title)"
+        note += "  (the problem is reported with its cause, under a different title)"
     title = [(topic.title, "bold"), (note, "dim")]
     parts: list[page.Part] = [page.hanging([(mark(topic.level), title)], 0)]
     if topic.failed:
@@ -243,7 +244,7 @@ def _topic(
 
 
 def _text(finding: Finding) -> Sequence[page.Cell]:
-    """Return the finding's text, with its proof and its next step on lines of their own."""
+    """Return the finding's text, with its proof and its next step on separate lines."""
     cells: list[page.Cell] = []
     if finding.about:
         cells += [(one_line(finding.about), "bold"), (": ", "")]
@@ -256,7 +257,7 @@ def _text(finding: Finding) -> Sequence[page.Cell]:
 
 
 def _facts(finding: Finding) -> list[page.Part]:
-    """Return the facts in two columns, or one below the other if names are long, such as paths."""
+    """Return the facts in two columns, or in one column if a fact's name is long."""
     facts = [(one_line(name), one_line(value)) for name, value in finding.facts.items()]
     if max(len(name) for name, _ in facts) <= _MAX_COLUMN:
         return [page.facts(facts, indent=5)]

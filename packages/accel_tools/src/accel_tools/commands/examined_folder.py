@@ -1,4 +1,4 @@
-"""`accel doctor FOLDER`: the environments of a folder, and the one that this machine takes."""
+"""`accel doctor FOLDER`: show the environments of a folder, and the environment for this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ class FolderOrNames(click.Command):
     """A command whose first argument may be a folder."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the folder as `ctx.obj`; `./cuda` is the folder where `cuda` is a backend too."""
+        """Remove a folder from `args` and store its path as `ctx.obj`.
+
+        If a folder has the name of a backend, such as `cuda`, it must be given as `./cuda`.
+        """
         words = [word for word in args if not word.startswith("-")]
         if words and _is_folder(words[0]):
             ctx.obj = Path(words[0])
@@ -35,14 +38,19 @@ def _is_folder(word: str) -> bool:
 
 
 class Environment(NamedTuple):
-    """An environment of the folder, and why this machine takes it or not."""
+    """An environment of the folder, and why it is or is not chosen on this machine."""
 
     name: str
-    #: The installed version, `"2.13.0+cu130"`; empty where it is not whole.
+    #: The installed version of torch, such as `"2.13.0+cu130"`; empty if the installation of
+    #: the environment is not complete.
     torch: str
+    #: The hardware for which the environment is, such as `"NVIDIA GPU"`; empty if unknown.
     serves: str
+    #: Whether the environment was installed completely.
     is_whole: bool
+    #: Whether this machine takes the environment.
     is_chosen: bool
+    #: The reason why the environment is or is not chosen.
     reason: str
 
 
@@ -50,15 +58,15 @@ class _Report(NamedTuple):
     """The environments of a folder, and whether one of them fits this machine."""
 
     folder: Path
-    #: Why no environment can be taken, with the next step; else empty.
+    #: The reason why no environment can be chosen, and the next step; otherwise empty.
     error: str
-    #: Why the hardware is not used, with the next step; else empty.
+    #: The reason why the hardware is not used, and the next step; otherwise empty.
     warning: str
     environments: list[Environment]
 
     @property
     def is_healthy(self) -> bool:
-        """Return whether each environment is whole and one fits this machine."""
+        """Return whether all environments are complete, and one of them fits this machine."""
         if self.error or self.warning or not self.environments:
             return False
         return all(each.is_whole for each in self.environments)
@@ -70,7 +78,11 @@ class _Report(NamedTuple):
 
 
 def report(into: Path, *, as_json: bool) -> int:
-    """Print the environments of a folder; return 0 if each is whole and one fits this machine, else 1."""
+    """Print the environments of the folder `into`, and return the exit status.
+
+    The exit status is 0 if all environments are complete and one of them fits this machine,
+    and 1 otherwise.
+    """
     with answering(as_json=as_json) as output:
         result = _examine(into.absolute())
         if as_json:
@@ -118,7 +130,7 @@ def _environments(into: Path, chosen: choice.Choice | None) -> Iterator[Environm
         if name not in whole:
             step = f"accel setup --into {shlex.quote(str(into))} with the same names"
             yield Environment(
-                name, "", "", False, False, f"not whole. Next step: {step}"
+                name, "", "", False, False, f"incomplete. Next step: {step}"
             )
             continue
         record = whole[name]
@@ -133,13 +145,13 @@ def _environments(into: Path, chosen: choice.Choice | None) -> Iterator[Environm
 
 
 def _why_not(record: choice.Record, present: list[choice.Device]) -> str:
+    """Return why the environment is not chosen on a machine with the devices `present`."""
     for device in present:
         if device.row["label"] in record["serves"].split(", "):
             return (
-                choice.unmet(record, device) or "would fit, and another one is better"
+                choice.unmet(record, device)
+                or "fits, but a different environment is better"
             )
-    return (
-        f"no {record['serves'].replace(', ', ' or ')} is here"
-        if record["serves"]
-        else "not needed"
-    )
+    if not record["serves"]:
+        return "not needed"
+    return f"this machine has no {record['serves'].replace(', ', ' or ')}"

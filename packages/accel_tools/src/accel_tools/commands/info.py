@@ -25,9 +25,9 @@ __all__ = ["command"]
 
 T = TypeVar("T")
 
-#: Devices that are examined; no host has more.
+#: The maximum number of devices to examine, which exceeds the number in any host.
 _MAX_DEVICES = 128
-#: Types of the fields of `DeviceProperties` that are not texts.
+#: The types of the fields of `DeviceProperties` that are not strings.
 _FIELD_TYPES: dict[str, type] = {
     "total_memory": int,
     "multiprocessors": int,
@@ -35,7 +35,8 @@ _FIELD_TYPES: dict[str, type] = {
     "integrated": bool,
 }
 _TITLES = ("INDEX", "DEVICE", "MEMORY", "FREE", "DESCRIPTION")
-#: Capabilities that share a line on the page, in words; `capabilities` in JSON has all of them.
+#: Capabilities that share a line on the page, and their names for people. In the JSON document,
+#: `capabilities` has all capabilities.
 _CAPABILITY_WORDS = {
     "is_available": "a device",
     "is_bf16_supported": "bf16",
@@ -74,7 +75,8 @@ def command(
             skip_crashes=True,
         )
         document = result.value
-        if document["how"] != How.FALLBACK.value:  # a fallback has examined autoload
+        # For a CPU fallback, the document already has the conflicts of autoload.
+        if document["how"] != How.FALLBACK.value:
             conflicts = autoload_conflicts(result.backend, settings.probe_timeout)
             document["autoload"] = [str(conflict) for conflict in conflicts]
         if as_json:
@@ -90,10 +92,10 @@ def command(
 def document_in_child(
     chosen: Chosen, arguments: dict[str, Any], step: Progress
 ) -> dict[str, Any]:
-    """In the child: return the document; the parent adds conflicts of torch's autoload.
+    """Query the accelerator in the child process, and return the document.
 
-    `arguments["skipped"]` holds the queries in which an earlier child died or hung, each
-    with its error.
+    `arguments["skipped"]` maps each query in which an earlier child crashed or hung to its
+    error.
     """
     query = _Query(step, arguments["skipped"])
     document = _document(chosen.accelerator, query)
@@ -103,19 +105,20 @@ def document_in_child(
 
 
 class _Query:
-    """Queries an accelerator and records failures, so that one device cannot hide the others."""
+    """Query an accelerator and record failures, so that the failure of a device does not hide others."""
 
     def __init__(self, step: Progress, skipped: dict[str, str]) -> None:
-        #: Errors by query.
+        #: The error of each failed query, by the query's name.
         self.problems: dict[str, str] = {}
         self._step = step
         self._skipped = skipped
 
     def __call__(self, name: str, query: Callable[[], T], *types: type) -> T | None:
-        """Return the result of `query`, which must be of one of the `types` if there are any.
+        """Call `query` and return its result.
 
-        Returns `None` if the device does not support the query, or if it fails; the
-        failure is then in `problems`.
+        Returns `None` if the device does not support the query, or if the query fails. A
+        query also fails if its result is not an instance of one of `types`. Failures are
+        added to `problems`.
         """
         if name in self._skipped:
             self.problems[name] = self._skipped[name]
@@ -135,10 +138,9 @@ class _Query:
 
 
 def _check_type(result: object, types: tuple[type, ...]) -> None:
-    """Raise `TypeError` unless the result is of one of the types; plugins may return anything."""
-    is_bool = (
-        isinstance(result, bool) and bool not in types
-    )  # bool is a subclass of int
+    """Raise `TypeError` unless the result is an instance of one of `types`."""
+    # bool is a subclass of int, but a bool is not a number.
+    is_bool = isinstance(result, bool) and bool not in types
     if is_bool or not isinstance(result, types):
         expected = " or ".join(kind.__name__ for kind in types)
         raise TypeError(
@@ -149,7 +151,7 @@ def _check_type(result: object, types: tuple[type, ...]) -> None:
 
 
 def _check_fields(properties: DeviceProperties) -> None:
-    """Raise `TypeError` if a field has another type than it should."""
+    """Raise `TypeError` if a field of the properties has the wrong type."""
     for name, value in properties.to_dict().items():
         expected = _FIELD_TYPES.get(name, str)
         if value is not None and not isinstance(value, expected):
@@ -160,7 +162,7 @@ def _check_fields(properties: DeviceProperties) -> None:
 
 
 def _document(accelerator: Accelerator, query: _Query) -> dict[str, Any]:
-    """Return the accelerator and its capabilities as plain values; may initialise the device."""
+    """Return the accelerator's capabilities and devices as plain values; may initialize devices."""
     backend = accelerator.backend
     source = backend.provenance
     count = query("device_count()", accelerator.device_count, int) or 0
@@ -235,7 +237,7 @@ def _never_runs_triton(accelerator: Accelerator) -> bool:
 def _device_document(
     accelerator: Accelerator, index: int, query: _Query
 ) -> dict[str, Any]:
-    """Return one device as plain values."""
+    """Return the properties of one device as plain values."""
     properties = query(
         f"device_properties({index})",
         lambda: accelerator.device_properties(index),
@@ -266,9 +268,9 @@ def _dtype_name(dtype: object) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _is_host_stream(stream: object) -> bool:
-    """Return whether the class is the one of devices without streams, whose calls are synchronous."""
-    return isinstance(stream, type) and issubclass(stream, HostStream)
+def _is_host_stream(stream_class: object) -> bool:
+    """Return whether `stream_class` is `HostStream`, the stream class of devices without streams."""
+    return isinstance(stream_class, type) and issubclass(stream_class, HostStream)
 
 
 # --- The page ------------------------------------------------------------------------
@@ -325,7 +327,7 @@ def _devices(doc: Mapping[str, Any]) -> list[page.Part]:
 
 
 def _device_description(device: Mapping[str, Any]) -> str:
-    """Return the device's name, and the other properties that the vendor reports."""
+    """Return the device's name and the other properties that the vendor reports."""
     parts = [device["name"]]
     if device["capability"]:
         parts.append(f"capability {'.'.join(map(str, device['capability']))}")
@@ -339,7 +341,7 @@ def _device_description(device: Mapping[str, Any]) -> str:
 
 
 def _capabilities(doc: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield names and values, in the order in which people read them."""
+    """Yield the name and the value of each capability, in the order of the page."""
     has: dict[str, bool] = doc["capabilities"]
     no_streams = "not supported (one queue; times come from the host's clock)"
     yield "train in", ", ".join(doc["dtypes"] or ())
@@ -361,7 +363,7 @@ def _capabilities(doc: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _capability_list(has: Mapping[str, bool], *, supported: bool) -> str:
-    """Return the capabilities that are supported, or those that are not, as a list in words."""
+    """Return the supported or the unsupported capabilities, separated by commas."""
     listed = []
     for name, words in _CAPABILITY_WORDS.items():
         if name in has and has[name] is supported:
@@ -370,7 +372,7 @@ def _capability_list(has: Mapping[str, bool], *, supported: bool) -> str:
 
 
 def _communication_backend(accelerator: Accelerator) -> str:
-    """Return the backend that a process group would use, with the options of `accel run`."""
+    """Return the name of the backend that a process group would use under `accel run`."""
     from accel_train.launch.communication import communication_of
 
     return communication_of(accelerator)
@@ -383,7 +385,7 @@ def _communication(doc: Mapping[str, Any]) -> str:
     version = ".".join(map(str, doc["communication_backend_version"] or ()))
     words = f"{name} {version}".strip()
     if name == "staged":
-        words += " (the device has no collectives: through host memory, over gloo)"
+        words += " (the device has no collectives, so gloo sends copies in host memory)"
     return words
 
 
@@ -419,5 +421,5 @@ def _yes_or_no(value: bool | None, *, no: str = "no") -> str:
 
 
 def _size(amount: int | None) -> str:
-    """Return bytes as text; torch and vendors count in powers of two."""
+    """Return an amount of bytes in GiB as text; a dash if the amount is unknown."""
     return "-" if amount is None else f"{amount / 2**30:.1f} GiB"

@@ -1,4 +1,7 @@
-"""`accel setup --into FOLDER`: an environment for each build of torch, and the launchers that choose one."""
+"""`accel setup --into FOLDER`: make an environment per build of torch, and launchers.
+
+A launcher starts a program in the environment that fits the machine.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from accel_tools.setup.resolving import Package
 
 __all__ = ["Request", "SetupCommand", "default_form", "set_up"]
 
-#: The file of the folder with the packages that all environments have.
+#: The name of the folder's file that lists the packages of all environments.
 _REQUIREMENTS = "requirements.txt"
 
 
@@ -25,7 +28,10 @@ class SetupCommand(click.Command):
     """A command whose arguments after `--` are packages."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the packages as `ctx.obj`: click would add them to the names."""
+        """Remove the packages from `args` and store them as `ctx.obj`.
+
+        Otherwise click would add the packages to the names.
+        """
         end = args.index("--") if "--" in args else len(args)
         ctx.obj = tuple(args[end + 1 :])
         return super().parse_args(ctx, args[:end])
@@ -45,16 +51,24 @@ class Request:
         self.folder = into.absolute()
         self.names = names
         lines = [requirements.read_text("utf-8").strip()] if requirements else []
-        #: The packages that all environments have, as a file of requirements.
+        #: The packages of all environments, in the format of a requirements file.
         self.requirements = "".join(f"{line}\n" for line in (*lines, *packages))
-        #: The address of PyTorch's indexes, or of a mirror.
+        #: The URL of PyTorch's indexes, or of a mirror.
         self.index = index or builds.INDEX
 
 
 def set_up(request: Request, form: str, torch: str, driver: str, *, yes: bool) -> None:
-    """Make the environments that the folder lacks, after asking.
+    """Make the environments that the folder lacks, after asking unless `yes`.
 
-    Raises `SettingError` if a build or a package has no version that fits; then nothing is downloaded.
+    Args:
+        request: The folder, the environments' names and the packages.
+        form: The installer, `"uv"` or `"pip"`.
+        torch: The version of torch, or an empty string for the newest that fits.
+        driver: The version of NVIDIA's driver to plan for, or an empty string.
+        yes: Whether to install without asking.
+
+    Raises:
+        SettingError: A build or a package has no version that fits. Nothing was downloaded.
     """
     into = request.folder
     fault = folder.problem(into, request.requirements)
@@ -79,11 +93,12 @@ def set_up(request: Request, form: str, torch: str, driver: str, *, yes: bool) -
 
 @contextmanager
 def _alone(into: Path) -> Iterator[None]:
-    """Make the folder, and let nobody else set it up in this context.
+    """Create the folder `into`, and lock it against other `accel setup` processes.
 
-    Raises `SettingError` if it cannot be written, or if another `accel setup` works on it.
+    Raises `SettingError` if the folder cannot be written, or if another `accel setup`
+    process has locked it.
     """
-    import fcntl  # here, as Windows has none
+    import fcntl  # Windows does not have this module.
 
     try:
         into.mkdir(parents=True, exist_ok=True)
@@ -94,7 +109,9 @@ def _alone(into: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise SettingError(f"another accel setup works on {into}") from error
+            raise SettingError(
+                f"another accel setup process is setting up {into}. Next step: wait until it ends"
+            ) from error
         yield
 
 
@@ -107,7 +124,11 @@ def _lock(into: Path, name: str) -> Path:
 
 
 def _locked(request: Request, wanted: Sequence[Wanted]) -> dict[str, list[Package]]:
-    """Return the packages of each environment, from its lock file, or else as pip resolves them."""
+    """Return the packages of each environment, by the environment's name.
+
+    The packages are read from the environment's lock file, or resolved with pip if there
+    is none.
+    """
     into = request.folder
     kept = into / _REQUIREMENTS
     requirements = kept.read_text("utf-8") if kept.is_file() else request.requirements
@@ -131,7 +152,7 @@ def _locked(request: Request, wanted: Sequence[Wanted]) -> dict[str, list[Packag
 
 
 def _keep(request: Request, locked: dict[str, list[Package]]) -> None:
-    """Write what was resolved, so that another run continues with the same files."""
+    """Write the requirements and the resolved packages, so that a later run uses the same files."""
     kept = request.folder / _REQUIREMENTS
     if not kept.is_file():
         folder.write_atomically(kept, request.requirements)
@@ -140,7 +161,10 @@ def _keep(request: Request, locked: dict[str, list[Package]]) -> None:
 
 
 def _show_sizes(missing: Sequence[Wanted], locked: dict[str, list[Package]]) -> None:
-    """Print the size of each environment's download, and the sum of the files, each counted once."""
+    """Print the download size of each environment, and the total size of all files.
+
+    A file that several environments share is counted once in the total.
+    """
     every = [package for each in missing for package in locked[each.name]]
     size_of = resolving.sizes(every)
     for each in missing:
@@ -171,15 +195,18 @@ def _megabytes(size: int) -> str:
 def _make(
     into: Path, each: Wanted, packages: Sequence[Package], form: str, architecture: str
 ) -> None:
-    """Make one environment; what an earlier run left of it is removed first."""
+    """Make one environment, after removing what an earlier run left of it.
+
+    Raises `click.ClickException` if a command of the installer fails.
+    """
     place = _place(into, each)
     folder.remove(place)
     for words in resolving.install(place, _lock(into, each.name), form):
         click.echo(f"$ {shlex.join(words)}", err=True)
-        done = subprocess.run(words, check=False)
-        if done.returncode:
+        completed = subprocess.run(words, check=False)
+        if completed.returncode:
             raise click.ClickException(
-                f"{shlex.join(words)} exited with status {done.returncode}. Next step: run "
+                f"{shlex.join(words)} exited with status {completed.returncode}. Next step: run "
                 "accel setup again, which continues with this environment"
             )
     torch = next(package.version for package in packages if package.name == "torch")
@@ -187,7 +214,7 @@ def _make(
 
 
 def default_form(form: str | None) -> str:
-    """Return `"uv"` or `"pip"`. Raises `click.UsageError` for a format that is a file."""
+    """Return the installer, `"uv"` or `"pip"`; raise `click.UsageError` for other formats."""
     chosen = form or environment.default_format()
     if chosen not in ("pip", "uv"):
         raise click.UsageError(f"--into needs --format pip or uv, not {chosen}.")

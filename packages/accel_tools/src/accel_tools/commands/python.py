@@ -18,7 +18,7 @@ _UNKNOWN = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 @click.option(
     "--folder",
     "given",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     metavar="FOLDER",
     help="The folder of accel setup --into. [default: the one that this accel is in]",
 )
@@ -27,20 +27,20 @@ _UNKNOWN = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 def command(ctx: click.Context, given: Path | None, arguments: tuple[str, ...]) -> None:
     """Start the Python of a folder that fits this machine.
 
-    ARGUMENTS are Python's: a script and its arguments, or `-m MODULE`. The hardware of the machine and
-    DS_ACCELERATOR choose the environment before Python starts. `accel -v python` prints the choice and its
-    reason. The exit status is Python's.
+    ARGUMENTS are passed to Python: a script and its arguments, or `-m MODULE`. The hardware of the machine
+    and DS_ACCELERATOR choose the environment before Python starts. `accel -v python` prints the choice and
+    its reason. The exit status is that of Python.
     """
     into = given or folder.own_folder()
     if into is None:
         raise click.UsageError(
-            "this accel is not in a folder of environments: give --folder FOLDER, or make one with accel "
-            "setup --into FOLDER cpu."
+            "this accel is not in a folder of environments. Give --folder FOLDER, or make a folder: "
+            "accel setup --into FOLDER cpu."
         )
     launcher = into.absolute() / "bin" / "python"
     if not launcher.is_file():
         raise click.UsageError(
-            f"{into} has no bin/python: accel setup --into {into} cpu"
+            f"{into} has no bin/python. Next step: accel setup --into {into} cpu"
         )
     if ctx.find_root().params["verbose"]:
         os.environ["ACCEL_LOG"] = "1"

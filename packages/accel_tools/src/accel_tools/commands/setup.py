@@ -26,7 +26,7 @@ from accel_tools.setup.recipes import parsed_version
 
 __all__ = ["command"]
 
-#: Other names of hardware, and the name to plan for.
+#: Names of vendors and toolkits that users may type, and the name to suggest for each.
 _ALIASES = {
     "nvidia": "cuda",
     "amd": "rocm",
@@ -50,29 +50,30 @@ _ALIASES = {
     "aws": "neuron",
     "trainium": "neuron",
 }
-#: Every NVIDIA driver with a build of torch has a higher major version, and every toolkit a lower one.
+#: A limit between the major versions of NVIDIA's drivers, which are higher, and of toolkits,
+#: which are lower.
 _MIN_DRIVER = 300
 _INTO = (
-    "--into needs names, such as: accel setup --into FOLDER cuda=12.6 rocm=7.2 cpu. It does not go with "
-    "--run, --python, --toolkit or --json."
+    "--into needs names, such as: accel setup --into FOLDER cuda=12.6 rocm=7.2 cpu. It cannot be used "
+    "with --run, --python, --toolkit or --json."
 )
-#: A valid value of each option, for messages.
+#: A valid version for each option, for messages.
 _EXAMPLES = {"driver": "570.86", "toolkit": "12.8", "python": "3.12", "torch": "2.9.1"}
 
 
 def _version(_ctx: click.Context, param: click.Parameter, value: str | None) -> str:
-    """Return the version; raises `click.BadParameter` if it is malformed."""
+    """Return the version; raise `click.BadParameter` if it is malformed."""
     pattern = r"\d+(\.\w+)*" if param.name == "toolkit" else r"\d+\.\d+(\.\d+)*"
     if value and not re.fullmatch(pattern, value):
         example = _EXAMPLES[param.name or ""]
         raise click.BadParameter(
-            f"{value!r} is not a version, expected one such as {example}."
+            f"{value!r} is not a version; expected a version such as {example}."
         )
     return value or ""
 
 
 def _name(value: str) -> str:
-    """Return the name in lower case; raises `click.UsageError` if it is unknown."""
+    """Return the name in lower case; raise `click.UsageError` if it is unknown."""
     name = value.lower()
     if not name or name in names():
         return name
@@ -80,7 +81,7 @@ def _name(value: str) -> str:
     if not suggestion:
         close = difflib.get_close_matches(name, [*names(), *_ALIASES], n=1)
         suggestion = _ALIASES.get(close[0], close[0]) if close else ""
-    message = f"NAME: unknown {value!r}, expected one of {', '.join(names())}."
+    message = f"unknown NAME {value!r}; expected one of {', '.join(names())}."
     if suggestion:
         message += f" Did you mean {suggestion!r}?"
     raise click.UsageError(message)
@@ -175,7 +176,7 @@ def command(
         return
     if len(requested) > 1 or any((ctx.obj, requirements, torch_index)):
         raise click.UsageError(
-            "Several names, packages and an index need --into FOLDER."
+            "Several names, packages, --requirements and --torch-index need --into FOLDER."
         )
     _check_options(run=run, yes=yes, form=form, python=python, as_json=as_json)
     name = _name("".join(requested))
@@ -194,7 +195,7 @@ def _set_up_folder(
     *,
     yes: bool,
 ) -> None:
-    """Make the environments of a folder."""
+    """Check the request's names, and make the environments of the folder."""
     _check_names(request.names)
     with answering(as_json=False):
         installer = into_folder.default_form(form)
@@ -213,7 +214,10 @@ def _print_plan(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Print the command, and run it if `run`; return the exit status, 1 without a command."""
+    """Print the command, and run it if `run`.
+
+    Returns the exit status, which is 1 if no command is known.
+    """
     with answering(as_json=as_json) as output:
         machine = machines.here(python)
         chosen = form or environment.default_format()
@@ -229,7 +233,8 @@ def _print_plan(
         if as_json:
             output.write_json(_document(plan, machine, chosen, line, wrong, blocked))
         else:
-            # Only the command goes to stdout: accel setup --format dockerfile > Dockerfile
+            # Only the command goes to stdout, so that `accel setup --format dockerfile > Dockerfile`
+            # works.
             parts = _page(plan, machine, wrong, blocked)
             click.echo(page.to_text(parts, output.width, in_colour=False), err=True)
             if line:
@@ -259,7 +264,7 @@ def _check_options(
         raise click.UsageError("--run installs for this Python: leave out --python.")
     if run and form not in (None, *HERE):
         raise click.UsageError(
-            f"--run needs --format pip or uv; {form} is a file to save."
+            f"--run needs --format pip or uv; --format {form} cannot be run."
         )
 
 
@@ -271,7 +276,7 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _check_given(name: str, driver: str, toolkit: str) -> None:
-    """Raise `click.UsageError` if the driver or the toolkit does not go with the name."""
+    """Raise `click.UsageError` if the driver or the toolkit does not fit the name."""
     if driver:
         _check_driver(name, driver)
     if toolkit:
@@ -283,12 +288,12 @@ def _check_driver(name: str, driver: str) -> None:
         raise _needs_name(f"--driver {driver}", "cuda")
     if name != "cuda":
         raise click.UsageError(
-            f"--driver is the version of NVIDIA's driver, for cuda, not for {name}."
+            f"--driver is the version of NVIDIA's driver; it has no effect on {name}."
         )
     if int(driver.partition(".")[0]) < _MIN_DRIVER:
         raise click.UsageError(
-            f"--driver: {driver!r} is not a version of NVIDIA's driver, expected one such "
-            f"as {_EXAMPLES['driver']}. Did you mean --toolkit {driver}?"
+            f"--driver: {driver!r} is not a version of NVIDIA's driver; expected a version "
+            f"such as {_EXAMPLES['driver']}. Did you mean --toolkit {driver}?"
         )
 
 
@@ -299,25 +304,25 @@ def _check_toolkit(name: str, toolkit: str) -> None:
     if name not in known:
         listed = ", ".join(f"{label} ({key})" for key, label in known.items())
         raise click.UsageError(
-            f"--toolkit has no effect on {name}; it is for {listed}."
+            f"--toolkit has no effect on {name}; it is the version of one of: {listed}."
         )
     version = parsed_version(toolkit)
     if name == "cuda" and version is not None and version.major >= _MIN_DRIVER:
         raise click.UsageError(
-            f"--toolkit: {toolkit!r} is not a version of CUDA, expected one such as 12.8. "
-            f"Did you mean --driver {toolkit}?"
+            f"--toolkit: {toolkit!r} is not a version of CUDA; expected a version such as "
+            f"12.8. Did you mean --driver {toolkit}?"
         )
     if name in ("cuda", "rocm") and not re.fullmatch(r"\d+\.\d+(\.\d+)*", toolkit):
         example = "12.8" if name == "cuda" else "6.4"
         raise click.UsageError(
-            f"--toolkit: {toolkit!r} is not a version of {known[name]}, expected one such "
-            f"as {example}."
+            f"--toolkit: {toolkit!r} is not a version of {known[name]}; expected a version "
+            f"such as {example}."
         )
 
 
 def _needs_name(option: str, name: str) -> click.UsageError:
     return click.UsageError(
-        f"{option} needs the name of its backend: accel setup {name} {option}"
+        f"{option} needs the name of a backend: accel setup {name} {option}"
     )
 
 
@@ -325,15 +330,16 @@ def _needs_name(option: str, name: str) -> click.UsageError:
 
 
 def _run(plan: Plan, line: str, blocked: tuple[str, ...], *, yes: bool) -> None:
-    """Run the commands one after the other, after a question unless `yes`.
+    """Run the commands of `line` one after the other, after asking unless `yes`.
 
-    Raises `click.ClickException` at the first command that fails, or if none can run.
+    Raises `click.ClickException` if a command fails, or before the first command if the
+    environment or the index would make it fail.
     """
     if blocked:
         raise click.ClickException(blocked[0])
     unreachable = environment.unreachable(plan)
     if unreachable:
-        raise click.ClickException(f"nothing was run: {unreachable}")
+        raise click.ClickException(f"the command was not run: {unreachable}")
     commands = environment.runnable(line)
     for words in commands:
         click.echo(f"$ {shlex.join(words)}", err=True)
@@ -376,7 +382,7 @@ def _labelled(label: str, text: str, style: str = "bold") -> page.Part:
 
 
 def _detected(plan: Plan, machine: Machine) -> str:
-    """Return the hardware, drivers and platform that were detected."""
+    """Return the detected hardware, drivers and platform, separated by semicolons."""
     hardware = plan.hardware
     facts = [f"{device.label} ({device.evidence})" for device in hardware.present]
     if not facts:
@@ -417,6 +423,7 @@ def _document(
         "backend": plan.backend,
         "torch": plan.torch,
         "torch_backend": plan.torch_backend,
+        "torch_index": plan.torch_index,
         "packages": list(plan.packages),
         "package_index": plan.package_index,
         "parts": [part._asdict() for part in plan.parts],

@@ -1,5 +1,6 @@
-"""`accel doctor`: report what is wrong with the accelerators of this machine, and how to correct it.
+"""`accel doctor`: report the problems with the accelerators of this machine, and the next steps.
 
-Each topic (`topics/`) examines one matter. Topics run in parallel and independently: if one fails, its report
-says so and the others continue. `run.py` makes a report of them, and the command prints it.
+Each topic (`topics/`) examines one subject. Topics run in parallel and independently: if a topic fails,
+the report states the failure, and the other topics continue. `run.py` builds the report from the findings,
+and the command prints the report.
 """

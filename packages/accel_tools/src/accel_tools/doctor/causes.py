@@ -1,7 +1,7 @@
-"""Merge findings of several topics that have one cause, so that each cause has one finding and one remedy.
+"""Merge findings of several topics that have the same cause into one finding with one remedy.
 
-If a vendor package cannot be loaded, its backend's probe, torch's autoload and the
-plugin's own checks all report the failure, each with its own remedy.
+If a vendor package cannot be loaded, the probe of its backend, torch's autoload and the
+plugin's checks all report the failure, each with a different remedy.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from accel_tools.doctor.records import Finding, Level, TopicResult, worst_level
 
 __all__ = ["TORCH_FAILS", "merge_by_cause"]
 
-#: Two topics import torch; if both fail, their errors may name different files.
+#: The codes of the findings on a failed import of torch. Two topics import torch, and their errors may
+#: name different files.
 TORCH_FAILS = {"candidates.torch", "compute.import"}
 
 
 def merge_by_cause(topics: Sequence[TopicResult]) -> tuple[TopicResult, ...]:
-    """Return the topics with each finding merged into the earlier finding of the same cause.
+    """Return the topics with each finding merged into an earlier finding with the same cause.
 
     Two findings have the same cause if they report the same root cause, or the same
-    remedy for the same backend. The texts of merged findings are kept in the facts.
+    remedy for the same backend. The text of a merged finding is kept in the facts of the
+    earlier finding.
     """
     merged: dict[int, Finding] = {}
     moved: list[Finding] = []
@@ -45,7 +47,7 @@ def _faults(topics: Sequence[TopicResult]) -> list[Finding]:
 
 
 def _contains(findings: Sequence[Finding], finding: Finding) -> bool:
-    """Return whether that very object is in the list; equal findings may be distinct."""
+    """Return whether the object `finding` is in the list; an equal finding does not count."""
     return any(finding is other for other in findings)
 
 
@@ -80,7 +82,7 @@ def _both_fail_in_torch(first: Finding, other: Finding) -> bool:
 
 
 def _is_explained_by_check(first: Finding, other: Finding) -> bool:
-    """Return whether `first` counts no device, and a plugin's check gives the reason."""
+    """Return whether `first` reports that there is no device, and `other` is a check with the reason."""
     counts_none = first.code == "candidates.no-device" and not first.step
     is_failed_check = other.code.startswith("checks.") and other.level is Level.ERROR
     return counts_none and is_failed_check
@@ -90,9 +92,10 @@ def _is_explained_by_check(first: Finding, other: Finding) -> bool:
 
 
 def _merge(first: Finding, duplicates: Sequence[Finding]) -> Finding:
-    """Return one finding with the most serious level of all.
+    """Merge findings into one finding, which has the most serious level of the findings.
 
-    The text is that of a plugin's own check if there is one, which is closest to the cause.
+    If one of the findings is from a plugin's check, its text is used, because a check is
+    closest to the cause.
     """
     if not duplicates:
         return first
@@ -113,7 +116,7 @@ def _merge(first: Finding, duplicates: Sequence[Finding]) -> Finding:
 
 
 def _merge_conflict(merged: Finding, conflicting: Sequence[Finding]) -> Finding:
-    """Return the finding on distributions that declare the same backend."""
+    """Return `merged` with the names of all distributions that declare the same backend."""
     sources = [finding.facts["distribution"] for finding in conflicting]
     pins = [f"{merged.about}@{source.partition(' ')[0]}" for source in sources]
     what = f"{' and '.join(sources)} declare {merged.about}"
@@ -122,10 +125,10 @@ def _merge_conflict(merged: Finding, conflicting: Sequence[Finding]) -> Finding:
 
 
 def _with_check(merged: Finding, check: Finding) -> Finding:
-    """Return the finding with the text and, if it has none, the step of a plugin's check."""
+    """Return `merged` with the text of a plugin's check, and with its step if `merged` has none."""
     what = check.what
     _, no_device, device = merged.what.removesuffix(" found").rpartition("; and no ")
     if no_device:
-        what = f"{check.what}, and no {device} is here"
+        what = f"{check.what}, and this machine has no {device}"
     facts = {"error": merged.what, **merged.facts}
     return merged._replace(what=what, step=merged.step or check.step, facts=facts)

@@ -1,4 +1,7 @@
-"""Functions that topics run in child processes, in a module of their own so that a child imports little."""
+"""Functions that topics run in child processes.
+
+They are in a separate module, so that a child process imports little.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,11 @@ __all__ = ["gpu_architectures", "import_vendor", "run_hooks"]
 
 
 def run_hooks(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int, str]:
-    """Run each hook of `job["hooks"]`; return the error of each that fails, by its index.
+    """Run each hook of `job["hooks"]`, and return the error of each failed hook by the hook's index.
 
-    A hook has either `lines` (of a start-up file), or `entry_point` (the fields of a
-    `Provenance`) and `call` (whether the loaded object is called). The stage of each hook
-    is a JSON list: its description, its index, and the errors so far.
+    A hook has either `lines` (the lines of a start-up file), or `entry_point` (the fields of
+    a `Provenance`) and `call` (whether the loaded object is called). The stage of each hook
+    is a JSON list with the hook's description, its index, and the errors so far.
     """
     errors: dict[int, str] = {}
     for index, hook in enumerate(job["hooks"]):
@@ -36,7 +39,7 @@ def run_hooks(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int, st
 def _run_hook(hook: dict[str, Any]) -> None:
     if "lines" in hook:
         for line in hook["lines"]:
-            exec(line, {})  # as the module `site` does
+            exec(line, {})  # The module `site` runs each line in the same way.
         return
     loaded: Any = Provenance(**hook["entry_point"]).load()
     if hook["call"]:
@@ -46,9 +49,10 @@ def _run_hook(hook: dict[str, Any]) -> None:
 def import_vendor(
     job: dict[str, Any], stage: Callable[[str], None]
 ) -> dict[str, object]:
-    """Import torch, then the module `job["module"]`; return the changes that the module made.
+    """Import torch and then the module `job["module"]`, and return the changes that the module makes.
 
-    The changes are returned even if the import fails; the verdict on the backend has the error.
+    The changes to the process are returned as a list under the key `changes`, even if the import
+    fails. The error is not returned, because the verdict on the backend contains it.
     """
     from importlib import import_module
 
@@ -66,7 +70,11 @@ def import_vendor(
 def gpu_architectures(
     _: dict[str, object], stage: Callable[[str], None]
 ) -> dict[str, object]:
-    """Return the architectures that torch has code for, and the GPUs with their compute capability."""
+    """Return the architectures for which torch has code, and the GPUs with their compute capability.
+
+    `torch` is the list of architectures, and `gpus` a list of tuples with a GPU's name and its major
+    and minor compute capability.
+    """
     stage("import of torch")
     torch = import_torch()
     stage("torch.cuda")

@@ -1,4 +1,4 @@
-"""Facts about a backend's device, driver and toolkit on this machine, read from files and variables only."""
+"""Collect facts about a backend's devices, driver and toolkit from files and environment variables."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from accel_tools.machine import driver_of
 
 __all__ = ["find_libraries", "hardware_facts", "toolkit_variables"]
 
-#: Endings of variables that name a toolkit's folder. Other variables, such as
-#: `…_LOG_PATH`, may name a folder that is created on demand.
+#: The endings of variables that contain a toolkit's folder. Other variables, such as
+#: `…_LOG_PATH`, may contain a folder that is created on demand.
 _ENDINGS = ("_HOME", "_ROOT", "_HOME_PATH")
-#: Where toolkits are usually installed, and how many levels deep their libraries are.
+#: The folders in which toolkits are usually installed, how many levels below them libraries
+#: are searched, and the maximum number of folders that are searched.
 _TOOLKIT_FOLDERS = ("/usr/local", "/opt")
 _MAX_DEPTH = 4
 _MAX_FOLDERS = 3000
@@ -24,26 +25,29 @@ _MAX_FOLDERS = 3000
 def hardware_facts(
     backend: Backend, environ: Mapping[str, str], root: str = "/"
 ) -> Iterator[tuple[str, str]]:
-    """Yield names and values for people: device nodes, PCI devices, driver, toolkit variables.
+    """Yield the names and values of facts: device nodes, PCI devices, driver and toolkit variables.
 
     `root` is the folder that contains `/sys`, `/proc` and `/dev`.
     """
     if hardware.on_linux():
         patterns = (*backend.hardware.nodes, *backend.hardware.shared_nodes)
         nodes = bus.device_nodes(patterns, root)
-        absent = _none_of(backend.hardware.nodes)
-        yield "device nodes", bus.enumerated(nodes) if nodes else absent
+        if nodes:
+            yield "device nodes", bus.enumerated(nodes)
+        else:
+            yield "device nodes", _none_of(backend.hardware.nodes)
         yield "PCI devices", _pci_devices(backend, root)
         yield "driver", _driver(backend, root)
     yield "toolkit", ", ".join(_toolkit_facts(backend, environ))
 
 
 def _none_of(patterns: tuple[str, ...]) -> str:
+    """Return the text that nothing matches the patterns; empty if there are no patterns."""
     return f"none ({', '.join(patterns)})" if patterns else ""
 
 
 def _pci_devices(backend: Backend, root: str) -> str:
-    """Return the backend's PCI devices, each with its driver; empty if no PCI id is declared."""
+    """Return the backend's PCI devices and their drivers; empty if the backend declares no PCI ids."""
     ids = backend.hardware.pci_ids
     if not ids:
         return ""
@@ -56,7 +60,10 @@ def _pci_devices(backend: Backend, root: str) -> str:
 
 
 def _driver(backend: Backend, root: str) -> str:
-    """Return the driver's version, from its kernel module or from a file of the loaded driver."""
+    """Return the version of the backend's driver, from its kernel module or a file of the driver.
+
+    The string is empty if the backend does not declare a file of its driver.
+    """
     file = backend.hardware.driver_file
     if not file:
         return ""
@@ -75,7 +82,7 @@ def _driver(backend: Backend, root: str) -> str:
 # --- The toolkit ---------------------------------------------------------------------
 
 
-#: Variables that name the folders of a vendor's toolkit: torch 2.13, torch/utils/cpp_extension.py;
+#: Variables that contain the folders of a vendor's toolkit: torch 2.13, torch/utils/cpp_extension.py;
 #: torch_npu 2.13, torch_npu/utils/_path_manager.py; DeepSpeed, accelerator/mlu_accelerator.py;
 #: MooreThreads/torch_musa, README.md; MetaX-MACA/vLLM-metax, docs/getting_started/installation/maca.md.
 _VENDOR_VARIABLES = {
@@ -91,10 +98,11 @@ _VENDOR_VARIABLES = {
 def toolkit_variables(
     backend: Backend, environ: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """Return the variables that name the toolkit's folders, with their values; `None` if not set.
+    """Return the variables that contain the toolkit's folders, and their values; `None` if not set.
 
-    They are the documented variables of the vendor (`_VENDOR_VARIABLES`), and every
-    variable with the backend's prefix and a toolkit's ending that holds a path: `SDAA_ROOT`.
+    These are the vendor's documented variables (`_VENDOR_VARIABLES`), and all variables such as
+    `SDAA_ROOT` that begin with a prefix of the backend, have an ending of a toolkit's variable, and
+    contain a path.
     """
     known = list(_known_variables(backend))
     for name, value in sorted(environ.items()):
@@ -122,17 +130,17 @@ def _toolkit_facts(backend: Backend, environ: Mapping[str, str]) -> Iterator[str
 
 
 def _all_exist(paths: str) -> bool:
-    """Return whether every path of a list such as `"/a:/b"` exists."""
+    """Return whether all paths of a list such as `"/a:/b"` exist."""
     return all(hardware.path_exists(path) for path in paths.split(os.pathsep) if path)
 
 
 def find_libraries(
     names: Iterable[str], folders: Iterable[str], root: str = "/"
 ) -> dict[str, str]:
-    """Return the folder of each library of these names that exists outside the loader's search path.
+    """Search for libraries outside the loader's search path, and return the folder of each by name.
 
-    Searches below `folders`, which the toolkit's variables name, and below the folders
-    where toolkits are usually installed; stops after 3,000 folders.
+    The search covers the tree below `folders` (the folders in the toolkit's variables) and the
+    folders in which toolkits are usually installed. It stops after 3,000 folders.
     """
     missing = set(names)
     found: dict[str, str] = {}
@@ -149,7 +157,7 @@ def find_libraries(
 
 
 def _walk(roots: Iterable[str]) -> Iterator[str]:
-    """Yield the folders at and below `roots`, breadth first, each once."""
+    """Yield the folders `roots` and their subfolders, breadth first and without duplicates."""
     queue = deque((root, 0) for root in roots)
     visited: set[str] = set()
     for _ in range(_MAX_FOLDERS):
@@ -166,7 +174,10 @@ def _walk(roots: Iterable[str]) -> Iterator[str]:
 
 
 def _subfolders(folder: str) -> list[str]:
-    """Return the folders in `folder`; names with a dot only if they look like a version, `12.8`."""
+    """Return the paths of the folders in `folder`.
+
+    A folder with a dot in its name is left out, unless the name is a version such as `12.8`.
+    """
     names = sorted(hardware.names_in(folder))
     paths = [
         f"{folder}/{name}" for name in names if "." not in name or name[0].isdigit()

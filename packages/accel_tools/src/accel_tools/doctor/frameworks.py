@@ -1,4 +1,4 @@
-"""Query a framework, in a child process, for the device that it would choose here."""
+"""Query a framework in a child process for the device that it would choose on this machine."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ __all__ = ["FRAMEWORKS", "Framework", "query"]
 
 
 class Framework(NamedTuple):
-    """A framework: how to query its device, and how to make it use accel's device."""
+    """A framework, how to query its device, and how to make it use accel's device."""
 
     name: str
-    #: The distributions that must be installed; its version is that of the first.
+    #: The distributions that must be installed. The framework's version is that of the first.
     distributions: tuple[str, ...]
     #: The call that returns the device, as a user would write it.
     call: str
-    #: Imports the framework and returns torch's name of the device.
+    #: A function that imports the framework and returns torch's name of the device.
     device: Callable[[], str]
-    #: The step that selects a backend: `{}` is its name, `{install}` the command that
-    #: installs accel-train.
+    #: The step that selects a backend. `{}` stands for the backend's name, `{install}` for the
+    #: command that installs accel-train.
     to_backend: str
-    #: The step that selects the CPU; empty if it is `to_backend`.
+    #: The step that selects the CPU; empty if `to_backend` also selects the CPU.
     to_cpu: str = ""
-    #: The step that selects a backend (`{}`) instead of the device that is the key.
+    #: Pairs of a device and the step that selects a backend (`{}`) instead of this device.
     instead_of: tuple[tuple[str, str], ...] = ()
 
     def step(self, backend: str, device: str) -> str:
         """Return the step that makes the framework choose `backend` instead of `device`."""
-        for other, step in self.instead_of:
-            if other == device:
+        for wrong_device, step in self.instead_of:
+            if wrong_device == device:
                 return step.format(backend)
         if backend == "cpu" and self.to_cpu:
             return self.to_cpu
@@ -42,9 +42,10 @@ class Framework(NamedTuple):
 
 
 def query(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
-    """In the child: return the device that the framework `job["framework"]` chooses without a launcher.
+    """Query the device that the framework `job["framework"]` chooses without a launcher.
 
-    The answer has the keys `device` and `fails`, the error; one of them is empty.
+    Runs in a child process. The answer has the keys `device` and `fails` (the error message); one of
+    the two values is empty.
     """
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         os.environ.pop(name, None)
@@ -84,7 +85,7 @@ def _lightning() -> str:
 
 _ARGUMENTS = "accel_train.transformers.AcceleratorArguments before TrainingArguments"
 
-#: In the order of the report.
+#: All frameworks that are queried, in the order of the report.
 FRAMEWORKS = (
     Framework(
         "DeepSpeed",

@@ -1,6 +1,6 @@
-"""A vendor's installed package: its folder, and the distribution that it belongs to.
+"""Find a vendor's installed package, its folder and its distribution.
 
-Everything is read from files; the package is neither imported nor loaded.
+All facts are read from files; the package is not imported.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ __all__ = ["VendorPackage", "vendor_package"]
 
 
 class VendorPackage(NamedTuple):
-    """An installed package, and the distribution that it belongs to, if known."""
+    """An installed package, and the distribution that contains it, if known."""
 
-    #: What is imported: `"habana_frameworks.torch"`.
+    #: The module's name, such as `"habana_frameworks.torch"`.
     module: str
+    #: The path of the package's folder.
     folder: str
-    #: The distribution's name; this field and the following ones are empty if unknown.
+    #: The distribution's name. This field and the following fields are empty if the distribution is
+    #: unknown.
     distribution: str
     version: str
-    #: Its requirements, as written in its metadata.
+    #: The distribution's requirements, in the format of its metadata.
     requires: tuple[str, ...]
-    #: The tags of its wheel: `("cp311-cp311-linux_x86_64",)`.
+    #: The tags of the distribution's wheel, such as `("cp311-cp311-linux_x86_64",)`.
     tags: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -37,7 +39,7 @@ class VendorPackage(NamedTuple):
 
 
 def vendor_package(module: str) -> VendorPackage | None:
-    """Return the package installed under that name; `None` if it is missing, or is not a package."""
+    """Return the installed package called `module`; `None` if it is missing or is not a package."""
     folders = package_folders(module)
     if not folders:
         return None
@@ -57,7 +59,11 @@ def vendor_package(module: str) -> VendorPackage | None:
 
 
 def _distribution(site: str, module: str) -> metadata.Distribution | None:
-    """Return the distribution of the package: the one of its name, else the one whose `RECORD` lists it."""
+    """Return the distribution that contains the package; `None` if it is unknown.
+
+    This is the distribution with the package's name, or otherwise the distribution whose `RECORD`
+    lists the package.
+    """
     name = module.partition(".")[0]
     for distribution in metadata.distributions(name=name, path=[site]):
         return distribution
@@ -71,13 +77,13 @@ def _distribution(site: str, module: str) -> metadata.Distribution | None:
 def _read_message(
     distribution: metadata.Distribution | None, name: str
 ) -> Message[str, str]:
-    """Return that file of the metadata as headers; without headers if it cannot be read."""
+    """Return the headers of the metadata file `name`; no headers if the file cannot be read."""
     text = _read_text(distribution, name) if distribution is not None else ""
     return Parser().parsestr(text, headersonly=True)
 
 
 def _read_text(distribution: metadata.Distribution, name: str) -> str:
-    """Return that file of the metadata; empty if it is missing or cannot be read."""
+    """Return the text of the metadata file `name`; empty if the file cannot be read."""
     try:
         return distribution.read_text(name) or ""
     except (OSError, ValueError):

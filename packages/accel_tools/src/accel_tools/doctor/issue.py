@@ -1,7 +1,7 @@
-"""The report as Markdown for a public bug report.
+"""Format the report as Markdown for a public bug report.
 
-It consists of codes, statuses, versions, names and the platform. Messages, which may
-contain anything, are added only on request.
+The Markdown consists of codes, statuses, versions, names and the platform. Messages may
+contain any text, so they are added only on request.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from accel_tools.setup.machines import driver_version
 
 __all__ = ["MESSAGES_WARNING", "issue_markdown"]
 
-#: Why messages are left out by default; also in the command's help.
+#: The reason why messages are left out by default, which the command's help also shows.
 MESSAGES_WARNING = "Messages may contain paths, host names and names of people"
 #: Prefixes of variables that configure a device, its runtime or a launch.
 _VARIABLE_PREFIXES = (
@@ -31,7 +31,7 @@ _VARIABLE_PREFIXES = (
     "PYTORCH_", "RANK", "ROCM_", "ROCR_", "SDAA_", "SLURM_JOB_ID", "SYCL_", "TORCH_", "WORLD_SIZE", "XPU_",
     "ZE_",
 )  # fmt: skip
-#: A name, a version or a code. Plugins and packages write them, and could write anything.
+#: The format of names, versions and codes. Plugins and packages could provide any text instead.
 _SAFE_TEXT = re.compile(r"[\w.+!@-]{1,80}", re.ASCII)
 _NOT_A_NAME = "(not a name)"
 
@@ -41,7 +41,8 @@ def issue_markdown(
 ) -> str:
     """Return the report as Markdown for GitHub and GitLab.
 
-    `with_messages`: add the texts of the findings, in a fenced block, in which no text acts as markup.
+    `with_messages` adds the texts of the findings in a fenced block, in which text is not interpreted
+    as markup.
     """
     lines = ["### accel doctor", ""]
     if with_messages:
@@ -68,15 +69,15 @@ def _versions(survey: Survey | None) -> Iterator[tuple[str, str]]:
     yield "C library", " ".join(platform.libc_ver()).strip() or "unknown"
     yield "torch", _safe(packages.version("torch") or "missing")
     verdicts = survey.verdicts if survey else ()
-    own = ("accel-train", "accel-tools", "accel-testing")
-    for name in dict.fromkeys((*own, *_distributions(verdicts))):
+    accel_names = ("accel-train", "accel-tools", "accel-testing")
+    for name in dict.fromkeys((*accel_names, *_distributions(verdicts))):
         version = packages.version(name)
         if version is not None and name not in ("torch", "accel-core"):
             yield _safe(name), _safe(version)
 
 
 def _distributions(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    """Yield the distributions of plugins, and of vendor packages by their usual names."""
+    """Yield the distributions of plugins, and the usual names of the vendor packages' distributions."""
     for verdict in verdicts:
         yield verdict.distribution
         for module in verdict.vendor_import:
@@ -92,7 +93,7 @@ def _hardware() -> Iterator[tuple[str, str]]:
 
 
 def _backends(survey: Survey | None) -> Iterator[str]:
-    """Yield a line on each backend, in rank order: distribution, priority, status and reason."""
+    """Yield a line on each backend with its distribution, priority, status and reason, in rank order."""
     if survey is None:
         return
     chosen = survey.selection.chosen if survey.selection else None
@@ -107,7 +108,7 @@ def _backends(survey: Survey | None) -> Iterator[str]:
 
 
 def _finding_codes(report: Report) -> Iterator[str]:
-    """Yield each finding by level, backend and code; equal lines once."""
+    """Yield a line on each finding with its level, backend and code; equal lines are yielded once."""
     for topic in report.topics:
         if topic.failed:
             yield f"! {topic.name}: could not be examined"
@@ -126,7 +127,7 @@ def _variable_names(environ: Mapping[str, str]) -> list[str]:
 
 
 def _safe(text: str) -> str:
-    """Return the text if it is a name, a version or a code; else a placeholder."""
+    """Return the text if it is a name, a version or a code, or otherwise a placeholder."""
     return text if _SAFE_TEXT.fullmatch(text) else _NOT_A_NAME
 
 
@@ -154,7 +155,7 @@ def _messages_of(topic: TopicResult) -> Iterator[str]:
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str]:
-    """Return a heading and a fenced block; nothing without lines.
+    """Return a heading and a fenced block with the lines; an empty list if there are no lines.
 
     The fence is longer than any run of `~` in the lines, so that no line can end the block.
     """

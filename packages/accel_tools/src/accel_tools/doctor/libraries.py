@@ -1,8 +1,8 @@
-"""Find libraries that extension modules need and the loader would not find, from ELF headers alone.
+"""Find libraries that extension modules need and the dynamic loader would not find.
 
-Nothing is loaded. pyelftools reads the headers; it comes with `accel-tools[doctor]`.
-Folders are searched in the order of https://man7.org/linux/man-pages/man8/ld.so.8.html.
-Linux only.
+pyelftools, which `accel-tools[doctor]` installs, reads the ELF headers of the libraries. The
+libraries are not loaded. Folders are searched in the order of
+https://man7.org/linux/man-pages/man8/ld.so.8.html. This works only on Linux.
 """
 
 from __future__ import annotations
@@ -26,40 +26,46 @@ if TYPE_CHECKING:
 
 __all__ = ["NOT_FOUND", "UnmetNeed", "unmet_needs", "why_unknown"]
 
-#: `UnmetNeed.why` of a library that is not found.
+#: The value of `UnmetNeed.why` for a library that is not found.
 NOT_FOUND = "it is not found"
-#: VER_FLG_WEAK: a version that the loader does not require.
+#: The flag VER_FLG_WEAK of a symbol version that the loader does not require.
 _WEAK = 2
 
 
 class UnmetNeed(NamedTuple):
     """A library that another library needs and the loader would not find."""
 
-    #: The needed name, `"libhccl.so"`; or the path of a library that cannot be read.
+    #: The name of the needed library, such as `"libhccl.so"`, or the path of a library that cannot be
+    #: read.
     name: str
-    #: The path of the library that needs it.
+    #: The path of the library that needs it; empty for a library that cannot be read.
     needed_by: str
-    #: The reason as a clause: `"it is not found"`, `"/usr/lib/libstdc++.so.6 lacks GLIBCXX_3.4.32"`.
+    #: The reason as a clause, such as `"/usr/lib/libstdc++.so.6 lacks GLIBCXX_3.4.32"`.
     why: str
 
 
 def why_unknown() -> str:
-    """Return why libraries cannot be examined, with the next step; empty if pyelftools is installed."""
+    """Return why libraries cannot be examined, and the next step; empty if they can be examined."""
     if find_spec("elftools"):
         return ""
     install = vendors.install_command("accel-tools", extra="doctor")
-    return f"unknown without pyelftools: {install}"
+    return f"unknown, because pyelftools is not installed: {install}"
 
 
 def unmet_needs(
     paths: Iterable[str], environ: Mapping[str, str], loaded: Sequence[str] = ()
 ) -> Iterator[UnmetNeed]:
-    """Yield the missing dependencies of the libraries `paths`, and of their dependencies in turn.
+    """Yield the missing direct and indirect dependencies of libraries, direct dependencies first.
 
-    Each dependency is yielded once for each library that needs it, nearest first; none
-    without pyelftools (`why_unknown`). `environ` holds `LD_LIBRARY_PATH`. `loaded` lists
-    folders of libraries that are loaded earlier, or by their paths; every name in them
-    counts as available. A library that cannot be read is yielded as a missing dependency.
+    A missing dependency is yielded once for each library that needs it. A library that cannot be
+    read is yielded as a missing dependency too. Nothing is yielded if pyelftools is not installed
+    (`why_unknown`).
+
+    Args:
+        paths: The paths of the libraries.
+        environ: The environment variables, from which `LD_LIBRARY_PATH` is used.
+        loaded: Folders with libraries that a program has loaded before, or that it loads by their
+            paths. All names in these folders count as available.
     """
     if why_unknown():
         return
@@ -75,11 +81,11 @@ def unmet_needs(
         visited.add(real_path)
         try:
             library = loader.read(path)
-        except Exception as error:  # any error of pyelftools on a damaged file
+        except Exception as error:  # pyelftools may raise any error on a damaged file.
             yield UnmetNeed(path, "", f"it cannot be read: {_clause(error)}")
             continue
         loader.register(library.soname, path)
-        # An rpath applies to all dependencies in turn, a runpath only to the library itself.
+        # An rpath also applies to indirect dependencies, but a runpath only to direct dependencies.
         rpath = inherited if library.runpath else (*library.rpath, *inherited)
         for name in library.needed:
             dependency, why = loader.find(name, library, rpath)
@@ -93,7 +99,7 @@ def unmet_needs(
 def _missing_versions(
     loader: _Loader, name: str, dependency: str, needed_by: str
 ) -> Iterator[UnmetNeed]:
-    """Yield that the library `dependency` lacks symbol versions that `needed_by` requires of it."""
+    """Yield an unmet need if `dependency` lacks symbol versions that `needed_by` requires."""
     provided = loader.read(dependency).provides
     if not provided:
         return
@@ -107,24 +113,26 @@ def _missing_versions(
 
 
 class _Elf(NamedTuple):
-    """The parts of a library's headers that decide whether it can be loaded."""
+    """The parts of a library's headers that determine whether it can be loaded."""
 
-    #: `"64-bit x64"`; a library can load only libraries of the same architecture.
+    #: The architecture, such as `"64-bit x64"`. A library can load only libraries with the same
+    #: architecture.
     architecture: str
-    #: The name under which others need the library; empty if it has none.
+    #: The name by which other libraries need this library; empty if the library does not have one.
     soname: str
+    #: The names of the libraries that this library needs.
     needed: tuple[str, ...]
-    #: Folders to search; `rpath` applies only without `runpath`.
+    #: The folders in which the loader searches. `rpath` applies only if `runpath` is empty.
     rpath: tuple[str, ...]
     runpath: tuple[str, ...]
-    #: Symbol versions that it requires of each library: `{"libc.so.6": ("GLIBC_2.34",)}`.
+    #: The required symbol versions by library, such as `{"libc.so.6": ("GLIBC_2.34",)}`.
     requires: Mapping[str, tuple[str, ...]]
-    #: Symbol versions that it defines.
+    #: The symbol versions that the library defines.
     provides: frozenset[str]
 
 
 def _read_elf(path: str) -> _Elf:
-    """Return the headers of a library; raises any error of pyelftools, or `OSError`."""
+    """Return the headers of a library; raise `OSError` or any error of pyelftools on failure."""
     from elftools.elf.elffile import ELFFile
 
     with open(path, "rb") as file:  # noqa: PTH123
@@ -148,7 +156,10 @@ _VERSIONS_DEFINED = "SHT_GNU_verdef"
 
 
 def _sections(elf: ELFFile) -> Iterator[tuple[str, Any]]:
-    """Yield the sections of the three types, by type; others, such as hash tables, are slow to read."""
+    """Yield the type and the section of each dynamic and version section.
+
+    Sections of other types, such as hash tables, are skipped, because they are slow to read.
+    """
     from elftools.common.exceptions import ELFError, ELFParseError
 
     types = (_DYNAMIC, _VERSIONS_NEEDED, _VERSIONS_DEFINED)
@@ -157,7 +168,7 @@ def _sections(elf: ELFFile) -> Iterator[tuple[str, Any]]:
             section = elf.get_section(index, types)
         except ELFParseError:
             raise
-        except ELFError:  # a section of another type
+        except ELFError:  # The section has a different type.
             continue
         yield section["sh_type"], section
 
@@ -180,7 +191,7 @@ def _dynamic_tags(section: Any) -> dict[str, list[str]]:
 
 
 def _required_versions(section: Any) -> dict[str, tuple[str, ...]]:
-    """Return the symbol versions that are required of each library, without weak ones."""
+    """Return the required symbol versions by library, without weak versions."""
     required: dict[str, tuple[str, ...]] = {}
     if section is None:
         return required
@@ -193,7 +204,7 @@ def _required_versions(section: Any) -> dict[str, tuple[str, ...]]:
 def _defined_versions(section: Any) -> frozenset[str]:
     if section is None:
         return frozenset()
-    # The first name is the version's own; its parents follow.
+    # The first name is the name of the version; the names of its parents follow.
     return frozenset(next(names).name for _, names in section.iter_versions())
 
 
@@ -211,7 +222,7 @@ def _expand_origin(lists: Iterable[str], path: str) -> tuple[str, ...]:
 
 
 class _Loader:
-    """Finds libraries as the dynamic loader does, and remembers the ones that it has found."""
+    """Find libraries as the dynamic loader does, and remember the libraries that were found."""
 
     def __init__(self, ld_library_path: str, available: Set[str]) -> None:
         #: Names of libraries that are loaded by other means.
@@ -219,36 +230,44 @@ class _Loader:
         self._ld_library_path: list[str] = []
         if ld_library_path:
             entries = ld_library_path.replace(";", ":").split(":")
-            # An empty entry is the current folder.
+            # An empty entry stands for the working folder.
             self._ld_library_path = [entry or "." for entry in entries]
         self._cache = _ld_cache()
         self._elfs: dict[str, _Elf] = {}
-        #: Paths of loaded libraries, by the names under which the loader knows them.
+        #: The paths of loaded libraries by name.
         self._loaded: dict[str, str] = {}
 
     def read(self, path: str) -> _Elf:
-        """Return the headers of the library; raises any error of pyelftools, or `OSError`."""
+        """Return the headers of a library; raise `OSError` or any error of pyelftools on failure."""
         if path not in self._elfs:
             self._elfs[path] = _read_elf(path)
         return self._elfs[path]
 
     def register(self, name: str, path: str) -> None:
-        """Remember that the library `name` is loaded from `path`; the first path stays."""
+        """Remember that the library `name` is loaded from `path`, unless it already has a path."""
         self._loaded.setdefault(name, path)
 
     def python_rpath(self) -> tuple[str, ...]:
-        """Return the rpath of Python's program, which applies to all that it loads; conda sets one."""
+        """Return the rpath of the Python executable, which applies to all libraries that it loads.
+
+        conda's Python has an rpath.
+        """
         try:
             return self.read(sys.executable).rpath
-        except Exception:  # not an ELF file
+        except Exception:  # The executable may not be an ELF file.
             return ()
 
     def find(self, name: str, needed_by: _Elf, rpath: Sequence[str]) -> tuple[str, str]:
-        """Return the path of the library `name`, and an empty text; or an empty path, and why not.
+        """Return the path of the library `name`, and the reason if it is not found.
 
-        Both are empty for a library that is available by other means. `rpath`: the folders
-        of `needed_by` and of the libraries above it; they apply only if `needed_by` has no
-        runpath.
+        The path is empty if the library is not found, and the reason is empty if it is found. Both
+        are empty for a library that is loaded by other means.
+
+        Args:
+            name: The name of the library.
+            needed_by: The headers of the library that needs it.
+            rpath: The rpaths of `needed_by` and of the libraries that need `needed_by`. They apply
+                only if `needed_by` has no runpath.
         """
         if name not in self._loaded:
             path, why = self._search(name, needed_by, rpath)
@@ -260,14 +279,14 @@ class _Loader:
     def _search(
         self, name: str, needed_by: _Elf, rpath: Sequence[str]
     ) -> tuple[str, str]:
-        """Return the path of the first suitable file, and an empty text; or why there is none."""
+        """Return the path of the first suitable file and an empty reason, or an empty path and a reason."""
         other_architecture = ""
-        for path in self._places(name, needed_by, rpath):
+        for path in self._candidate_paths(name, needed_by, rpath):
             if not os.path.isfile(path):  # noqa: PTH113
                 continue
             try:
                 architecture = self.read(path).architecture
-            except Exception as error:  # the loader takes this file, and fails
+            except Exception as error:  # The loader would fail on this file too.
                 return "", f"{path} cannot be loaded: {_clause(error)}"
             if architecture == needed_by.architecture:
                 return path, ""
@@ -277,8 +296,10 @@ class _Loader:
                 )
         return "", other_architecture or NOT_FOUND
 
-    def _places(self, name: str, needed_by: _Elf, rpath: Sequence[str]) -> list[str]:
-        """Return the paths where the loader looks for `name`, in its order."""
+    def _candidate_paths(
+        self, name: str, needed_by: _Elf, rpath: Sequence[str]
+    ) -> list[str]:
+        """Return the paths at which the loader looks for the library `name`, in the loader's order."""
         if "/" in name:
             return [name]
         inherited = () if needed_by.runpath else rpath
@@ -291,7 +312,7 @@ class _Loader:
 
 
 _TRIPLET = sysconfig.get_config_var("MULTIARCH") or "."
-#: Folders that every loader searches: glibc's, Debian's for one architecture, and musl's.
+#: The folders that the loaders of glibc, Debian (one folder per architecture) and musl search by default.
 _DEFAULT_FOLDERS = (
     f"/lib/{_TRIPLET}",
     "/lib64",
@@ -304,7 +325,10 @@ _DEFAULT_FOLDERS = (
 
 
 def _ld_cache() -> dict[str, list[str]]:
-    """Return the paths in the loader's cache by library name, in its order; empty without `ldconfig`."""
+    """Return the paths in the loader's cache by library name, in the order of the cache.
+
+    The result is empty if `ldconfig` is not installed.
+    """
     path = f"{os.environ.get('PATH', os.defpath)}:/sbin:/usr/sbin"
     program = shutil.which("ldconfig", path=path)
     if program is None:
@@ -321,6 +345,6 @@ def _ld_cache() -> dict[str, list[str]]:
 
 
 def _clause(error: Exception) -> str:
-    """Return the error's text without a full stop."""
+    """Return the error's message without its full stop."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return str(text).rstrip(".")

@@ -1,8 +1,9 @@
-"""Changes that an import makes to the process, apart from its own modules.
+"""Find the changes that an import makes to the process.
 
-Two snapshots are compared: functions of torch and of Python, signal handlers and hooks,
-environment, locale, umask, working folder, threads and processes. Use this only in a child
-process: a snapshot keeps objects alive, and reading the umask changes it for a moment.
+Two snapshots of the process are compared: functions of torch and Python, signal handlers, hooks,
+environment variables, locale, umask, working folder, threads and child processes. Use this module
+only in a child process, because a snapshot keeps objects alive, and reading the umask changes the
+umask for a moment.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import contextlib
 import locale
 import os
 import signal
-import subprocess  # noqa: F401 - compared, so it has to be imported before a snapshot
+import subprocess  # noqa: F401 - A snapshot compares its functions only if it is imported.
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ from accel_core.torch_import import defining_module
 
 __all__ = ["Change", "ProcessSnapshot", "changes_since", "take_snapshot"]
 
-#: Top-level names of the modules whose functions are compared.
+#: The top-level packages and modules whose functions are compared.
 _PACKAGES = (
     "torch",
     "os",
@@ -34,7 +35,7 @@ _PACKAGES = (
     "threading",
     "importlib",
 )
-#: Classes of torch whose methods are compared too.
+#: The classes of torch whose methods are compared.
 _CLASSES = (
     "Tensor",
     "Module",
@@ -58,17 +59,17 @@ class Change(NamedTuple):
     #: `"function"`, `"signal"`, `"hook"`, `"environment"`, `"locale"`, `"umask"`, `"folder"`, `"thread"` or
     #: `"process"`.
     kind: str
-    #: What changed: `"torch.gather"`, `"SIGTERM"`, `"OMP_NUM_THREADS"`.
+    #: The name of what changed, such as `"torch.gather"`, `"SIGTERM"` or `"OMP_NUM_THREADS"`.
     name: str
-    #: The module that defines the new function, or the new value.
+    #: The new value, or the module that defines the new function.
     to: str
-    #: File and line of a new function that is written in Python.
+    #: The file and the line of a new function that is written in Python.
     file: str = ""
     line: int = 0
 
     @property
     def what(self) -> str:
-        """Return the change as a clause: `"replaces torch.gather"`."""
+        """Return the change as a clause, such as `"replaces torch.gather"`."""
         return _CLAUSES[self.kind].format(self.name, self.to)
 
 
@@ -88,19 +89,19 @@ _CLAUSES = {
 class ProcessSnapshot(NamedTuple):
     """The state of this process at one moment."""
 
-    #: The members of each module or class, by its dotted name.
+    #: The members of modules and classes, by the dotted name of the module or class.
     namespaces: Mapping[str, Mapping[str, object]]
-    #: Values by kind of change and name: `{"umask": {"umask": "022"}}`.
+    #: Values by kind of change and name, such as `{"umask": {"umask": "022"}}`.
     values: Mapping[str, Mapping[str, object]]
 
 
 def take_snapshot() -> ProcessSnapshot:
-    """Return everything that `changes_since` compares; of torch, only imported modules."""
+    """Return the state of this process for `changes_since`; only imported modules are included."""
     return ProcessSnapshot(dict(_namespaces()), _values())
 
 
 def _namespaces() -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield each namespace by its dotted name, with its members."""
+    """Yield the dotted name and the members of each module and class."""
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in _PACKAGES and isinstance(module, ModuleType):
             yield name, dict(vars(module))
@@ -112,7 +113,7 @@ def _namespaces() -> Iterator[tuple[str, Mapping[str, object]]]:
 
 
 def _classes(name: str, module: ModuleType) -> Iterator[tuple[str, dict[str, object]]]:
-    """Yield the compared classes that a module of torch defines."""
+    """Yield the name and the members of each compared class that a module of torch defines."""
     for class_name in _CLASSES:
         class_ = vars(module).get(class_name)
         if not isinstance(class_, type):
@@ -151,7 +152,7 @@ def _folder() -> str:
 
 
 def _child_pids() -> Iterator[str]:
-    """Yield the pids of this process's children, as far as /proc lists them."""
+    """Yield the process ids of this process's children that /proc lists."""
     with contextlib.suppress(OSError):
         for task in os.listdir("/proc/self/task"):
             with open(f"/proc/self/task/{task}/children", "rb") as file:  # noqa: PTH123
@@ -162,14 +163,14 @@ def _child_pids() -> Iterator[str]:
 
 
 def changes_since(before: ProcessSnapshot) -> list[Change]:
-    """Return the differences from `before` to now: functions by name, then values by kind.
+    """Return the changes since the snapshot `before`: functions by name, then values by kind.
 
-    A replaced function is listed only if another package defines the new one: torch and
-    Python replace their own functions during further imports.
+    A replaced function is listed only if a package other than torch and Python defines the new
+    function, because torch and Python themselves replace functions during imports.
     """
     after = take_snapshot()
     changes = _replaced_functions(before, after)
-    # Not sorted(), which may itself have been replaced.
+    # The import may have replaced sorted(), so the list's method is used.
     changes.sort(key=lambda change: change.name)
     for kind, values in after.values.items():
         changes += _changed_values(kind, before.values.get(kind, {}), values)
@@ -179,9 +180,9 @@ def changes_since(before: ProcessSnapshot) -> list[Change]:
 def _replaced_functions(
     before: ProcessSnapshot, after: ProcessSnapshot
 ) -> list[Change]:
-    """Return each replaced function once, by its shortest name.
+    """Return one change per replaced function, with the function's shortest name.
 
-    One function may be in several namespaces: `torch.gather` is in `torch._C` too.
+    A function may be in several namespaces: `torch.gather` is also in `torch._C`.
     """
     by_function: dict[tuple[int, int], Change] = {}
     for namespace, members in after.namespaces.items():
@@ -200,7 +201,7 @@ def _shorter_name(first: Change, second: Change) -> Change:
 
 
 def _is_replaced(namespace: str, old: object, new: object) -> bool:
-    """Return whether `new` replaces the function `old` and comes from another package."""
+    """Return whether `new` replaces the function `old` and is from a package other than torch or Python."""
     if new is old or not callable(old) or not callable(new):
         return False
     package = defining_module(new).partition(".")[0]

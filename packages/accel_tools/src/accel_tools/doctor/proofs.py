@@ -12,7 +12,7 @@ from accel_tools.doctor.topics.compute import missing_devices
 
 __all__ = ["add_proofs"]
 
-#: Findings that report missing devices of a backend.
+#: The beginnings of the codes of findings that report missing devices of a backend.
 _DEVICE_CODES = (
     "visible-devices.",
     "candidates.no-device",
@@ -29,14 +29,18 @@ def add_proofs(
     seconds: float,
     show: Callable[[str], None],
 ) -> _Results:
-    """Run the experiments on each case, and return the topics with their results.
+    """Run experiments on each case, and return the topics with the experiments' results.
 
-    All experiments together take at most `seconds`; `show` gets a description of each.
+    Args:
+        cases: The failed programs.
+        topics: The results of the topics.
+        seconds: The time limit for all experiments together.
+        show: A function that is called with the description of each experiment.
     """
     end = time.monotonic() + seconds
     proofs: dict[str, Proof] = {}
     for case in cases:
-        # The same failure of one backend has one cause.
+        # Equal failures of the same backend have the same cause, so only the first is investigated.
         key = f"{case.about} {case.goal} {case.outcome.failure}"
         if key not in proofs:
             proofs[key] = investigate(case, end, show)
@@ -45,7 +49,7 @@ def add_proofs(
 
 
 def _add_proof(case: Case, proof: Proof, topics: _Results) -> _Results:
-    """Return the topics with the proof in the finding that reports the case."""
+    """Return the topics with the proof added to the finding that reports the case."""
     findings = [finding for topic in topics for finding in topic.findings]
     reporting = [finding for finding in findings if _reports(finding, case)]
     if reporting:
@@ -58,9 +62,9 @@ def _add_proof(case: Case, proof: Proof, topics: _Results) -> _Results:
 def _replace_first(
     reporting: Sequence[Finding], proof: Proof, topics: _Results
 ) -> _Results:
-    """Return the topics with the proof in the first of the findings `reporting` the case.
+    """Return the topics with the proof added to the first of the findings that report the case.
 
-    If the cause is proven, the other findings are merged into the first one.
+    If the cause is proven, the other findings are merged into the first finding.
     """
     first, *others = reporting
     facts = dict(first.facts)
@@ -96,7 +100,7 @@ def _reports(finding: Finding, case: Case) -> bool:
 
 
 def _missing_devices(case: Case, proof: Proof) -> Finding:
-    """Return a finding on missing devices that no topic has reported."""
+    """Return a finding on missing devices, for a case that no topic has reported."""
     count, expected = case.outcome.count or 0, case.expected or 0
     finding = missing_devices(case.about, count, expected)
     return finding._replace(step=proof.step, proof=proof.text)

@@ -1,11 +1,12 @@
-"""`accel run --doctor`: each rank examines its machine before its script; rank 0 reports the differences.
+"""`accel run --doctor`: compare the ranks' machines before the ranks' scripts start.
 
     python -m accel_tools.doctor.ranks VARIABLE...
 
-The worker of each rank starts this program in the rank's environment, in a process of its
-own: the store and torch are gone when that process ends. `VARIABLE` names the variables
-that have a different value on each rank. The exit status is `REFUSED` if no rank's script
-may start.
+The worker of each rank starts this program with the rank's environment variables. Each rank
+examines its machine, and rank 0 reports the differences. The program runs in a separate
+process, so that its store and torch do not affect the script. Each `VARIABLE` is the name of
+an environment variable with a different value on each rank. The exit status is `REFUSED` if
+no rank may start its script.
 """
 
 from __future__ import annotations
@@ -40,20 +41,20 @@ from accel_train.launch.worker import REFUSED
 
 __all__ = ["RankReport", "compare_ranks", "main"]
 
-#: Seconds for one rank's report, in addition to the probe of its device.
+#: The time limit in seconds for one rank's report, in addition to the probe of its device.
 _REPORT_SECONDS = 20.0
-#: Seconds to wait for the reports of the other ranks.
+#: How many seconds a rank waits for the reports of the other ranks.
 _EXCHANGE_SECONDS = 60.0
-#: Seconds to wait until rank 0's store is closed, because the script needs its port.
+#: How many seconds a rank waits until rank 0 has closed its store. The script needs the store's port.
 _CLOSE_SECONDS = 5.0
-#: Facts that differ between ranks of one host by design: each rank is bound to its own
-#: cores, and free memory changes.
+#: The beginnings of the names of facts that normally differ between ranks of one host: each rank is bound
+#: to different cores, and the amount of free memory changes.
 _FACTS_OF_ONE_RANK = ("cores", "memory", "time of cores")
-#: Facts that the report has under other names.
+#: Facts that the report already has under different names.
 _FACTS_REPORTED_ELSEWHERE = ("system", "Python")
-#: Words of findings whose text differs between ranks of one host.
+#: Words in findings whose text normally differs between ranks of one host.
 _CHANGING = ("memory", "/dev/shm")
-#: Variables whose values are compared, as shell patterns.
+#: The environment variables whose values are compared, as shell patterns.
 _COMPARED = re.compile(
     "|".join(
         fnmatch.translate(pattern)
@@ -71,7 +72,7 @@ _COMPARED = re.compile(
 )  # fmt: skip
 #: The verdict of rank 0 if no script may start.
 _REFUSED = "refused"
-#: The most characters of one text, and the most facts, that are read of a rank's report.
+#: The maximum number of characters of a text, and of facts, that are read from a rank's report.
 _MAX_TEXT, _MAX_FACTS = 500, 400
 
 
@@ -80,14 +81,14 @@ class RankReport(NamedTuple):
 
     rank: int
     host: str
-    #: By name, in the order in which people read them.
+    #: The observed facts by name, in the order of the report.
     facts: dict[str, str]
-    #: Why no accelerator can be chosen; empty if one can.
+    #: The reason why no accelerator can be chosen; otherwise empty.
     problem: str = ""
 
     @classmethod
     def read(cls, rank: int, data: bytes) -> RankReport:
-        """Return the report that a rank left in the store as JSON; its content is untrusted."""
+        """Read the report that a rank has put into the store as JSON; the JSON is not trusted."""
         try:
             host, facts, problem = json.loads(data)
             texts = {}
@@ -99,21 +100,22 @@ class RankReport(NamedTuple):
             return cls(rank, "unknown", facts)
 
     def to_json(self) -> str:
-        """Return the report without its rank, as JSON for the store."""
+        """Return the report as JSON for the store, without the rank's number."""
         return json.dumps([self.host, self.facts, self.problem])
 
 
 def main(own_variables: Sequence[str]) -> int:
-    """Examine this rank, compare it with the others, and report; return the exit status.
+    """Examine this rank, compare it with the other ranks, and return the exit status.
 
-    `own_variables` are not compared. If the examination itself fails, the error is
-    reported on stderr and the script starts.
+    `own_variables` are the names of variables that are not compared. If the examination itself
+    fails, the error is printed on stderr and the exit status is 0, so that the script starts.
     """
     processes.end_with_parent(os.getppid())
     try:
         rank = read_rank()
         limit = _REPORT_SECONDS + read_settings().probe_timeout
-        # Ends a process that hangs in a vendor's code or in the store; its script starts then.
+        # The signal ends a process that hangs in a vendor's code or in the store. The rank's
+        # script then starts.
         if hasattr(signal, "setitimer"):
             signal.setitimer(signal.ITIMER_REAL, 2 * (limit + _EXCHANGE_SECONDS))
         report = _examine(rank, own_variables, limit)
@@ -133,10 +135,10 @@ def _give_up(reason: str) -> int:
 
 
 def _examine(rank: Rank, own_variables: Sequence[str], limit: float) -> RankReport:
-    """Return this rank's versions, choice, variables, and findings on machine and visible devices."""
+    """Return this rank's versions, chosen accelerator, variables and findings."""
     deadline = time.monotonic() + limit
     settings = read_settings()
-    # Only the backend of the launcher: otherwise each rank would probe every vendor.
+    # Only the launcher's backend is probed, instead of all backends in each rank.
     settings = replace(settings, allow=settings.pins or settings.allow)
     context = DiagnosticContext(settings, dict(os.environ))
     facts = {
@@ -164,9 +166,9 @@ def _examine(rank: Rank, own_variables: Sequence[str], limit: float) -> RankRepo
 
 
 def _chosen_accelerator(context: DiagnosticContext) -> str:
-    """Return the chosen accelerator and its number of devices.
+    """Return the chosen accelerator and its number of devices as text.
 
-    Raises `AccelError` with the reason if none can be chosen.
+    Raises `AccelError` with the reason if no accelerator can be chosen.
     """
     selection = context.survey().selection
     if selection is None:
@@ -177,7 +179,7 @@ def _chosen_accelerator(context: DiagnosticContext) -> str:
 
 
 def _device_count(selection: Selection) -> str:
-    """Return the number of devices, `", 8 devices"`; empty if they were not counted."""
+    """Return the number of devices, such as `", 8 devices"`; empty if the devices were not counted."""
     for verdict in selection.verdicts:
         if verdict.name == selection.name:
             if verdict.devices is None:
@@ -187,7 +189,10 @@ def _device_count(selection: Selection) -> str:
 
 
 def _topics(own_variables: Sequence[str]) -> list[Topic]:
-    """Return the topics to examine; visible devices only if all ranks see the same ones."""
+    """Return the topics to examine.
+
+    The topic on visible devices is included only if all ranks have the same visible devices.
+    """
     for name in own_variables:
         if "VISIBLE" in name or name == "ZE_AFFINITY_MASK":
             return [machine.TOPIC]
@@ -195,7 +200,7 @@ def _topics(own_variables: Sequence[str]) -> list[Topic]:
 
 
 def _facts(topic: str, findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
-    """Yield each finding by its backend and code, and each of its facts by topic and name."""
+    """Yield the names and values to compare: the text of each finding, and each of its facts."""
     for finding in findings:
         if not any(word in finding.what for word in _CHANGING):
             yield f"{finding.about} {finding.code}".strip(), finding.what
@@ -209,19 +214,20 @@ def _facts(topic: str, findings: Sequence[Finding]) -> Iterator[tuple[str, str]]
 
 
 def _exchange_reports(rank: Rank, report: RankReport, timeout: float) -> int:
-    """Send the report to rank 0, wait for its verdict, and return the exit status."""
+    """Send the report to rank 0, wait for rank 0's verdict, and return the exit status."""
 
     def judge(others: Mapping[int, bytes]) -> str:
         reports = [report]
         reports += [RankReport.read(*item) for item in sorted(others.items())]
         lines, is_refused = compare_ranks(reports, rank.world_size, timeout)
-        # Printed first: a refused rank exits, and then the launcher ends the others.
+        # The lines are printed before the verdict is sent: when a refused rank exits, the launcher
+        # terminates the other ranks.
         _print(lines)
         return _REFUSED if is_refused else "start"
 
     if rank.world_size == 1:
         return REFUSED if judge({}) == _REFUSED else 0
-    # Hides torch's warning about the closed store, which is awaited below.
+    # This hides torch's warning about the closed store, for which the code below waits.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     met = rendezvous(rank, None, None, timedelta(seconds=timeout))
     exchange = exchange_records(met.store, rank, report.to_json(), judge, timeout)
@@ -233,7 +239,7 @@ def _exchange_reports(rank: Rank, report: RankReport, timeout: float) -> int:
 
 
 def _wait_until_closed(met: Rendezvous) -> None:
-    """Wait until the store in rank 0's process is closed: otherwise the scripts would meet in it."""
+    """Wait until rank 0's process has closed the store, so that the scripts do not connect to it."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         return
     deadline = time.monotonic() + _CLOSE_SECONDS
@@ -246,11 +252,18 @@ def _wait_until_closed(met: Rendezvous) -> None:
 def compare_ranks(
     reports: Sequence[RankReport], world_size: int, timeout: float
 ) -> tuple[list[str], bool]:
-    """Return lines for people on the differences between ranks, and whether no script may start.
+    """Describe the differences between ranks, and return whether no script may start.
 
-    `reports` are those that arrived within `timeout` seconds, in order of rank. No script
-    may start if a rank can choose no accelerator, because its script would fail and the
-    others would wait for it.
+    No script may start if a rank cannot choose an accelerator: its script would fail, and the
+    other ranks would wait for it.
+
+    Args:
+        reports: The reports that arrived in time, in the order of ranks.
+        world_size: The number of ranks.
+        timeout: The time limit for the reports in seconds.
+
+    Returns:
+        The lines to print, and whether no script may start.
     """
     failed = [report for report in reports if report.problem]
     lines = []
@@ -274,7 +287,7 @@ def compare_ranks(
 def _difference_lines(
     reports: Sequence[RankReport], world_size: int, *, is_complete: bool
 ) -> list[str]:
-    """Return the differences with their number, or a line that there are none."""
+    """Return lines with the number of differences and the differences, or a line that there are none."""
     differences = list(_differences(reports))
     if len(differences) == 1:
         return ["1 difference between the ranks", *differences]
@@ -291,7 +304,7 @@ def _difference_lines(
 
 
 def _differences(reports: Sequence[RankReport]) -> Iterator[str]:
-    """Yield a line on each fact that differs: every value with the ranks that have it."""
+    """Yield a line on each fact that differs, with the ranks that have each value."""
     names = dict.fromkeys(name for report in reports for name in report.facts)
     for name in names:
         by_value: dict[str, list[RankReport]] = {}
@@ -303,7 +316,7 @@ def _differences(reports: Sequence[RankReport]) -> Iterator[str]:
 
 
 def _ranks(reports: Sequence[RankReport]) -> str:
-    """Return the ranks and at most three of their hosts: `"ranks 0, 1 (host a)"`."""
+    """Return the ranks and at most three of their hosts, such as `"ranks 0, 1 (host a)"`."""
     hosts = list(dict.fromkeys(report.host for report in reports))
     more = f" and {len(hosts) - 3} more" if len(hosts) > 3 else ""
     ranks = enumerated([report.rank for report in reports])
@@ -311,7 +324,7 @@ def _ranks(reports: Sequence[RankReport]) -> str:
 
 
 def _print(lines: Sequence[str]) -> None:
-    """Write the lines to stderr at once, the first with the command's name."""
+    """Write the lines to stderr in one call, with the command's name before the first line."""
     text = "\n".join(lines)
     sys.stderr.write(f"accel run --doctor: {text}\n")
     sys.stderr.flush()
@@ -322,6 +335,8 @@ def _text(value: object) -> str:
 
 
 if __name__ == "__main__":
-    if sys.path and sys.path[0] in ("", os.getcwd()):  # noqa: PTH109 - as `-m` writes it
-        del sys.path[0]  # no plugin is loaded from the folder in which the job started
+    if sys.path and sys.path[0] in ("", os.getcwd()):  # noqa: PTH109 - `-m` adds this string.
+        del sys.path[
+            0
+        ]  # Plugins must not be loaded from the folder in which the job started.
     sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Immutable records of `accel doctor`: findings, grouped by topic, in one report."""
+"""Records of `accel doctor`: findings, the results of topics, and the report."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ __all__ = [
 class Level(str, enum.Enum):
     """How serious a finding is."""
 
-    #: As it should be. Hardware or a vendor package that is not installed is not a fault.
+    #: There is no problem. Missing hardware and missing vendor packages are not problems.
     OK = "ok"
-    #: It works, but not as a user would expect; or an unused package is broken.
+    #: The accelerator works, but not as a user would expect, or an unused package is broken.
     WARNING = "warning"
-    #: Something that this machine has, or that a setting requires, cannot be used: no
-    #: backend is usable, a pin or a present device is not, torch cannot be imported.
+    #: No backend is usable, a pinned backend or a present device is not usable, or torch
+    #: cannot be imported.
     ERROR = "error"
 
     def __str__(self) -> str:
@@ -54,25 +54,25 @@ class Level(str, enum.Enum):
 
 
 def worst_level(levels: Iterable[Level]) -> Level:
-    """Return the most serious of `levels`; `Level.OK` if there are none."""
+    """Return the most serious of `levels`, or `Level.OK` if `levels` is empty."""
     return max(levels, key=list(Level).index, default=Level.OK)
 
 
 class Finding(NamedTuple):
-    """One statement of a topic."""
+    """One result of a topic's examination."""
 
     level: Level
-    #: The kind of finding, for scripts: `"machine.driver-too-old"`.
+    #: The kind of finding, for scripts, such as `"machine.driver-too-old"`.
     code: str
-    #: One sentence without a full stop.
+    #: The finding as one sentence without a full stop.
     what: str
-    #: The next command or step; empty if nothing is to be done.
+    #: The next command or step; empty if nothing needs to be done.
     step: str = ""
-    #: The backend that the finding is about; empty for the machine.
+    #: The name of the backend that the finding is about; empty if it is about the machine.
     about: str = ""
-    #: Observations by name, in the order in which people read them.
+    #: The observed facts by name, in the order of the report.
     facts: Mapping[str, str] = {}
-    #: The result of experiments on the cause, `"Proven: without …"`; empty without experiments.
+    #: The result of experiments on the cause, such as `"Proven: without …"`; empty if no experiment ran.
     proof: str = ""
 
     def to_dict(self) -> dict[str, object]:
@@ -81,7 +81,7 @@ class Finding(NamedTuple):
 
 
 class DiagnosticContext:
-    """Input of all topics: the settings, the environment, and a survey that runs once."""
+    """The input of all topics: the settings, the environment variables, and a survey that runs once."""
 
     def __init__(
         self,
@@ -131,14 +131,14 @@ class DiagnosticContext:
         The survey does not cover packages that would break torch's autoload, because
         they must be tried last: the topic `import-hooks` tries them.
 
-        Raises the survey's own error, the same one in every call, if the survey fails.
+        If the survey fails, every call raises the survey's error.
         """
         with self._survey_lock:
             if self._survey_error is not None:
                 raise self._survey_error
             if self._survey is None:
                 try:
-                    self.candidates()  # reads the plugins once for both methods
+                    self.candidates()  # The survey uses the plugins that this call reads.
                     self._survey = survey(self.settings, load=self._load)
                 except PLUGIN_ERRORS as error:
                     self._survey_error = error
@@ -147,24 +147,25 @@ class DiagnosticContext:
 
     @property
     def finished_survey(self) -> Survey | None:
-        """Return the survey if it has finished, else `None`; does not wait."""
+        """Return the survey, or `None` if it has not finished; does not wait."""
         return self._survey
 
     def is_requested(self, name: str, distribution: str) -> bool:
-        """Return whether the backend of that name and distribution is to be examined."""
+        """Return whether the backend called `name` from `distribution` is to be examined."""
         if not self.requested:
             return True
         return any(pin.matches(name, distribution) for pin in self.requested)
 
 
 class Topic(NamedTuple):
-    """One subject to examine: a function that yields findings, and its titles."""
+    """One subject to examine."""
 
-    #: For scripts and `--topic`: `"visible-devices"`.
+    #: The name for scripts and `--topic`, such as `"visible-devices"`.
     name: str
-    #: For people: `"Visible devices"`.
+    #: The title for people, such as `"Visible devices"`.
     title: str
-    #: May raise any exception; must not import torch or a vendor package in this process.
+    #: The function that yields the findings. It may raise any exception. It must not import torch
+    #: or a vendor package in this process.
     examine: Callable[[DiagnosticContext], Iterable[Finding]]
 
 
@@ -174,9 +175,9 @@ class TopicResult(NamedTuple):
     name: str
     title: str
     findings: tuple[Finding, ...]
-    #: Duration in milliseconds.
+    #: The duration in milliseconds.
     ms: float
-    #: Why the topic itself failed; empty if it succeeded.
+    #: The reason why the topic itself failed; empty if it did not fail.
     failed: str = ""
     #: The most serious level of the findings that were moved to another topic.
     merged: Level = Level.OK
@@ -211,12 +212,12 @@ class TopicResult(NamedTuple):
 class Report(NamedTuple):
     """Result of one run of `accel doctor`."""
 
-    #: One sentence: which backend is chosen, and whether something is wrong.
+    #: A summary in one sentence: the chosen backend, and the number of problems.
     verdict: str
     topics: tuple[TopicResult, ...]
-    #: Duration in milliseconds.
+    #: The duration in milliseconds.
     ms: float
-    #: The chosen backend; `None` if none is usable, or if no topic made the survey.
+    #: The name of the chosen backend; `None` if no backend is usable, or if no topic needed the survey.
     chosen: str | None = None
 
     @property
@@ -226,7 +227,7 @@ class Report(NamedTuple):
 
     @property
     def exit_status(self) -> int:
-        """Return 0 if healthy, 1 after a warning or an error, 2 if a name is unknown."""
+        """Return the exit status: 0 = no problems, 1 = warnings or errors, 2 = unknown backend."""
         codes = [finding.code for topic in self.topics for finding in topic.findings]
         if "candidates.not-declared" in codes:
             return 2

@@ -1,4 +1,4 @@
-"""Downgrade findings that the computation on the devices refutes."""
+"""Downgrade findings that a computation on the devices refutes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ __all__ = ["drop_refuted"]
 def drop_refuted(
     topics: Sequence[TopicResult], chosen: str | None
 ) -> tuple[TopicResult, ...]:
-    """Return the topics; findings that the computation refutes get the level `ok`.
+    """Return the topics with the level `ok` for each finding that the topic `compute` refutes.
 
-    A plugin's failed check is refuted if the backend's devices computed. Advice to make
-    another framework use the `chosen` backend is refuted if that backend failed.
+    A plugin's failed check is refuted if the backend's devices computed correct results. The
+    advice to make a framework use the backend `chosen` is refuted if a computation on this
+    backend failed.
     """
     findings = [finding for topic in topics for finding in topic.findings]
     computed = {f.about: f.what for f in findings if f.code == COMPUTED}

@@ -24,11 +24,11 @@ from accel_tools.doctor.summary import summarize
 
 __all__ = ["end_abandoned_topics", "run_diagnostics", "run_topics"]
 
-#: Seconds that a topic may take in addition to its probes.
+#: The time limit of a topic in seconds, in addition to the time of its probes.
 _TOPIC_SECONDS = 10.0
-#: Consecutive probes that a topic may wait for.
+#: The number of consecutive probes for which a topic may wait.
 _MAX_PROBES = 12
-#: Ranks that may meet on this host.
+#: The maximum number of ranks that `--ranks` starts.
 _MAX_RANKS = 64
 
 
@@ -44,12 +44,17 @@ def run_diagnostics(
     experiment_seconds: float = 0,
     ranks: Topic | None = None,
 ) -> Report:
-    """Examine the topics, find causes by experiment, and return the report.
+    """Examine the topics, find causes with experiments, and return the report.
 
-    `on_wait` gets the title of each topic before the wait for its result,
-    `on_experiment` the description of each experiment. No experiment runs if
-    `experiment_seconds` is 0. `ranks` is examined last and alone, because its child
-    processes wait for each other.
+    Args:
+        context: The input of the topics.
+        topics: The topics to examine in parallel.
+        on_wait: A function that is called with the title of each topic before waiting for its
+            result.
+        on_experiment: A function that is called with the description of each experiment.
+        experiment_seconds: The time limit for all experiments; 0 for no experiments.
+        ranks: A topic that is examined last and alone, because its child processes wait for
+            each other.
     """
     start = time.perf_counter()
     results = run_topics(context, topics, on_wait=on_wait)
@@ -68,7 +73,7 @@ def run_diagnostics(
 
 
 def _chosen_backend(context: DiagnosticContext) -> str | None:
-    """Return the name of the chosen backend; `None` if no topic made the survey."""
+    """Return the name of the chosen backend; `None` if it is unknown."""
     survey = context.finished_survey
     if survey is None or survey.selection is None:
         return None
@@ -82,19 +87,26 @@ def run_topics(
     on_wait: Callable[[str], None] = _ignore,
     max_children: int | None = None,
 ) -> tuple[TopicResult, ...]:
-    """Return the findings of each topic, in order.
+    """Examine the topics in parallel, and return the result of each topic in order.
 
-    A topic that raises or hangs is reported as failed, with the findings that it had
-    yielded before. Unfinished topics are abandoned after `limit` seconds. `on_wait` gets
-    the title of each topic before the wait for its result. At most `max_children` child
-    processes run in parallel, by default as many as there are cores.
+    A topic that raises an error or hangs is reported as failed, with the findings that it
+    yielded before.
+
+    Args:
+        context: The input of the topics.
+        topics: The topics to examine.
+        limit: The time limit in seconds, after which unfinished topics are abandoned.
+        on_wait: A function that is called with the title of each topic before waiting for its
+            result.
+        max_children: The maximum number of child processes that run in parallel, by default
+            the number of usable cores.
     """
     if limit is None:
         limit = _TOPIC_SECONDS + _MAX_PROBES * context.settings.probe_timeout
     deadline = time.monotonic() + limit
     threads = [_TopicThread(context, topic) for topic in topics]
     try:
-        # One limit for all topics: more imports of torch than cores delay each other.
+        # All topics share one limit, because more imports of torch than cores delay each other.
         with _limited_children(max_children or hardware.usable_cores()):
             for thread in threads:
                 _start(thread)
@@ -103,14 +115,14 @@ def run_topics(
                 if thread.is_alive():
                     thread.join(max(0.0, deadline - time.monotonic()))
     except BaseException:
-        # Ctrl-C does not reach the children, which are sessions of their own.
+        # Ctrl-C does not reach the child processes, because each has a separate session.
         child.end_all(for_good=True)
         raise
     return tuple(thread.result(limit) for thread in threads)
 
 
 def _start(thread: _TopicThread) -> None:
-    """Start the topic in its thread, or run it here if no thread can be started."""
+    """Examine the topic in its thread, or in this thread if no thread can be started."""
     try:
         thread.start()
     except RuntimeError:
@@ -119,23 +131,26 @@ def _start(thread: _TopicThread) -> None:
 
 @contextlib.contextmanager
 def _limited_children(count: int) -> Iterator[None]:
-    """Let at most `count` child processes run at once, whichever threads start them."""
-    before = child.supervision.concurrency_limit
+    """Limit the number of child processes that run at the same time, over all threads."""
+    previous_limit = child.supervision.concurrency_limit
     child.supervision.concurrency_limit = threading.BoundedSemaphore(count)
     try:
         yield
     finally:
-        child.supervision.concurrency_limit = before
+        child.supervision.concurrency_limit = previous_limit
 
 
 def end_abandoned_topics() -> None:
-    """End the child processes of abandoned topics, so that this process can exit."""
+    """Terminate the child processes of abandoned topics, so that this process can exit."""
     if any(isinstance(thread, _TopicThread) for thread in threading.enumerate()):
         child.end_all(for_good=True)
 
 
 class _TopicThread(threading.Thread):
-    """Examines one topic; a daemon, because a thread that hangs must not keep the process alive."""
+    """A thread that examines one topic.
+
+    It is a daemon thread, so that a thread that hangs does not keep the process alive.
+    """
 
     def __init__(self, context: DiagnosticContext, topic: Topic) -> None:
         super().__init__(name=f"accel doctor: {topic.name}", daemon=True)
@@ -153,7 +168,7 @@ class _TopicThread(threading.Thread):
 
     def run(self) -> None:
         try:
-            # One by one: the findings before a failure are kept.
+            # The findings are stored one by one, so that those before a failure are kept.
             for finding in self._topic.examine(self._context):
                 self._findings.append(finding)
         except PLUGIN_ERRORS as error:
@@ -165,7 +180,10 @@ class _TopicThread(threading.Thread):
         return (time.perf_counter() - self._start_time) * 1e3
 
     def result(self, limit: float) -> TopicResult:
-        """Return the findings so far; `limit` is the time limit in seconds, for the message."""
+        """Return the result of the topic, with the findings so far.
+
+        `limit` is the time limit in seconds, for the message that the topic did not finish.
+        """
         ms, failed = self._ms, self._failed
         if ms is None:
             ms = self._elapsed_ms()

@@ -1,6 +1,6 @@
-"""Side effects of a plugin during discovery: importing torch, starting a thread, and so on.
+"""Find side effects of a plugin during discovery, such as importing torch or starting a thread.
 
-A child process loads the plugin as discovery does. Processes that choose an accelerator do not use this.
+A child process loads the plugin as discovery does. Only `accel doctor` uses this module.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ __all__ = ["SideEffect", "find_all_side_effects", "find_side_effects", "observe"
 
 
 class SideEffect(NamedTuple):
-    """One side effect, which every process meets that only lists accelerators."""
+    """One side effect, which occurs in every process that lists accelerators."""
 
-    #: A clause whose subject is the plugin: `"starts a thread"`.
+    #: A clause whose subject is the plugin, such as `"starts a thread"`.
     what: str
-    #: The plugin's line: `"accel_npu/__init__.py, line 3"`; empty if unknown.
+    #: The file and line of the plugin, such as `"accel_npu/__init__.py, line 3"`; empty if unknown.
     where: str
     #: What the plugin should do instead.
     instead: str
 
 
 def find_side_effects(provenance: Provenance, timeout: float) -> tuple[SideEffect, ...]:
-    """Return the side effects of loading a plugin and calling `accel_backends`, in order.
+    """Return the side effects of loading a plugin and calling its hook `accel_backends`, in order.
 
-    The result is empty for a plugin that ends its process or takes longer than `timeout`
-    seconds: the verdict on the plugin reports that.
+    The result is empty for a plugin that terminates its process or takes longer than `timeout`
+    seconds, because the verdict on the plugin reports this.
     """
     return _observe_in_child([provenance], timeout) or ()
 
@@ -52,10 +52,10 @@ def find_all_side_effects(
     timeout: float,
     examine: Callable[[Provenance], tuple[SideEffect, ...]],
 ) -> dict[Provenance, tuple[SideEffect, ...]]:
-    """Return the side effects of several plugins.
+    """Return the side effects of several plugins, by plugin.
 
-    One child process loads all plugins. Only if it has a side effect, crashes or hangs is
-    each plugin examined alone, by `examine`.
+    One child process loads all plugins. If the child has a side effect, crashes or hangs,
+    `examine` is called for each plugin.
     """
     if not provenances or _observe_in_child(provenances, timeout) == ():
         return dict.fromkeys(provenances, ())
@@ -65,7 +65,7 @@ def find_all_side_effects(
 def _observe_in_child(
     provenances: Sequence[Provenance], timeout: float
 ) -> tuple[SideEffect, ...] | None:
-    """Return the side effects of all the plugins; `None` if the child crashed or hung."""
+    """Return the side effects of loading the plugins; `None` if the child process crashes or hangs."""
     from accel_core.sandbox import child
 
     plugins = [(p.entry_point, p.distribution) for p in provenances]
@@ -81,8 +81,8 @@ def _observe_in_child(
 _LATER = "import it in the module of the accelerator's class, or inside accel_probe"
 _WITH_THE_DEVICE = "start it where the accelerator is built, or inside accel_probe"
 _LEAVE = "do not change it, or change it inside accel_probe and put it back"
-#: Python's audit events ("Audit events table" of its documentation); the clause on a plugin
-#: that causes the event, and what to do instead. `{}` is the event's first argument.
+#: For each audit event of Python (see "Audit events table" in Python's documentation), the clause on a
+#: plugin that causes the event, and what to do instead. `{}` stands for the event's first argument.
 _EVENTS = {
     "os.putenv": (
         "writes the environment variable {}",
@@ -100,18 +100,22 @@ _EVENTS = {
 
 
 class _Recorder:
-    """Records imports and events while plugins are loaded; for a process that ends soon."""
+    """Record imports and events while plugins are loaded.
+
+    Use it only in a child process, because the audit hook cannot be removed.
+    """
 
     def __init__(self) -> None:
-        #: The plugin's line and the module that it imports.
+        #: Pairs of a plugin's line and the module that the line imports.
         self.imports: list[tuple[str, str]] = []
         self.events: list[SideEffect] = []
         self._is_on = False
 
     def __enter__(self) -> _Recorder:
-        sys.meta_path.insert(0, self)  # finds no module, but sees every import
+        # As the first finder, the recorder gets every import.
+        sys.meta_path.insert(0, self)
         sys.addaudithook(self._on_audit_event)
-        # Not every release of Python has an audit event for threads.
+        # Some supported releases of Python do not have an audit event for threads.
         self._start = threading.Thread.start
         threading.Thread.start = self._recording_start()  # type: ignore[assignment, method-assign]
         self._is_on = True
@@ -123,7 +127,7 @@ class _Recorder:
         sys.meta_path.remove(self)
 
     def find_spec(self, name: str, *_: object) -> None:
-        """Record the import of a module, and find nothing."""
+        """Record the import of a module, and leave finding the module to the other finders."""
         line = _plugin_line(sys._getframe(1))
         if line:
             self.imports.append((line, name))
@@ -152,12 +156,15 @@ class _Recorder:
             self.events.append(SideEffect(what, line, instead))
 
 
-#: Modules between a plugin's line and the recorder: they carry out its calls.
+#: Modules that carry out a plugin's calls. Their frames are not lines of a plugin.
 _PASSED_THROUGH = (*OWN_MODULES, "functools", "importlib", "os", "pluggy")
 
 
 def _plugin_line(frame: FrameType | None) -> str:
-    """Return the outermost line above `frame` that belongs to a plugin; empty if there is none."""
+    """Return the file and line of the outermost caller of `frame` that belongs to a plugin.
+
+    The string is empty if no caller belongs to a plugin.
+    """
     line = ""
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
@@ -171,16 +178,19 @@ def _plugin_line(frame: FrameType | None) -> str:
 
 
 def _line_of(file: str, line: int) -> str:
-    """Return `"accel_npu/__init__.py, line 3"`, relative to the file's folder in `sys.path`."""
+    """Return a file and line as text, such as `"accel_npu/__init__.py, line 3"`.
+
+    The file's path is relative to its folder in `sys.path`.
+    """
     prefixes = [entry.rstrip(os.sep) + os.sep for entry in sys.path if entry]
     prefixes = [prefix for prefix in prefixes if file.startswith(prefix)]
     return f"{file.removeprefix(max(prefixes, key=len, default=''))}, line {line}"
 
 
 def observe(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
-    """In the child: load the plugins of `job["plugins"]`, and return their side effects.
+    """Load the plugins of `job["plugins"]`, and return their side effects; runs in a child process.
 
-    `job["plugins"]` lists pairs: the name of an entry point and its distribution.
+    `job["plugins"]` is a list of pairs of an entry point's name and its distribution.
     """
     plugins = [tuple(pair) for pair in job["plugins"]]
     vendor_modules: set[str] = set()
@@ -190,7 +200,7 @@ def observe(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, obje
             if (entry_point.name, entry_point.distribution) not in plugins:
                 continue
             stage(f"import of the plugin of {entry_point.distribution}")
-            # No guard.preserved_state(): the changes are what is examined here.
+            # The changes of state are examined, so guard.preserved_state() is not used.
             with contextlib.suppress(*PLUGIN_ERRORS), guard.stdout_to_stderr():
                 for backend in declared_backends(Plugin(entry_point).hooks):
                     vendor_modules.update(backend.vendor_imports)
@@ -200,13 +210,13 @@ def observe(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, obje
 
 
 def _recorded_effects(recorder: _Recorder, heavy: set[str]) -> list[SideEffect]:
-    """Return one side effect for each line: an import of a module in `heavy`, or an event.
+    """Return one side effect per plugin line: the import of a module in `heavy`, or an event.
 
-    Events during the import of torch are part of that import.
+    Events during such an import are not listed, because the import's line causes them.
     """
     by_line: dict[str, SideEffect] = {}
     for line, name in recorder.imports:
-        is_imported = name in sys.modules  # an import that failed has no effect
+        is_imported = name in sys.modules  # An import that failed has no effect.
         if name in heavy and is_imported:
             by_line.setdefault(line, SideEffect(f"imports {name}", line, _LATER))
     for event in recorder.events:
@@ -215,7 +225,7 @@ def _recorded_effects(recorder: _Recorder, heavy: set[str]) -> list[SideEffect]:
 
 
 def _lasting_effects(before: ProcessSnapshot) -> list[SideEffect]:
-    """Return the changes since `before`, without those that are recorded as events."""
+    """Return the changes since `before`, without the kinds of change that are recorded as events."""
     effects = []
     for change in changes_since(before):
         if change.kind not in ("environment", "thread", "process"):

@@ -1,7 +1,7 @@
-"""Files that run code whenever Python starts: `.pth` files with imports, sitecustomize and usercustomize.
+"""Find the files that run code when Python starts: `.pth` files, sitecustomize and usercustomize.
 
 They are found as the module `site` finds them (https://docs.python.org/3/library/site.html).
-The RECORD of a distribution shows which one installed a file. Nothing is executed.
+The files are not executed. The distribution whose RECORD lists a file installed the file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 __all__ = ["StartFile", "start_files"]
 
-#: The largest file that is read; torch's RECORD has about 2 MB.
+#: The maximum size in bytes of a file that is read. torch's RECORD has about 2 MB.
 _MAX_BYTES = 16 << 20
 
 
@@ -24,21 +24,25 @@ class StartFile(NamedTuple):
     """A file that runs code when Python starts."""
 
     path: str
-    #: The lines that run; of a module, its import: `("import sitecustomize",)`.
+    #: The lines that Python runs. For a module this is its import, such as
+    #: `("import sitecustomize",)`.
     lines: tuple[str, ...]
-    #: `"coverage 7.6"`; empty if no distribution's RECORD lists the file.
+    #: The distribution that installed the file, such as `"coverage 7.6"`; empty if unknown.
     distribution: str
 
 
 def start_files() -> tuple[StartFile, ...]:
-    """Return the files that run in this Python, in their order; none if it runs without `site`."""
+    """Return the files that run when this Python starts, in the order in which they run.
+
+    The result is empty if this Python was started without the module `site`.
+    """
     if sys.flags.no_site:
         return ()
     return (*_path_files(), *_customizations())
 
 
 def _path_files() -> Iterator[StartFile]:
-    """Yield the `.pth` files that have lines to run."""
+    """Yield the `.pth` files that contain code."""
     folders = site.getsitepackages()
     if site.ENABLE_USER_SITE:
         folders = [site.getusersitepackages(), *folders]
@@ -57,7 +61,7 @@ def _import_lines(path: Path) -> tuple[str, ...]:
 
 
 def _customizations() -> Iterator[StartFile]:
-    """Yield sitecustomize and usercustomize, as far as they exist."""
+    """Yield the modules sitecustomize and usercustomize if they exist."""
     names = ["sitecustomize"]
     if site.ENABLE_USER_SITE:
         names.append("usercustomize")
@@ -72,8 +76,8 @@ def _customizations() -> Iterator[StartFile]:
 
 
 def _distribution(path: Path) -> str:
-    """Return the distribution in the same folder whose RECORD lists the file; else empty."""
-    # The first field of each line is a path.
+    """Return the distribution in the file's folder whose RECORD lists the file; empty if unknown."""
+    # The first field of each line in RECORD is a path.
     line_start = f"\n{path.name},".encode()
     for folder in _entries(path.parent):
         if folder.suffix == ".dist-info":
@@ -84,7 +88,7 @@ def _distribution(path: Path) -> str:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """Return the sorted entries of a folder; empty if it cannot be listed."""
+    """Return the sorted entries of a folder, or an empty list if the folder cannot be read."""
     try:
         return sorted(folder.iterdir())
     except OSError:
@@ -92,7 +96,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _read(path: Path) -> bytes:
-    """Return the file's bytes; empty if it is not a regular file, is too large, or cannot be read."""
+    """Return the content of a file; empty if it is not a regular file, is too large, or cannot be read."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:

@@ -1,4 +1,4 @@
-"""The first line of the report: which backend is chosen, and what is wrong, in one sentence."""
+"""Write the first line of the report: the chosen backend and the problems, in one sentence."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from accel_tools.doctor.topics.compute import COMPUTED
 
 __all__ = ["summarize"]
 
-#: Openings of the sentence that are not the name of a backend.
+#: The beginnings of the sentence that get a capital letter, because they are not a backend's name.
 _CAPITALIZED = ("nothing ", "one problem", "the choice ", "no backend ")
 
 
 def summarize(context: DiagnosticContext, topics: Sequence[TopicResult]) -> str:
-    """Return the result as one sentence with its full stop, on the requested backends if any.
+    """Return a summary of the report, which ends in a full stop.
 
-    Known numerical differences and simulated devices add a sentence each.
+    The first sentence has the chosen backend, the requested backends and the problems. Another
+    sentence follows for each known numerical difference, and if devices are simulated.
     """
     sentences = [_first_sentence(context, topics)]
     for finding in _findings(topics):
@@ -50,7 +51,7 @@ def _findings(topics: Sequence[TopicResult]) -> Iterator[Finding]:
 def _standing(
     context: DiagnosticContext, topics: Sequence[TopicResult]
 ) -> Iterator[str]:
-    """Yield a clause on each requested backend that is not chosen, then one on the choice."""
+    """Yield a clause on each requested backend that is not chosen, and then a clause on the choice."""
     survey = context.finished_survey
     if survey is None or survey.selection is None:
         return
@@ -66,7 +67,7 @@ def _standing(
 
 
 def _usabilities(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    """Yield a clause on each backend; it is usable if one of its declarations is."""
+    """Yield a clause on each backend; a backend is usable if one of its declarations is usable."""
     by_origin: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in verdicts:
         origin = (verdict.name, str(verdict.provenance))
@@ -95,7 +96,7 @@ def _choice(selection: Selection) -> str:
 
 
 def _computation(chosen: str | None, topics: Sequence[TopicResult]) -> str:
-    """Return that the chosen backend's devices computed; empty if that is unknown."""
+    """Return a clause that the chosen backend's devices computed; empty if this is unknown."""
     for finding in _findings(topics):
         if finding.code == COMPUTED and finding.about == chosen:
             return f" and {finding.what}"
@@ -106,7 +107,7 @@ def _computation(chosen: str | None, topics: Sequence[TopicResult]) -> str:
 
 
 def _problems(topics: Sequence[TopicResult]) -> str:
-    """Return how many problems there are and the most serious one, as a clause."""
+    """Return a clause with the number of problems and the most serious problem."""
     problems = [*_short_findings(topics)]
     for topic in topics:
         if topic.failed:
@@ -121,7 +122,10 @@ def _problems(topics: Sequence[TopicResult]) -> str:
 
 
 def _short_findings(topics: Sequence[TopicResult]) -> list[str]:
-    """Return the faults in short form, errors first; the same fault of several backends once."""
+    """Return the warnings and errors in short form, errors first.
+
+    A finding that several backends have is listed once.
+    """
     faults = [finding for finding in _findings(topics) if finding.level is not Level.OK]
     causes = {finding.facts.get("root cause", "") for finding in faults} - {""}
     errors = [finding for finding in faults if finding.level is Level.ERROR]
@@ -133,7 +137,7 @@ def _short_findings(topics: Sequence[TopicResult]) -> list[str]:
 
 
 def _short(finding: Finding, causes: Iterable[str]) -> str:
-    """Return the finding's proof, or its first clause without the cause."""
+    """Return the finding's proof, or otherwise its first clause without the root cause."""
     if finding.proof.startswith("Proven: "):
         return f"{finding.proof.removeprefix('Proven: ')} (proven)"
     what = finding.what

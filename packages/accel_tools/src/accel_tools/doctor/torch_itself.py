@@ -1,4 +1,4 @@
-"""Check that torch itself can be imported, in a child process, without the packages that it would load."""
+"""Check in a child process that torch can be imported."""
 
 from __future__ import annotations
 
@@ -22,10 +22,13 @@ _CODE = "candidates.torch"
 def torch_finding(
     environ: Mapping[str, str], timeout: float, *, proven: bool
 ) -> Finding:
-    """Return the finding on torch.
+    """Return the finding on the import of torch.
 
-    `proven` skips the trial import, because a backend works with torch. `timeout`:
-    seconds for the child process.
+    Args:
+        environ: The environment variables, for the search of libraries.
+        timeout: The time limit of the child process in seconds.
+        proven: Whether torch is known to work, because a backend works with it. The import is
+            then not tried.
     """
     build = torch_build()
     if build is None:
@@ -35,7 +38,7 @@ def torch_finding(
     facts = {"torch": f"{version} in {package.folder}" if package else version}
     trial = _Trial() if proven else _try_import(timeout)
     if trial.timed_out:
-        # On a cold or busy disk that need not be a fault.
+        # On a slow or busy disk, a timeout is not necessarily a problem.
         what = f"could not determine whether torch {version} can be imported: {trial.failure}"
         step = "allow more time: --timeout 300"
         return Finding(Level.WARNING, _CODE, what, step, facts=facts)
@@ -55,7 +58,7 @@ def torch_finding(
     )
 
 
-#: Errors whose cause no experiment can prove, as patterns, and the next step.
+#: Patterns of errors whose cause no experiment can prove, and the next step for each.
 _STEPS = {
     r"executable stack": (
         "pip install --upgrade torch: this system rejects libraries that require an "
@@ -66,12 +69,12 @@ _STEPS = {
         "limit it"
     ),
 }
-#: Errors about a file of torch that is missing or damaged.
+#: A pattern of errors about a missing or damaged file of torch.
 _TORCH_FILE = r"No module named 'torch\.|lib(torch|c10|shm)\w*\.so"
 
 
 def _step(failure: str, version: str) -> str:
-    """Return the next step after an error; empty if none is known."""
+    """Return the next step after an error; empty if no next step is known."""
     for pattern, step in _STEPS.items():
         if re.search(pattern, failure):
             return step
@@ -83,19 +86,19 @@ def _step(failure: str, version: str) -> str:
 class _Trial(NamedTuple):
     """Result of an attempt to import torch."""
 
-    #: Why the import failed; empty if it succeeded.
+    #: The reason why the import failed; empty if it succeeded.
     failure: str = ""
-    #: The file and line that raised the error, if known.
+    #: The file and line that raised the error; empty if unknown.
     place: str = ""
     timed_out: bool = False
 
 
 def _try_import(timeout: float) -> _Trial:
-    """Import torch in a child process."""
+    """Import torch in a child process, and return the result."""
     try:
         report = child.run(import_in_child, {}, timeout)
     except OSError as error:
-        return _Trial(f"no process could be started to try it: {error}")
+        return _Trial(f"no process could be started to try the import: {error}")
     if report.answer is not None:
         cause, place = report.answer["cause"], report.answer["where"]
         return _Trial(one_line(str(cause)), one_line(str(place)))
@@ -107,7 +110,10 @@ def _try_import(timeout: float) -> _Trial:
 def import_in_child(
     _: dict[str, object], stage: Callable[[str], None]
 ) -> dict[str, object]:
-    """In the child: import torch as a program does; return the cause and place of an error."""
+    """Import torch as a program does, and return the cause and place of an error.
+
+    Runs in a child process. Both values are empty if the import succeeds.
+    """
     stage("import of torch")
     try:
         import torch  # noqa: F401

@@ -1,7 +1,8 @@
-"""Packages that bring a device into torch without an entry point for torch or for accel.
+"""Find packages that add a device to torch without an entry point for torch or accel.
 
-The device works only in a program that imports the package. Such packages are found by a
-call in their files that each of them must make; they are not imported.
+The device of such a package works only in a program that imports the package. Each of these
+packages must call a certain function of torch, so they are found by the call in their files.
+The packages are not imported.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from accel_core.torch_import import TORCH_GROUP
 
 __all__ = ["UnregisteredPackage", "find_unregistered"]
 
-#: What a package calls to give torch's PrivateUse1 a name and a module (torch 2.13,
-#: torch/utils/backend_registration.py, torch/__init__.py), or to register its hooks from C++
+#: The functions that a package calls to give torch's PrivateUse1 a name and a module (torch
+#: 2.13, torch/utils/backend_registration.py, torch/__init__.py), or to register hooks from C++
 #: (ATen/detail/PrivateUse1HooksInterface.h).
 _CALLS = (
     b"rename_privateuse1_backend",
@@ -29,7 +30,8 @@ _CALLS = (
     b"register_privateuse1_backend",
     b"RegisterPrivateUse1HooksInterface",
 )
-#: torch defines these calls; accel's distributions search for them.
+#: Distributions that are not searched: torch defines these functions, and distributions of the accel
+#: project contain their names.
 _NOT_SEARCHED = frozenset(
     (
         "torch",
@@ -44,28 +46,28 @@ _MAX_BYTES = 1 << 28
 _CODE_SUFFIXES = (".py", ".so", ".pyd", ".dylib")
 
 
-#: Distributions with a device type that torch.accelerator does not support, and that
-#: therefore need a plugin with its own accelerator class: torch_xla 2.9.0 with torch 2.9.0.
+#: Distributions with a device type that torch.accelerator does not support (torch_xla 2.9.0 with torch
+#: 2.9.0), by name. They need a plugin with an accelerator class.
 _UNSUPPORTED_TYPES = {"torch-xla": "xla"}
 
 
 class UnregisteredPackage(NamedTuple):
-    """A distribution that registers a device, and the module to import for it."""
+    """A distribution that registers a device, and the module that must be imported."""
 
     distribution: str
     version: str
     module: str
-    #: The file that makes the call, relative to the folder of all packages.
+    #: The path of the file that makes the call, relative to `site-packages`.
     file: str = ""
 
     @property
     def device_type(self) -> str:
-        """Return the device type if torch.accelerator does not support it; else empty."""
+        """Return the device type if torch.accelerator does not support it; otherwise empty."""
         return _UNSUPPORTED_TYPES.get(normalize_distribution(self.distribution), "")
 
     @property
     def description(self) -> str:
-        """Return the package and its device, as a clause."""
+        """Return a clause that describes the package and its device."""
         package = f"{self.distribution} {self.version}"
         if self.device_type:
             return (
@@ -76,9 +78,9 @@ class UnregisteredPackage(NamedTuple):
 
 
 def find_unregistered(claimed: Iterable[str]) -> list[UnregisteredPackage]:
-    """Return the packages whose top-level module is not in `claimed`.
+    """Return the packages that register a device and whose top-level module is not in `claimed`.
 
-    `claimed`: the top-level modules that a plugin or a setting imports.
+    `claimed` contains the top-level modules that plugins or settings import.
     """
     known = set(claimed)
     unregistered = []
@@ -90,14 +92,14 @@ def find_unregistered(claimed: Iterable[str]) -> list[UnregisteredPackage]:
 
 
 def _examine(distribution: metadata.Distribution) -> UnregisteredPackage | None:
-    """Return the package if it registers a device without an entry point, else `None`."""
+    """Return the distribution's package if it registers a device without an entry point."""
     raw_name, raw_version = packages.name_and_version(distribution)
     name, version = one_line(raw_name), one_line(raw_version)
     try:
         if normalize_distribution(raw_name) in _UNSUPPORTED_TYPES:
             return UnregisteredPackage(name, version, name.replace("-", "_"))
         file = _registering_file(raw_name, distribution)
-    except Exception:  # damaged metadata is not a finding of this topic
+    except Exception:  # Damaged metadata is not reported here.
         return None
     if file is None:
         return None
@@ -109,7 +111,7 @@ def _examine(distribution: metadata.Distribution) -> UnregisteredPackage | None:
 def _registering_file(
     name: str, distribution: metadata.Distribution
 ) -> metadata.PackagePath | None:
-    """Return the first file that registers a device, unless torch imports the package itself."""
+    """Return the first file that registers a device; `None` if there is none or torch imports it."""
     if normalize_distribution(name) in _NOT_SEARCHED or not _needs_torch(distribution):
         return None
     if any(entry.group == TORCH_GROUP for entry in distribution.entry_points):
@@ -126,7 +128,7 @@ def _needs_torch(distribution: metadata.Distribution) -> bool:
 
 
 def _is_package_code(file: metadata.PackagePath) -> bool:
-    """Return whether the file is code in a package, outside its tests."""
+    """Return whether the file contains code of a package, other than its tests."""
     is_in_package = len(file.parts) > 1 and "tests" not in file.parts
     return is_in_package and file.suffix in _CODE_SUFFIXES
 
@@ -142,7 +144,10 @@ def _registers_device(file: metadata.PackagePath) -> bool:
 
 
 def _makes_call(source: bytes) -> bool:
-    """Return whether Python code makes one of the calls; torchcts 0.4.1 only mentions one."""
+    """Return whether Python code makes one of the calls.
+
+    A name in a string or a comment does not count; torchcts 0.4.1 contains such a name.
+    """
     names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call):

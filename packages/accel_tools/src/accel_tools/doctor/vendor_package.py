@@ -1,6 +1,6 @@
-"""Check a vendor's installed package: its requirements, its wheel's tags, its libraries.
+"""Check the requirements, the wheel's tags and the libraries of a vendor's installed package.
 
-Everything is read from files; the package is neither imported nor loaded.
+All facts are read from files; the package is not imported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ __all__ = [
     "unmet_libraries",
 ]
 
-#: Extension modules that are examined, and levels of folders below the package that are searched.
+#: The maximum number of extension modules to examine, and how many levels of folders below the
+#: package's folder are searched.
 _MAX_EXTENSIONS = 50
 _MAX_DEPTH = 1
 
@@ -41,7 +42,7 @@ _MAX_DEPTH = 1
 
 
 def misfits(package: VendorPackage) -> Iterator[tuple[str, str]]:
-    """Yield each reason why the package does not fit the installed torch or Python, with the next step."""
+    """Yield the reasons why the package does not fit the installed torch or Python, with next steps."""
     build = torch_build()
     if build is not None:
         yield from _unmet_requirements(package, build.version)
@@ -59,7 +60,7 @@ def _unmet_requirements(
 ) -> Iterator[tuple[str, str]]:
     try:
         installed = Version(torch_version)
-    except InvalidVersion:  # a private build's own scheme is in no range
+    except InvalidVersion:  # The version of a private build may not follow PEP 440.
         return
     for text in package.requires:
         requirement = _torch_requirement(text)
@@ -74,7 +75,7 @@ def _unmet_requirements(
 
 
 def _torch_requirement(text: str) -> Requirement | None:
-    """Return the requirement if it is on torch and applies here, else `None`."""
+    """Return the requirement if it is for torch and applies to this environment; otherwise `None`."""
     try:
         requirement = Requirement(text)
     except InvalidRequirement:
@@ -90,7 +91,7 @@ def _torch_requirement(text: str) -> Requirement | None:
 def _other_build(
     package: VendorPackage, torch_version: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield that the package and torch are of different kinds of build, such as CPU and CUDA."""
+    """Yield a reason if the package was made for a different kind of torch build, such as CPU or CUDA."""
     required, installed = _kind_of_build(package.version), _kind_of_build(torch_version)
     if required and installed and required != installed:
         reason = (
@@ -102,9 +103,9 @@ def _other_build(
 
 
 def _kind_of_build(version: str) -> str:
-    """Return the kind of build in a version's local part: `"cpu"`, `"cuda"`, `"rocm"`, `"xpu"`.
+    """Return the kind of build in a version's local part: `"cpu"`, `"cuda"`, `"rocm"` or `"xpu"`.
 
-    Empty for any other local part, such as a commit. Only torch's wheels have these names.
+    The string is empty for other local parts, such as a commit.
     """
     local = version.partition("+")[2].lower()
     kinds = {"cpu": "cpu", "cu1": "cuda", "rocm": "rocm", "xpu": "xpu"}
@@ -123,10 +124,10 @@ def _is_for_this_python(tags: tuple[str, ...]) -> bool:
 
 
 def extensions(folder: str) -> list[str]:
-    """Return the extension modules for this Python in a package's folder and one level below.
+    """Return the extension modules for this Python in a package's folder and one level below it.
 
-    Deeper modules are loaded on demand, if at all. Files named `lib…` are left out,
-    because the modules load them.
+    Modules at deeper levels are left out, because they are loaded only on demand. Files called
+    `lib…` are left out, because they are libraries that the modules load.
     """
     paths: list[str] = []
     queue = deque([(folder, 0)])
@@ -155,8 +156,9 @@ def unmet_libraries(
 ) -> tuple[UnmetNeed, ...]:
     """Return the missing dependencies of the package's extension modules and their libraries.
 
-    These libraries count as available: torch's, because torch is imported first; those
-    that torch loads from NVIDIA's packages; and the package's own, which it may load by path.
+    torch's libraries and the libraries of NVIDIA's packages count as available, because torch is
+    imported first. The package's libraries count as available, because the package may load them
+    by path.
     """
     if not hardware.on_linux():
         return ()
@@ -172,7 +174,10 @@ def unmet_libraries(
 
 
 def missing_libraries(unmet: Iterable[UnmetNeed]) -> str:
-    """Return each missing library once, with the first library that needs it and the reason."""
+    """Describe each missing library once, with the first library that needs it and the reason.
+
+    Returns the reason of `why_unknown` if libraries cannot be examined.
+    """
     descriptions: dict[str, str] = {}
     for need in unmet:
         descriptions.setdefault(need.name, _description(need))
@@ -180,7 +185,10 @@ def missing_libraries(unmet: Iterable[UnmetNeed]) -> str:
 
 
 def _description(need: UnmetNeed) -> str:
-    """Return `"libhccl.so (for _C.so)"`, with the reason unless the library is just not found."""
+    """Describe a missing library, such as `"libhccl.so (for _C.so)"`.
+
+    The reason is added, unless it is that the library is not found.
+    """
     if not need.needed_by:
         return f"{need.name} ({need.why})"
     needed_by = need.needed_by.rpartition("/")[2]
@@ -190,7 +198,7 @@ def _description(need: UnmetNeed) -> str:
 
 
 def _folders_below(folder: str, depth: int) -> Iterator[str]:
-    """Yield the folder, and its subfolders down to `depth` levels."""
+    """Yield the folder and its subfolders, down to `depth` levels below the folder."""
     yield folder
     if depth:
         for name in hardware.names_in(folder):

@@ -1,6 +1,7 @@
-"""Prepare a Python that the launcher of a folder of environments starts (`accel-folder.pth`).
+"""Prepare a Python interpreter that a launcher of `accel setup --into` has started.
 
-It imports nothing that takes milliseconds.
+`choice.pth` calls `begin` when the interpreter starts, so this module imports nothing that
+takes milliseconds.
 """
 
 from __future__ import annotations
@@ -15,17 +16,20 @@ _PREFIXES = (b"\0libtorch", b"\0libc10")
 
 
 def begin() -> None:
-    """Let children start by the launcher, and name a compiled extension of another torch before its import.
+    """Set `sys.executable` to the launcher, and check compiled extensions before their import.
 
-    A launcher of ranks starts `sys.executable` on other hosts too, which may need another environment.
+    Launchers of ranks, such as torchrun, start `sys.executable` on all hosts, and each host may
+    need a different environment. An extension that was built for a different torch raises an
+    `ImportError` that states the cause.
     """
     launcher = sys._xoptions.get("accel_launcher")
     if isinstance(launcher, str):
         sys.executable = launcher
-        _name_extensions_of_another_torch(launcher)
+        _check_extensions_before_import(launcher)
 
 
-def _name_extensions_of_another_torch(launcher: str) -> None:
+def _check_extensions_before_import(launcher: str) -> None:
+    """Patch Python's loader of extensions to explain extensions built for a different torch."""
     create = ExtensionFileLoader.create_module
 
     def create_module(self: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
@@ -34,27 +38,23 @@ def _name_extensions_of_another_torch(launcher: str) -> None:
             return create(self, spec)
         missing = _missing_libraries(origin)
         if missing:
-            raise ImportError(
-                _message(origin, f"it needs {', '.join(missing)}", launcher)
-            )
+            raise ImportError(_message(origin, ", ".join(missing), launcher))
         try:
             return create(self, spec)
         except ImportError as error:
-            # A C++ name of torch's: its namespaces are c10, at and torch.
+            # torch's C++ symbols are in the namespaces c10, at and torch.
             symbol = str(error).rpartition("undefined symbol: ")[2]
             if symbol.startswith("_Z") and (
                 "3c10" in symbol or "2at" in symbol or "5torch" in symbol
             ):
-                raise ImportError(
-                    _message(origin, f"it needs {symbol}", launcher)
-                ) from error
+                raise ImportError(_message(origin, symbol, launcher)) from error
             raise
 
     ExtensionFileLoader.create_module = create_module  # type: ignore[method-assign]
 
 
 def _missing_libraries(origin: str) -> list[str]:
-    """Return the libraries of torch that the extension needs and this environment's torch lacks."""
+    """Return the torch libraries that the extension needs and this environment's torch lacks."""
     import os
 
     folder = f"{_site()}/torch/lib"
@@ -74,9 +74,9 @@ def _site() -> str:
     return f"{sys.prefix}/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 
 
-def _message(origin: str, why: str, launcher: str) -> str:
-    version = "which the torch of this environment lacks"
+def _message(origin: str, needed: str, launcher: str) -> str:
+    """Return the message on an extension that needs a library or symbol that torch lacks."""
     return (
-        f"{origin} was built for another torch than {sys.prefix} has: {why}, {version}. Next step: build it "
-        f"again with {launcher}, into a folder of its own for each environment"
+        f"{origin} was built for a different torch: it needs {needed}, which the torch in {sys.prefix} "
+        f"lacks. Next step: rebuild it with {launcher}, in a separate folder for each environment"
     )

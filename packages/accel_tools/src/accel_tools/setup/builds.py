@@ -1,4 +1,7 @@
-"""PyTorch's builds for NVIDIA, AMD and Intel: a dated table of uv's choices, for installers without uv."""
+"""A dated table of PyTorch's builds for NVIDIA, AMD and Intel GPUs.
+
+It contains the builds that uv chooses, for installers other than uv.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +42,10 @@ __all__ = [
 
 INDEX = "https://download.pytorch.org/whl"
 CPU = "cpu"
-#: The date of uv 0.13.9's answers below, which tests/setup/test_builds.py compares with uv's own.
+#: The date of the choices of uv 0.13.9 below. tests/setup/test_builds.py compares them with uv.
 TABLE_DATE = "2026-11-24"
-#: Indexes in uv's order, each with the oldest driver for it on Linux, WSL2 included, and on Windows.
+#: PyTorch's indexes for CUDA in uv's order. Each entry has the oldest driver on Linux (and WSL2),
+#: and the oldest driver on Windows.
 _NVIDIA = (
     ("cu132", "580", "580"),
     ("cu129", "525.60.13", "528.33"),
@@ -55,7 +59,8 @@ _NVIDIA = (
     ("cu90", "384.81", "385.54"),
     ("cu80", "375.26", "376.51"),
 )
-#: AMD's architectures for which PyTorch has wheels, and the oldest ROCm of those wheels, by uv.
+#: AMD GPU architectures for which PyTorch has wheels, and the oldest ROCm version of those wheels,
+#: according to uv.
 _AMD = {
     **dict.fromkeys(("gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100"), "6.0"),
     "gfx1101": "6.1",
@@ -64,13 +69,36 @@ _AMD = {
     **dict.fromkeys(("gfx1150", "gfx1151"), "7.2"),
 }
 _ROCM = ("7.2", "7.1", "7.0", "6.4", "6.3", "6.2.4", "6.2", "6.1", "6.0")
-#: The builds for Vega cards, newest first. uv names newer ones too, whose rocBLAS (ROCm 6.4 and newer) has no
-#: code for them: https://github.com/ROCm/legacy-rocm-build/issues/4625
+#: The builds for Vega GPUs, newest first. uv also names newer builds, but rocBLAS of ROCm 6.4 and
+#: newer has no code for Vega: https://github.com/ROCm/legacy-rocm-build/issues/4625
 _VEGA = ("gfx900", "gfx906")
 _WITH_VEGA = ["rocm6.3", "rocm6.2.4", "rocm6.2", "rocm6.1", "rocm6.0"]
 _VEGA_SOURCE = "https://github.com/pytorch/pytorch/issues/179865"
-#: The builds of each release, newest first; Pythons. https://pytorch.org/get-started/previous-versions/ and
-#: pytorch/pytorch, RELEASE.md, "Release Compatibility Matrix".
+#: AMD's index of wheels for ROCm 7.14, for Linux and Windows. `AMD_TARGETS` are the architectures for
+#: which it has code, as of 2026-08-26. Each is an extra of torch, such as `torch[device-gfx1103]`.
+AMD_INDEX = "https://repo.amd.com/rocm/whl-multi-arch/"
+AMD_SOURCE = "https://github.com/easydiffusion/torchruntime/issues/34"
+AMD_TARGETS = (
+    "gfx908", "gfx90a", "gfx942", "gfx950",
+    "gfx1010", "gfx1011", "gfx1012",
+    "gfx1030", "gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036",
+    "gfx1100", "gfx1101", "gfx1102", "gfx1103",
+    "gfx1150", "gfx1151", "gfx1152", "gfx1153",
+    "gfx1200", "gfx1201", "gfx1250",
+)  # fmt: skip
+#: Architectures on which AMD's wheels are reported to compute wrong results, and the report's URL.
+AMD_WRONG = {"gfx1033": "https://github.com/unslothai/unsloth/pull/8412"}
+#: The release of torch in `AMD_INDEX`, and the oldest and newest Python that it supports:
+#: https://rocm.docs.amd.com/projects/ai-ecosystem/en/latest/frameworks/pytorch/install.html
+_AMD_TORCH = "2.12"
+_AMD_PYTHONS = ("3.11", "3.14")
+#: AMD's index of wheels for ROCm 10, and the architectures on which AMD tested the wheels.
+AMD_NEXT_INDEX = "https://stable.repo.amd.com/rocm/whl-next/"
+AMD_NEXT_SOURCE = "https://github.com/ultralytics/ultralytics/pull/24137"
+AMD_NEXT_TARGETS = ("gfx950", "gfx1151", "gfx1201")
+#: For each release of torch, its builds, newest first, and the oldest and newest Python that it
+#: supports. Sources: https://pytorch.org/get-started/previous-versions/ and pytorch/pytorch,
+#: RELEASE.md, "Release Compatibility Matrix".
 RELEASES = {
     "2.6": (
         ("cu126", "cu124", "cu118", "rocm6.2.4", "rocm6.1", "xpu"),
@@ -101,30 +129,32 @@ RELEASES = {
     "2.14": (("cu132", "cu130", "cu126", "rocm7.14", "xpu"), ("3.10", "3.14")),
     "2.15": (("cu132", "cu130", "xpu"), ("3.11", "3.15")),
 }
-#: Releases whose build for that CUDA has no wheels for Windows.
+#: Pairs of a release and a CUDA build that has no wheels for Windows.
 _NOT_ON_WINDOWS = {("2.13", "cu129")}
-#: The newest CUDA build with code for GPUs from Maxwell to Volta, which uv does not consider.
+#: The newest CUDA build with code for GPUs from Maxwell to Volta. uv does not consider this limit.
 LAST_WITH_VOLTA = "cu126"
 VOLTA_SOURCE = "https://github.com/pytorch/pytorch/issues/157517"
-#: The CUDA build with code for a Jetson Thor (sm_110), which those for CUDA 12 lack.
+#: The CUDA build with code for a Jetson Thor (sm_110), which the builds for CUDA 12 lack.
 THOR = "cu130"
 THOR_SOURCE = "https://github.com/OpenRAL/openral/pull/168"
-#: libtorch_cpu.dylib of torch 2.8.0 has kernels for macOS 13, and that of 2.9.0 from macOS 14 on.
+#: The last release for macOS 13: libtorch_cpu.dylib of torch 2.8.0 has Metal kernels for macOS 13,
+#: and that of torch 2.9.0 has Metal kernels only for macOS 14 and newer.
 LAST_ON_MACOS_13 = "2.8.0"
-#: The architectures of PyPI's wheels of torch 2.15.0, by system; s390x: of PyTorch's index `cpu`.
+#: The architectures of PyPI's wheels of torch 2.15.0, by system. Wheels for s390x are only in
+#: PyTorch's index `cpu`.
 _ARCHITECTURES = {
     "darwin": ("arm64",),
     "linux": ("aarch64", "s390x", "x86_64"),
     "win32": ("AMD64", "x86_64"),
 }
-#: The tag of PyPI's wheels of torch since 2.7: manylinux_2_28.
+#: The oldest glibc for PyPI's wheels of torch since 2.7, which have the tag manylinux_2_28.
 OLDEST_GLIBC = "2.28"
-#: Hardware whose builds are only for x86_64: pytorch/pytorch,
-#: .github/scripts/generate_binary_build_matrix.py, where `linux-aarch64` has CPU and CUDA.
+#: Vendors whose builds are only for x86_64: in pytorch/pytorch,
+#: .github/scripts/generate_binary_build_matrix.py, `linux-aarch64` has only CPU and CUDA builds.
 _NOT_ON_ARM = ("AMD", "Intel")
 #: The first CUDA build for aarch64: https://github.com/pytorch/pytorch/issues/147953
 FIRST_ON_ARM = "cu126"
-#: The last release of each build that the newest release lacks. PyTorch has dropped these builds:
+#: For each build that PyTorch has dropped, the last release that has it:
 #: https://github.com/pytorch/pytorch/issues/190385, https://github.com/pytorch/test-infra/pull/8451 and
 #: RELEASE.md.
 LAST_RELEASE = {
@@ -133,26 +163,28 @@ LAST_RELEASE = {
     for name in names
     if name not in RELEASES["2.15"][0]
 }
-#: Where each release's builds are listed.
+#: The page that lists the builds of each release.
 RELEASES_SOURCE = "https://pytorch.org/get-started/previous-versions/"
 #: The oldest CUDA build of torch 2.6, the oldest supported torch.
 _OLDEST = "cu118"
-#: The newest release, and the one before it, which pip takes for a Python that the newest does not support.
-#: Releases that the table lacks are assumed to have wheels for the Pythons of these two. PyPI, 2026-11-24.
-_NEWEST, _BEFORE = "2.15", "2.14"
+#: The newest release, and the release before it, which pip installs for a Python that the newest
+#: release does not support. Releases that the table lacks are assumed to support the Pythons of these
+#: two releases. Source: PyPI, 2026-11-24.
+_NEWEST, _PREVIOUS = "2.15", "2.14"
 
 
 class Build(NamedTuple):
-    """One of PyTorch's indexes, and the source that states that it fits."""
+    """One of PyTorch's builds, and the source of the fact that it fits."""
 
-    #: Its name in the address, which is uv's `--torch-backend`: `"cu130"`; empty if none fits.
+    #: The build's name in the URL of its index and in uv's `--torch-backend`, such as `"cu130"`; empty
+    #: if no build fits.
     name: str
-    #: An address, or `"a table of 2026-11-24"`.
+    #: The source: a URL, or `"a table of 2026-11-24"`.
     source: str
 
 
 def index_of(name: str) -> str:
-    """Return the address of one of PyTorch's indexes."""
+    """Return the URL of the index with PyTorch's build called `name`, such as `"cu130"`."""
     return f"{INDEX}/{name}"
 
 
@@ -160,7 +192,10 @@ def index_of(name: str) -> str:
 
 
 def why_no_platform(system: str, architecture: str, target: str = "CPU") -> str:
-    """Return why there is no torch for that architecture and hardware; empty if there is one."""
+    """Return why PyTorch has no wheels for the system, CPU architecture and hardware.
+
+    The string is empty if wheels exist. `target` is the hardware, such as `"AMD GPU"` or `"CPU"`.
+    """
     if architecture not in _ARCHITECTURES.get(system, ()):
         return f"PyPI has no torch for {architecture} on {system}"
     if system == "darwin" and not target.startswith(("Apple", "CPU")):
@@ -171,17 +206,20 @@ def why_no_platform(system: str, architecture: str, target: str = "CPU") -> str:
 
 
 def why_no_python(python: str, torch: str = "") -> str:
-    """Return why PyTorch has no wheels for that Python; empty if it has, or if that is unknown."""
+    """Return why PyTorch has no wheels for the version `python` of Python.
+
+    `torch` is a release, or an empty string for the newest. The string is empty if wheels exist.
+    """
     minor = _minor(torch)
     if minor in RELEASES:
         oldest, newest = RELEASES[minor][1]
         what = f"torch {torch} has wheels for Python {oldest} to {newest}"
     else:
-        oldest, _ = RELEASES[_BEFORE][1]
+        oldest, _ = RELEASES[_PREVIOUS][1]
         first, newest = RELEASES[_NEWEST][1]
         what = (
             f"torch {_NEWEST} has wheels for Python {first} to {newest}, "
-            f"torch {_BEFORE} from {oldest} on"
+            f"and torch {_PREVIOUS} for Python {oldest} and newer"
         )
     if _is_at_least(python, oldest) and _is_at_least(newest, python):
         return ""
@@ -189,9 +227,10 @@ def why_no_python(python: str, torch: str = "") -> str:
 
 
 def has_build(torch: str, build: str) -> bool:
-    """Return whether that release of torch has that build.
+    """Return whether the release `torch` has the build called `build`; true for an empty release.
 
-    Releases missing in the table are newer, and are assumed to have the builds of the newest release in it.
+    Releases that the table lacks are newer than the table. They are assumed to have all builds that
+    PyTorch has not dropped.
     """
     if not torch:
         return True
@@ -201,7 +240,7 @@ def has_build(torch: str, build: str) -> bool:
 
 
 def _published(kind: str) -> set[str]:
-    """Return all builds of CUDA (kind `"cu"`) or ROCm (`"rocm"`), of any release."""
+    """Return the builds for CUDA (`kind` is `"cu"`) or ROCm (`"rocm"`) of all releases."""
     names: set[str] = set()
     for builds, _ in RELEASES.values():
         names.update(name for name in builds if name.startswith(kind))
@@ -209,7 +248,7 @@ def _published(kind: str) -> set[str]:
 
 
 def _missing_on(system: str, torch: str) -> list[str]:
-    """Return the builds of that release that have no wheels for the system."""
+    """Return the builds of the release `torch` that have no wheels for the system."""
     if system != "win32":
         return []
     return [name for release, name in _NOT_ON_WINDOWS if release == _minor(torch)]
@@ -219,7 +258,11 @@ def _missing_on(system: str, torch: str) -> list[str]:
 
 
 def for_nvidia(driver: str, torch: str = "", system: str = "linux") -> Build:
-    """Return the build for NVIDIA's driver of that version; `torch`: a release, or empty for the newest."""
+    """Return the build for the version `driver` of NVIDIA's driver.
+
+    `torch` is a release, or an empty string for the newest. The build's name is empty if no
+    build fits.
+    """
     newest = _newest_run_by(driver, system)
     if not newest:
         return Build("", _TABLE)
@@ -238,7 +281,7 @@ def for_nvidia(driver: str, torch: str = "", system: str = "linux") -> Build:
 
 
 def _newest_run_by(driver: str, system: str) -> str:
-    """Return the newest build of uv's list that NVIDIA's driver of that version runs; else empty."""
+    """Return the newest build in uv's list that NVIDIA's driver can run, or an empty string."""
     for name, *oldest in _NVIDIA:
         if _is_at_least(driver, oldest[system == "win32"]):
             return name
@@ -246,7 +289,11 @@ def _newest_run_by(driver: str, system: str) -> str:
 
 
 def can_run(driver: str, build: str, system: str = "linux") -> bool:
-    """Return whether NVIDIA's driver runs that build: all minor releases of a CUDA, and older ones."""
+    """Return whether the version `driver` of NVIDIA's driver can run a CUDA build.
+
+    A driver that can run one minor version of CUDA can run all minor versions of this major
+    version, and all older versions.
+    """
     newest = _newest_run_by(driver, system)
     if not newest or not build.startswith("cu"):
         return False
@@ -254,13 +301,13 @@ def can_run(driver: str, build: str, system: str = "linux") -> bool:
 
 
 def oldest_driver(system: str) -> str:
-    """Return the oldest NVIDIA driver for which a supported torch has a build."""
+    """Return the oldest version of NVIDIA's driver for which a supported torch has a build."""
     drivers = {name: oldest for name, *oldest in _NVIDIA}
     return drivers[_OLDEST][system == "win32"]
 
 
 def oldest_driver_of(build: str, system: str = "linux") -> str:
-    """Return the oldest NVIDIA driver that runs that CUDA build."""
+    """Return the oldest version of NVIDIA's driver that can run a CUDA build."""
     drivers = []
     for name, *oldest in _NVIDIA:
         if _cuda_major(name) >= _cuda_major(build):
@@ -269,12 +316,12 @@ def oldest_driver_of(build: str, system: str = "linux") -> str:
 
 
 def is_retired(name: str) -> bool:
-    """Return whether no supported torch has that CUDA build."""
+    """Return whether a CUDA build is older than all builds of supported releases of torch."""
     return int(name[2:]) < int(_OLDEST[2:])
 
 
 def lacks_volta(name: str) -> bool:
-    """Return whether that CUDA build has no code for GPUs from Maxwell to Volta."""
+    """Return whether a CUDA build has no code for GPUs from Maxwell to Volta."""
     return int(name[2:]) > int(LAST_WITH_VOLTA[2:])
 
 
@@ -282,7 +329,11 @@ def lacks_volta(name: str) -> bool:
 
 
 def for_amd(architecture: str, torch: str = "") -> Build:
-    """Return the build for an AMD GPU of that architecture, `"gfx90a"`; `torch`: as for NVIDIA."""
+    """Return the build for an AMD GPU architecture such as `"gfx90a"`.
+
+    `torch` is a release, or an empty string for the newest. The build's name is empty if no
+    build fits.
+    """
     if is_vega(architecture):
         return Build(_newest_of_release(_WITH_VEGA, torch), _VEGA_SOURCE)
     oldest = _AMD.get(architecture)
@@ -292,13 +343,24 @@ def for_amd(architecture: str, torch: str = "") -> Build:
     return Build(_newest_of_release(names, torch), _TABLE)
 
 
+def why_not_from_amd(python: str, torch: str = "") -> str:
+    """Return why AMD's wheels do not fit the versions of Python and torch; empty if they fit."""
+    if torch and _minor(torch) != _AMD_TORCH:
+        return f"AMD's wheels are for torch {_AMD_TORCH}, not {torch}"
+    oldest, newest = _AMD_PYTHONS
+    if _is_at_least(python, oldest) and _is_at_least(newest, python):
+        return ""
+    wheels = f"AMD's wheels are for Python {oldest} to {newest}"
+    return f"{wheels}, but this is Python {python}"
+
+
 def is_vega(architecture: str) -> bool:
-    """Return whether an AMD GPU is a Vega, for which uv names builds that have no code for it."""
+    """Return whether an AMD GPU architecture is Vega, for which uv also names builds without code."""
     return architecture in _VEGA
 
 
 def _newest_of_release(names: list[str], torch: str) -> str:
-    """Return the newest of these ROCm builds that the release of torch has; else empty."""
+    """Return the newest of the ROCm builds `names` that the release has, or an empty string."""
     minor = _minor(torch)
     if minor in RELEASES:
         for name in RELEASES[minor][0]:
@@ -312,7 +374,7 @@ def _newest_of_release(names: list[str], torch: str) -> str:
 
 
 def gpus_of(build: str) -> tuple[str, ...]:
-    """Return AMD's architectures for which that build of ROCm has code."""
+    """Return the AMD GPU architectures for which a ROCm build has code."""
     version = build.removeprefix("rocm")
     gpus = [gfx for gfx, oldest in _AMD.items() if _is_at_least(version, oldest)]
     if build in _WITH_VEGA:
@@ -326,11 +388,12 @@ def gpus_of(build: str) -> tuple[str, ...]:
 def for_toolkit(
     kind: str, toolkit: str, torch: str = "", system: str = "linux"
 ) -> Build:
-    """Return the build for that version of CUDA (kind `"cu"`) or ROCm (`"rocm"`).
+    """Return the build for the version `toolkit` of CUDA (`kind` is `"cu"`) or ROCm (`"rocm"`).
 
-    It is the newest build of the same major version that is not newer than the toolkit. A
-    machine that runs one build of a major version runs the others, and torch compiles
-    extensions with any toolkit of that major version (torch/utils/cpp_extension.py).
+    This is the newest build with the toolkit's major version that is not newer than the toolkit. A
+    machine that can run one build of a major version can run all builds of this major version, and
+    torch compiles extensions with any toolkit of this major version
+    (torch/utils/cpp_extension.py).
     """
     limit = _major_minor(toolkit)
     newest, newest_version = "", (0, 0)
@@ -343,7 +406,7 @@ def for_toolkit(
 
 
 def toolkits(kind: str) -> str:
-    """Return the versions of CUDA or ROCm that PyTorch has builds for, as text."""
+    """Return the versions of CUDA or ROCm for which PyTorch has builds, separated by commas."""
     versions = {_version_of(name) for name in _published(kind)}
     return ", ".join(f"{major}.{minor}" for major, minor in sorted(versions))
 
@@ -355,14 +418,14 @@ _TABLE = f"a table of {TABLE_DATE}"
 
 
 def _version_of(build: str) -> tuple[int, int]:
-    """Return the version in a build's name: 12 and 8 of `"cu128"`, 6 and 2 of `"rocm6.2.4"`."""
+    """Return the major and minor version in a build's name, such as (12, 8) for `"cu128"`."""
     if build.startswith("cu"):
         return _cuda_major(build), int(build[-1])
     return _major_minor(build.removeprefix("rocm"))
 
 
 def _cuda_major(build: str) -> int:
-    """Return the major version in a CUDA build's name: 12 of `"cu128"`."""
+    """Return the major version in a CUDA build's name, such as 12 for `"cu128"`."""
     return int(build[2:-1])
 
 
@@ -372,12 +435,12 @@ def _major_minor(version: str) -> tuple[int, int]:
 
 
 def _minor(torch: str) -> str:
-    """Return a release's minor version: `"2.13"` of `"2.13.1"`."""
+    """Return the major and minor version of a release, such as `"2.13"` for `"2.13.1"`."""
     return ".".join(torch.split(".")[:2])
 
 
 def _is_at_least(version: str, oldest: str) -> bool:
-    """Return whether a version is not older than another; False if one is malformed."""
+    """Return whether `version` is not older than `oldest`; False if either is malformed."""
     try:
         return Version(version) >= Version(oldest)
     except InvalidVersion:

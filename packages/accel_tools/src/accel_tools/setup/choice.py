@@ -1,9 +1,9 @@
-"""Choose one environment of a folder by this machine's hardware, and start its Python.
+"""Choose an environment of a folder by this machine's hardware, and start its Python.
 
 `accel setup --into FOLDER` copies this module to `FOLDER/lib/accel_choice.py`. Each program in `FOLDER/bin`
-runs it before Python starts, so it imports only what Python itself imports: the hardware checks of accel-core
-take 60 ms to import, `re` and `json` 7 ms. The files that it reads have blocks of lines `key = value`, as
-`pyvenv.cfg`; a value that is a list has its items separated by spaces.
+runs this module first, so it imports only modules that Python itself imports at start: the hardware checks of
+accel-core take 60 ms to import, and `re` and `json` take 7 ms. The files that it reads consist of blocks of
+lines `key = value`, as in `pyvenv.cfg`. The items of a list are separated by spaces.
 """
 
 # pathlib takes milliseconds to import:
@@ -28,15 +28,16 @@ __all__ = [
     "unmet",
 ]
 
-#: The file of an environment that is whole: what it is. It is written last.
-MARK = "accel-environment.cfg"
-#: The accelerators that accel knows, best first.
+#: The name of an environment's file that describes the environment. It is written last, so an
+#: environment with this file is complete.
+MARK = "environment.cfg"
+#: The path in the folder of the table of known accelerators, best first.
 HARDWARE = "lib/hardware.cfg"
 CPU = "cpu"
 _BUS = "/sys/bus/pci/devices"
 _DRIVER = ("/sys/module/nvidia/version", "/proc/driver/nvidia/version")
 _TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
-#: A pattern of device nodes ends in it where a number follows.
+#: The end of a pattern for device nodes whose names end in a number.
 _NUMBER = "[0-9]*"
 
 Record = Mapping[str, str]
@@ -46,22 +47,23 @@ class Device:
     """A kind of accelerator on this machine."""
 
     def __init__(self, row: Record, evidence: str, ids: Sequence[int]) -> None:
-        #: Its block of `HARDWARE`.
+        #: The accelerator's block in the file `HARDWARE`.
         self.row = row
-        #: A device node or a PCI function: `"PCI 10de:2330 at 0000:17:00.0"`.
+        #: A device node or a PCI function, such as `"PCI 10de:2330 at 0000:17:00.0"`.
         self.evidence = evidence
-        #: The device ids of its PCI functions.
+        #: The PCI device ids of the accelerators of this kind.
         self.ids = ids
 
 
 class Choice:
-    """The environment for a machine."""
+    """The chosen environment for a machine."""
 
     def __init__(self, environment: Record, reason: str, warning: str = "") -> None:
-        #: The environment's mark, with its `name` and `path`.
+        #: The content of the environment's file `MARK`, and the environment's `name` and `path`.
         self.environment = environment
+        #: The reason for the choice.
         self.reason = reason
-        #: Why the hardware is not used, with the next step; else empty.
+        #: The reason why the machine's hardware is not used, and the next step; otherwise empty.
         self.warning = warning
 
 
@@ -69,7 +71,10 @@ class Choice:
 
 
 def environments(folder: str) -> list[Record]:
-    """Return the marks of the whole environments, newest torch first, each with `name` and `path`."""
+    """Return the records of the folder's complete environments, newest torch first.
+
+    A record is the content of the environment's file `MARK`, and its `name` and `path`.
+    """
     found = []
     for name in _names(f"{folder}/environments"):
         path = f"{folder}/environments/{name}"
@@ -79,17 +84,19 @@ def environments(folder: str) -> list[Record]:
 
 
 def _newness(record: Record) -> tuple[list[int], list[int]]:
+    """Return a key by which records sort from the oldest to the newest torch."""
     release, _, build = record["torch"].partition("+")
     return _numbers(release), _numbers(build)
 
 
 def _numbers(version: str) -> list[int]:
-    """Return the numbers in a version: of `"550.54.15"` 550, 54 and 15."""
+    """Return the numbers in a version, such as `[550, 54, 15]` for `"550.54.15"`."""
     separated = "".join(c if c.isdecimal() else " " for c in version)
     return [int(number) for number in separated.split()]
 
 
 def _blocks(path: str) -> Iterator[dict[str, str]]:
+    """Yield the blocks of a file as dictionaries; none if the file cannot be read."""
     for block in _text(path).split("\n\n"):
         lines = [line.partition("=") for line in block.splitlines()]
         if lines:
@@ -97,7 +104,7 @@ def _blocks(path: str) -> Iterator[dict[str, str]]:
 
 
 def _text(path: str) -> str:
-    """Return the text of a file; empty if it cannot be read."""
+    """Return the text of a file, or an empty string if the file cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read().strip()
@@ -106,6 +113,7 @@ def _text(path: str) -> str:
 
 
 def _names(folder: str) -> list[str]:
+    """Return the sorted names in a folder; none if the folder cannot be read."""
     try:
         return sorted(os.listdir(folder))
     except OSError:
@@ -124,7 +132,7 @@ def devices(folder: str, root: str = "") -> list[Device]:
         if device is not None:
             found.append(device)
     if any(device.row["label"] == "Hygon DCU" for device in found):
-        # Hygon's driver has AMD's node too: alone, that node does not show an AMD GPU.
+        # Hygon's driver has AMD's device node too, so the node alone does not prove an AMD GPU.
         found = [d for d in found if d.row["label"] != "AMD GPU" or d.ids]
     return found
 
@@ -132,7 +140,7 @@ def devices(folder: str, root: str = "") -> list[Device]:
 def _device(
     row: Record, functions: Sequence[tuple[str, str, str, str]], root: str
 ) -> Device | None:
-    """Return the accelerator of one row of `HARDWARE`; `None` if this machine has none."""
+    """Return the accelerator of one row of `HARDWARE`, or `None` if the machine does not have it."""
     evidence, ids = [], []
     for pattern in row["nodes"].split():
         evidence += _nodes(pattern, root)
@@ -144,7 +152,7 @@ def _device(
 
 
 def _nodes(pattern: str, root: str) -> list[str]:
-    """Return the device nodes of a pattern such as `/dev/nvidia[0-9]*`."""
+    """Return the device nodes that match a pattern such as `/dev/nvidia[0-9]*`."""
     start, number, _ = pattern.partition(_NUMBER)
     if not number:
         return [pattern] if os.path.exists(root + pattern) else []
@@ -158,30 +166,32 @@ def _nodes(pattern: str, root: str) -> list[str]:
 
 
 def _pci_functions(root: str) -> Iterator[tuple[str, str, str, str]]:
-    """Yield address, vendor, device and class of each PCI function."""
+    """Yield the address, vendor id, device id and class code of each PCI function."""
     for address in _names(root + _BUS):
         alias = _text(f"{root}{_BUS}/{address}/modalias").lower()
-        # pci:v0000VVVVd0000DDDDsv........sd........bcCCscCCiCC: Linux, scripts/mod/file2alias.c
+        # The format is pci:v0000VVVVd0000DDDDsv........sd........bcCCscCCiCC, as in
+        # scripts/mod/file2alias.c of Linux.
         if alias.startswith("pci:v0000") and len(alias) == 53:
             code = alias[44:46] + alias[48:50] + alias[51:53]
             yield address, alias[9:13], alias[18:22], code
 
 
 def _matches(row: Record, address: str, vendor: str, device: str, code: str) -> bool:
-    others = row["not"].split()
-    if device in others or any(address.startswith(other) for other in others):
+    """Return whether a PCI function is an accelerator of a row of `HARDWARE`."""
+    excluded = row["not"].split()
+    if device in excluded or any(address.startswith(start) for start in excluded):
         return False
     if not address.startswith(row["at"]):
         return False
     for pattern in row["pci"].split():
-        ids, _, start = pattern.partition("/")
-        if f"{vendor}:{device}".startswith(ids) and code.startswith(start):
+        ids, _, code_start = pattern.partition("/")
+        if f"{vendor}:{device}".startswith(ids) and code.startswith(code_start):
             return True
     return False
 
 
 def _driver(root: str) -> str:
-    """Return the version of NVIDIA's driver, `"550.54.15"`; empty where no file has it."""
+    """Return the version of NVIDIA's driver, such as `"550.54.15"`; empty if no file contains it."""
     for path in _DRIVER:
         for word in _text(root + path).split():
             parts = word.split(".")
@@ -195,7 +205,10 @@ def _driver(root: str) -> str:
 
 
 def _architectures(root: str) -> list[str]:
-    """Return AMD's GPU architectures; the kernel writes `gfx90a` as 90010."""
+    """Return the architectures of the machine's AMD GPUs, such as `gfx90a`.
+
+    The kernel's files contain an architecture as a number, such as 90010 for `gfx90a`.
+    """
     found = []
     for node in _names(root + _TOPOLOGY):
         for line in _text(f"{root}{_TOPOLOGY}/{node}/properties").splitlines():
@@ -212,11 +225,13 @@ def _architectures(root: str) -> list[str]:
 
 
 def choose(folder: str, environ: Mapping[str, str], root: str = "") -> Choice:
-    """Return the environment of `folder` for the machine whose files are below `root`.
+    """Choose the environment of `folder` for the machine whose files are below `root`.
 
-    A pin (`DS_ACCELERATOR`) decides first, then the hardware, best first, and what each build needs. Without
-    hardware it is the environment for the CPU. Raises `LookupError` with the next step if no environment can
-    be taken.
+    If `DS_ACCELERATOR` names a backend with an environment, this environment is chosen. Otherwise it is
+    the environment for the best accelerator of the machine whose needs the machine meets. Without an
+    accelerator, it is the environment for the CPU.
+
+    Raises `LookupError` with the next step if no environment can be chosen.
     """
     every = environments(folder)
     pin = environ.get("DS_ACCELERATOR", "").strip().lower()
@@ -230,7 +245,7 @@ def choose(folder: str, environ: Mapping[str, str], root: str = "") -> Choice:
         if choice is not None:
             return choice
     because = f"{'; '.join(lacks)}. " if lacks else ""
-    if names[0]:  # a pin needs no device
+    if names[0]:  # A pinned backend is chosen even without a device.
         record = _of_backend(folder, every, names[0])
         return Choice(record, f"DS_ACCELERATOR={pin}", because)
     return _fallback(folder, every, present, because)
@@ -243,32 +258,35 @@ def _choice_for(
     root: str,
     lacks: list[str],
 ) -> Choice | None:
-    """Return the environment for the first device of a backend (empty for any) that one fits."""
+    """Return the choice for the first device of a backend that an environment fits, if any.
+
+    An empty `backend` stands for all backends.
+    """
     for device in present:
         if backend in ("", device.row["backend"]):
             record = _fitting(every, device, root, lacks)
             if record:
-                here = f"{device.row['label']} is here ({device.evidence})"
-                return Choice(record, here)
+                reason = f"detected {device.row['label']} ({device.evidence})"
+                return Choice(record, reason)
     return None
 
 
 def _fallback(
     folder: str, every: Sequence[Record], present: Sequence[Device], because: str
 ) -> Choice:
-    """Return the environment for the CPU, with a warning if a device is here that none fits."""
+    """Return the environment for the CPU, with a warning if the machine has an unused accelerator."""
     cpu = _of_backend(folder, every, CPU)
     for device in present:
         if device.row["integrated"] == "no":
             label, evidence = device.row["label"], device.evidence
-            why = f"no environment fits the {label} that is here ({evidence})"
+            why = f"no environment fits the {label} of this machine ({evidence})"
             step = _next_step(folder, device.row["setup"])
             return Choice(cpu, why, f"{why}, so the CPU is used. {because}{step}")
-    return Choice(cpu, "no accelerator is here")
+    return Choice(cpu, "this machine has no accelerator")
 
 
 def _pinned_names(folder: str, pin: str) -> list[str]:
-    """Return the backends of a pin that have environments of their own; `""` alone without such a pin."""
+    """Return the known backends that a pin lists; `[""]` if the pin does not list a known backend."""
     known = [row["backend"] for row in _blocks(f"{folder}/{HARDWARE}")]
     names = [name.partition("@")[0].strip() for name in pin.split(",")]
     return [name for name in names if name in (CPU, *known)] or [""]
@@ -277,7 +295,10 @@ def _pinned_names(folder: str, pin: str) -> list[str]:
 def _fitting(
     every: Sequence[Record], device: Device, root: str, lacks: list[str]
 ) -> Record | None:
-    """Return the newest environment that serves the device; add to `lacks` what newer ones lack."""
+    """Return the newest environment that fits the device, or `None`.
+
+    The unmet needs of newer environments for the device are added to `lacks`.
+    """
     for record in every:
         if device.row["label"] in record["serves"].split(", "):
             lacking = unmet(record, device, root)
@@ -288,7 +309,10 @@ def _fitting(
 
 
 def unmet(record: Record, device: Device, root: str = "") -> str:
-    """Return which need of the build this machine does not meet, as a clause; empty if it meets all."""
+    """Return the first need of an environment's build that the machine does not meet, as a clause.
+
+    The string is empty if the machine meets all needs.
+    """
     return (
         _unmet_driver(record["oldest_driver"], root)
         or _unmet_architecture(record["gfx"].split(), root)
@@ -297,21 +321,27 @@ def unmet(record: Record, device: Device, root: str = "") -> str:
 
 
 def _unmet_driver(oldest: str, root: str) -> str:
-    """Return that NVIDIA's driver is missing or older than `oldest`, which is empty if none is needed."""
+    """Return a clause if NVIDIA's driver is missing or older than `oldest`, otherwise an empty string.
+
+    `oldest` is empty for a build that does not need NVIDIA's driver.
+    """
     if not oldest:
         return ""
     driver = _driver(root)
     if driver:
         if _numbers(driver) >= _numbers(oldest):
             return ""
-        return f"needs NVIDIA's driver {oldest} or newer, but {driver} is here"
+        return f"needs NVIDIA's driver {oldest} or newer, but this machine has {driver}"
     if "microsoft" in _text(f"{root}/proc/version").lower():
-        return ""  # no file of WSL 2 has the driver's version
+        return ""  # No file of WSL 2 contains the driver's version.
     return "needs NVIDIA's driver, which is not loaded"
 
 
 def _unmet_architecture(supported: Sequence[str], root: str) -> str:
-    """Return that the build has no code for AMD's GPUs here; `supported` is empty for other builds."""
+    """Return a clause if the build has no code for the machine's AMD GPUs, otherwise an empty string.
+
+    `supported` is empty for builds that are not for AMD GPUs.
+    """
     gfx = _architectures(root) if supported else []
     if not gfx or set(gfx) & set(supported):
         return ""
@@ -319,7 +349,10 @@ def _unmet_architecture(supported: Sequence[str], root: str) -> str:
 
 
 def _unmet_device(ranges: Sequence[str], ids: Sequence[int]) -> str:
-    """Return that the build has no code for any of the devices; a range is `"0000-1dff"`."""
+    """Return a clause if the build has no code for any of the devices, otherwise an empty string.
+
+    `ranges` contains ranges of PCI device ids such as `"0000-1dff"`.
+    """
     for pci_id in ids:
         if not any(_is_within(pci_id, text) for text in ranges):
             return ""
@@ -332,17 +365,18 @@ def _is_within(pci_id: int, text: str) -> bool:
 
 
 def _of_backend(folder: str, every: Sequence[Record], name: str) -> Record:
-    """Return the newest environment of a backend; raises `LookupError` if there is none."""
+    """Return the newest environment of a backend; raise `LookupError` if there is none."""
     for record in every:
         if record["backend"] == name:
             return record
     raise LookupError(
-        f"{folder} has no whole environment for {name}. {_next_step(folder, name)}"
+        f"{folder} has no complete environment for {name}. {_next_step(folder, name)}"
     )
 
 
 def _next_step(folder: str, name: str) -> str:
-    if not name:  # the maker builds torch itself
+    """Return the command that makes the environment; `name` is empty if the vendor builds torch."""
+    if not name:
         return "Next step: accel setup"
     plain = folder.replace("/", "").replace("-", "").replace("_", "").replace(".", "")
     quoted = folder if plain.isalnum() else "'" + folder.replace("'", "'\\''") + "'"
@@ -353,9 +387,9 @@ def _next_step(folder: str, name: str) -> str:
 
 
 def main() -> None:
-    """Replace this process by a program of the chosen environment.
+    """Replace this process with a program of the chosen environment.
 
-    `sys.argv[1:]` is the path of the program in `FOLDER/bin`, and then its arguments.
+    `sys.argv[1]` is the path of the program in `FOLDER/bin`, and `sys.argv[2:]` are its arguments.
     """
     launcher, *arguments = sys.argv[1:]
     launcher = os.path.abspath(launcher)
@@ -373,7 +407,7 @@ def main() -> None:
         what = f"environment {record['name']} of {folder}, torch {record['torch']}"
         sys.stderr.write(f"accel: {what}: {choice.reason}\n")
     python = f"{record['path']}/bin/python"
-    # Children start by the launcher too: see at_start.py.
+    # at_start.py reads this option, so that child processes are started through the launcher too.
     option = ["-X", f"accel_launcher={folder}/bin/python"]
     script = [] if program.startswith("python") else [f"{record['path']}/bin/{program}"]
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Check the environment that the command would change, before anything runs."""
+"""Check the environment that the installation command would change, before the command runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INDEX_SECONDS = 5.0
 
 
 def default_format() -> str:
-    """Return `"uv"` if it is installed, else `"pip"`."""
+    """Return `"uv"` if uv is installed, otherwise `"pip"`."""
     return "uv" if shutil.which("uv") else "pip"
 
 
@@ -32,9 +32,9 @@ _VENV = "python3 -m venv .venv && . .venv/bin/activate"
 
 
 def problems(form: str) -> Iterator[str]:
-    """Yield reasons why the command cannot change this Python's environment, each with a remedy.
+    """Yield the reasons why an installer cannot change this Python's environment, each with a remedy.
 
-    `form`: `"pip"` or `"uv"`.
+    `form` is the installer, `"pip"` or `"uv"`.
     """
     if struct.calcsize("P") == 4:
         yield (
@@ -49,11 +49,11 @@ def problems(form: str) -> Iterator[str]:
 
 
 def _environment_problems() -> Iterator[str]:
-    """Yield why packages of this environment cannot be changed: only the first reason."""
+    """Yield the first reason why the packages of this environment cannot be changed, if any."""
     site = sysconfig.get_path("purelib")
     if _is_externally_managed():
         yield (
-            f"the system manages {sys.prefix}, and pip rejects changes to it (PEP 668): "
+            f"the system manages {sys.prefix}, so pip rejects changes to it (PEP 668): "
             f"{_VENV}"
         )
     elif not os.access(site, os.W_OK):
@@ -61,7 +61,7 @@ def _environment_problems() -> Iterator[str]:
     elif find_spec("torch") is not None and _is_from_conda("pytorch"):
         yield (
             "conda manages the torch of this environment, and pip would install a second "
-            "one over it: conda create --name torch python=3.12 pip"
+            "torch over it: conda create --name torch python=3.12 pip"
         )
 
 
@@ -76,7 +76,10 @@ def _is_from_conda(package: str) -> bool:
 
 
 def runnable(line: str) -> list[list[str]]:
-    """Return the commands of a line as argument lists; pip and uv install into this Python's environment."""
+    """Return the commands of a line such as `"pip install a && pip install b"` as argument lists.
+
+    The commands are changed to install into this Python's environment.
+    """
     commands = []
     for part in line.split(" && "):
         words = shlex.split(part)
@@ -88,15 +91,17 @@ def runnable(line: str) -> list[list[str]]:
 
 
 def unreachable(plan: Plan) -> str:
-    """Return why the plan's index of torch cannot be reached; empty if it can.
+    """Return why the plan's index with torch cannot be reached; empty if it can be reached.
 
-    PyPI is not checked, because pip may be configured with another index.
+    PyPI is not checked, because pip may be configured to use a different index.
     """
-    if not plan.torch_backend:
+    if not plan.torch_backend and not plan.torch_index:
         return ""
-    # All of PyTorch's indexes are on one server, so any of them stands for the one that uv will choose.
+    # All of PyTorch's indexes are on one server, so the index `cpu` is checked in place of the index
+    # that uv will choose.
     index = builds.CPU if plan.torch_backend == AUTO else plan.torch_backend
-    address = f"{builds.index_of(index)}/torch/"
+    base = plan.torch_index or builds.index_of(index)
+    address = f"{base.rstrip('/')}/torch/"
     try:
         with urllib.request.urlopen(address, timeout=_INDEX_SECONDS):
             return ""

@@ -1,7 +1,8 @@
-"""One folder with an environment for each build of torch: what is in it, and how it is written.
+"""Read and write a folder with one environment per build of torch.
 
-`FOLDER/environments/NAME` is an environment, `NAME.lock` has its packages, and a mark shows that it is whole.
-`FOLDER/bin` has a launcher for each program, `FOLDER/lib` the module that chooses, and what that reads.
+`FOLDER/environments/NAME` is an environment, and `FOLDER/environments/NAME.lock` lists its packages. The file
+`environment.cfg` in the environment shows that it is complete. `FOLDER/bin` has a launcher for each program.
+`FOLDER/lib` has the module that chooses an environment, and the table of accelerators that it reads.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from accel_tools.setup.planning import planned
 __all__ = [
     "Wanted",
     "base_python",
+    "describe_running_environment",
     "is_whole",
     "mark",
     "mark_of",
-    "own_environment",
     "own_folder",
     "problem",
     "remove",
@@ -39,7 +40,7 @@ __all__ = [
     "write_launchers",
 ]
 
-#: How to name the version of a toolkit, for hardware that this machine does not have.
+#: How to give the version of a toolkit for hardware that this machine does not have.
 _TOOLKITS = {
     "cuda": "name it cuda=VERSION, with the version of CUDA that nvidia-smi shows on a node that has the GPU",
     "rocm": "name it rocm=VERSION, with the version in /opt/rocm/.info/version on a node that has the GPU",
@@ -51,7 +52,7 @@ self=$0
 if [ -L "$self" ]; then self=$(readlink -f -- "$self"); fi
 if [ ! -x {python} ]; then
     echo "Error: $self was made with the Python at "{python}", which this machine lacks. Next step:" \\
-        "install it here, or make the folder with a Python that every machine has." >&2
+        "install that Python, or make the folder with a Python that every machine has." >&2
     exit 127
 fi
 exec {python} -I -S -c 'import sys
@@ -66,7 +67,8 @@ _START_FILE = "import accel_tools.setup.at_start as a; a.begin()\n"
 class Wanted(NamedTuple):
     """An environment to make."""
 
-    #: `"cuda"`; with a toolkit's or torch's version that was given, `"cuda-12.6-torch-2.13.0"`.
+    #: The environment's name, such as `"cuda"`, or `"cuda-12.6-torch-2.13.0"` if the versions of the
+    #: toolkit and of torch were given.
     name: str
     plan: Plan
 
@@ -74,9 +76,10 @@ class Wanted(NamedTuple):
 def wanted(
     names: Iterable[str], machine: Machine, torch: str = "", driver: str = ""
 ) -> list[Wanted]:
-    """Return the environments for names such as `cuda`, `rocm=7.2` and `cpu`.
+    """Return the environments to make for names such as `cuda`, `rocm=7.2` and `cpu`.
 
-    Raises `SettingError` that lists each name for which no build is known.
+    `torch` and `driver` are versions, or empty strings. Raises `SettingError`, whose message lists
+    each name for which no build is known.
     """
     found, problems = [], []
     for given in dict.fromkeys(names):
@@ -95,39 +98,50 @@ def wanted(
 
 
 def base_python() -> str:
-    """Return the path of the Python that made the running environment: `"/usr/bin/python3.11"`."""
+    """Return the path of the Python that made the running environment, such as `"/usr/bin/python3.11"`."""
     return os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
 
 
 def problem(folder: Path, requirements: str) -> str:
-    """Return why the folder cannot take environments with these shared packages; empty if it can."""
+    """Return why environments with the packages `requirements` cannot be added to the folder.
+
+    The string is empty if environments can be added.
+    """
     if sys.platform != "linux":
-        return (
-            "accel setup --into is for Linux, where a machine's files show its hardware"
-        )
+        return "accel setup --into works only on Linux, where files show the machine's hardware"
     kept = folder / "requirements.txt"
     if kept.is_file() and requirements and kept.read_text("utf-8") != requirements:
         return (
-            f"the environments of {folder} have other packages ({kept}), and all have the same. Next step: "
-            "leave the packages out to add an environment, or make another folder"
+            f"all environments of {folder} must have the same packages, which {kept} lists, but different "
+            "packages were given. Next step: leave the packages out, or make a new folder"
         )
     launcher = folder / "bin" / "python"
     if (
         launcher.is_file()
         and f" {shlex.quote(base_python())} " not in launcher.read_text("utf-8")
     ):
-        return f"{folder} was made with another Python than {base_python()}, as {launcher} shows"
+        return (
+            f"{folder} was made with a Python other than {base_python()}: {launcher} contains its path. "
+            "Next step: run accel with that Python, or make a new folder"
+        )
     return ""
 
 
 def own_folder() -> Path | None:
-    """Return the folder that the running Python's environment is in; `None` if it is in none."""
+    """Return the folder that contains the running environment.
+
+    Returns `None` if the running Python's environment is not in a folder of `accel setup --into`.
+    """
     place = Path(sys.prefix)
     return place.parent.parent if is_whole(place) else None
 
 
-def own_environment() -> str:
-    """Return which environment of a folder runs, and why, as a sentence; empty outside a folder."""
+def describe_running_environment() -> str:
+    """Describe the running environment of a folder, and why it is chosen, as a sentence.
+
+    The string is empty if the running Python's environment is not in a folder of
+    `accel setup --into`.
+    """
     into = own_folder()
     if into is None:
         return ""
@@ -146,19 +160,20 @@ def own_environment() -> str:
 
 
 def is_whole(path: Path) -> bool:
-    """Return whether an environment was installed to its end."""
+    """Return whether the environment at `path` was installed completely."""
     return (path / choice.MARK).is_file()
 
 
 def mark_of(plan: Plan, torch: str, architecture: str) -> dict[str, str]:
-    """Return what an environment's mark says: its torch, and which hardware the build serves.
+    """Return the content of an environment's file `environment.cfg`.
 
-    `torch` is the installed version: `"2.13.0+cu130"`.
+    It has the version of torch and the hardware for which the build is. `torch` is the installed
+    version, such as `"2.13.0+cu130"`.
     """
     build = plan.torch_backend
     labels = [v.label for v in vendors.VENDORS if v.backend == plan.backend]
     if plan.backend == "cuda":
-        labels = [plan.target]  # AMD's GPUs are of the backend `cuda` too
+        labels = [plan.target]  # The backend `cuda` drives AMD GPUs too.
     is_cuda, is_rocm = build.startswith("cu"), build.startswith("rocm")
     return {
         "torch": torch,
@@ -171,10 +186,10 @@ def mark_of(plan: Plan, torch: str, architecture: str) -> dict[str, str]:
 
 
 def _without_code(plan: Plan, architecture: str) -> list[str]:
-    """Return ranges of PCI device ids for which the build has no code: `["0000-1dff"]`."""
+    """Return the ranges of PCI device ids for which the build has no code, such as `["0000-1dff"]`."""
     if plan.target == "NVIDIA GPU":
         if architecture == "aarch64":
-            return ["0000-207f", "2180-21ff"]  # before Ampere
+            return ["0000-207f", "2180-21ff"]  # These GPUs are older than Ampere.
         return ["0000-1dff" if builds.lacks_volta(plan.torch_backend) else "0000-133f"]
     if plan.backend == "xpu":
         return [f"{byte:02x}00-{byte:02x}ff" for byte in sorted(INTEL_BEFORE_ARC)]
@@ -182,9 +197,9 @@ def _without_code(plan: Plan, architecture: str) -> list[str]:
 
 
 def mark(path: Path, record: Mapping[str, str]) -> None:
-    """Finish an environment: its start file, and then its mark."""
+    """Write an environment's start file, and then the file that marks the environment as complete."""
     for site in path.glob("lib/python*/site-packages"):
-        (site / "accel-folder.pth").write_text(_START_FILE, "utf-8")
+        (site / "choice.pth").write_text(_START_FILE, "utf-8")
     write_atomically(path / choice.MARK, _block(record))
 
 
@@ -193,7 +208,7 @@ def _block(record: Mapping[str, str]) -> str:
 
 
 def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
-    """Write a file that others may read at any moment: they get the old text or the new one."""
+    """Write a file so that a process that reads it gets either the old text or the new text."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.write_text(text, "utf-8")
@@ -205,14 +220,15 @@ def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
 
 
 def write_hardware(folder: Path) -> None:
-    """Write the module that chooses, compiled, and the accelerators that it looks for."""
+    """Write the module that chooses an environment, compiled, and its table of accelerators."""
     library = folder / "lib"
     ranked = sorted(vendors.VENDORS, key=lambda vendor: RANKED.index(vendor.label))
     rows = [_block(_row(vendor)) for vendor in ranked if not vendor.platform]
     write_atomically(folder / choice.HARDWARE, "\n".join(rows))
     module = library / "accel_choice.py"
     write_atomically(module, Path(choice.__file__).read_text("utf-8"))
-    # By hash: a copy of the folder with other times of its files stays compiled.
+    # The compiled file is not checked against the source's time, so it stays valid if the folder is
+    # copied.
     unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
     py_compile.compile(str(module), doraise=True, invalidation_mode=unchecked)
 
@@ -237,7 +253,7 @@ def _row(vendor: vendors.Vendor) -> dict[str, str]:
 
 
 def write_launchers(folder: Path) -> None:
-    """Write `bin/python`, and a launcher for each program that every whole environment has."""
+    """Write `bin/python`, and a launcher for each program that all complete environments have."""
     programs = []
     for record in choice.environments(str(folder)):
         scripts = Path(record["path"], "bin").iterdir()
@@ -248,7 +264,10 @@ def write_launchers(folder: Path) -> None:
 
 
 def _is_program(script: Path) -> bool:
-    """Return whether a program is a Python script, but not pip, which would change one environment alone."""
+    """Return whether a program is a Python script other than pip.
+
+    pip is excluded, because it would change only one of the environments.
+    """
     if script.name.startswith(("pip", "python")) or not os.access(script, os.X_OK):
         return False
     with script.open("rb") as file:
@@ -257,5 +276,5 @@ def _is_program(script: Path) -> bool:
 
 
 def remove(path: Path) -> None:
-    """Remove an environment that is not whole."""
+    """Remove an incomplete environment."""
     shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Format a plan as a command or a file: pip, uv, conda, Dockerfile, pyproject.toml, requirements.txt."""
+"""Format a plan as a command (pip, uv, conda) or a file (Dockerfile, pyproject.toml, requirements.txt)."""
 
 from __future__ import annotations
 
@@ -12,52 +12,66 @@ from accel_tools.setup.plan import AUTO, Plan
 
 __all__ = ["FORMATS", "HERE", "command"]
 
-#: Formats that install into the current environment; the others create one.
+#: The formats that install into the current environment. The other formats create an environment.
 HERE = ("pip", "uv")
 #: The mount point of the checkout while the image is built.
 _MOUNTED = "/accel"
-#: Otherwise the image would contain pip's cache.
+#: The option of pip without which the image would contain pip's cache.
 _NO_CACHE = "--no-cache-dir"
 
 
 def command(plan: Plan, form: str) -> str:
-    """Return the plan in the format `form`, a key of `FORMATS`; empty if the plan has no torch."""
+    """Return the plan in the format `form`, a key of `FORMATS`; empty if the plan is without torch."""
     if not plan.torch:
         return ""
     return FORMATS[form](plan)
 
 
 def _pep508(package: str) -> str:
-    """Return a requirement as in a requirements file; a folder as an address."""
-    place = vendors.pip_argument(package)
-    if Path(place).is_absolute():
-        return f"{package} @ {Path(place).as_uri()}"
-    return place
+    """Return a requirement in the format of PEP 508; a folder is converted to a URL."""
+    argument = vendors.pip_argument(package)
+    if Path(argument).is_absolute():
+        return f"{package} @ {Path(argument).as_uri()}"
+    return argument
 
 
 def _pip_arguments(plan: Plan) -> list[str]:
-    """Return the packages as arguments for pip; accel's by the folder or address of accel-core."""
+    """Return the packages as arguments for pip.
+
+    Packages of the accel project are given by the folder or URL from which accel-core was installed.
+    """
     return [vendors.pip_argument(package) for package in plan.packages]
 
 
 def _index_options(plan: Plan) -> list[str]:
-    """Return the options that add the vendor's index to PyPI; empty if PyPI has all packages.
+    """Return the options that make pip use the vendor's index in addition to PyPI.
 
-    Either index can then supply any name, so this is only for vendors whose instructions require it.
+    The list is empty if PyPI has all packages. With two indexes, pip may install a package from
+    either index, so the options are used only for vendors whose instructions require them.
     """
     if not plan.package_index:
         return []
     return ["--extra-index-url", plan.package_index]
 
 
+def _index_of(plan: Plan) -> str:
+    """Return the URL of the index with torch; empty for PyPI."""
+    if plan.torch_index:
+        return plan.torch_index
+    return builds.index_of(plan.torch_backend) if plan.torch_backend else ""
+
+
 def _pip_commands(plan: Plan, *options: str) -> list[str]:
-    """Return the commands of pip: two if torch is from its own index, which lacks other packages."""
+    """Return the pip commands.
+
+    If torch is from a separate index, which lacks other packages, a second command installs those.
+    """
     packages = _pip_arguments(plan)
     install = ["pip", "install", *options]
     index_options = _index_options(plan)
-    if not plan.torch_backend:
+    index = _index_of(plan)
+    if not index:
         return [shlex.join([*install, plan.torch, *packages, *index_options])]
-    index = builds.index_of(plan.torch_backend)
     commands = [shlex.join([*install, plan.torch, "--index-url", index])]
     if packages:
         commands.append(shlex.join([*install, *packages, *index_options]))
@@ -69,6 +83,9 @@ def _pip(plan: Plan) -> str:
 
 
 def _uv(plan: Plan) -> str:
+    if plan.torch_index:
+        # AMD's index responds with status 403 for packages that it lacks, and uv then fails.
+        return " && ".join(f"uv {line}" for line in _pip_commands(plan))
     words = ["uv", "pip", "install", plan.torch, *_pip_arguments(plan)]
     if plan.torch_backend:
         words.append(f"--torch-backend={plan.torch_backend}")
@@ -79,9 +96,9 @@ def _uv(plan: Plan) -> str:
 
 
 def _conda(plan: Plan) -> str:
-    """Return commands for a conda environment with pip's packages.
+    """Return commands that create a conda environment and install packages with pip.
 
-    PyTorch publishes no packages for conda since 2.6.
+    PyTorch has not published conda packages since torch 2.6.
     """
     commands = [f"conda create --yes --name torch python={plan.python} pip"]
     for command in _pip_commands(plan):
@@ -90,7 +107,10 @@ def _conda(plan: Plan) -> str:
 
 
 def _dockerfile(plan: Plan) -> str:
-    """Return a Dockerfile; a checkout of accel is mounted for the build, as no registry has it."""
+    """Return a Dockerfile that mounts the checkout of the accel project while the image is built.
+
+    The checkout is needed because accel-core is not in a package registry.
+    """
     checkout = vendors.pip_argument("accel-core")
     mounted = []
     if Path(checkout).is_absolute():
@@ -98,7 +118,8 @@ def _dockerfile(plan: Plan) -> str:
     others = tuple(package for package in plan.packages if package not in mounted)
     commands = _pip_commands(plan._replace(packages=others), _NO_CACHE)
     needs_git = "git+" in checkout
-    tag = plan.python if needs_git else f"{plan.python}-slim"  # which has no git
+    # The slim image does not have git.
+    tag = plan.python if needs_git else f"{plan.python}-slim"
     lines = [f"# The image needs {plan.needs}"] if plan.needs else []
     lines.append(f"FROM python:{tag}")
     lines += [f"RUN {command}" for command in commands]
@@ -108,7 +129,7 @@ def _dockerfile(plan: Plan) -> str:
 
 
 def _mounted_install(checkout: str, packages: Sequence[str]) -> list[str]:
-    """Return lines of a Dockerfile that install packages from a checkout."""
+    """Return the lines of a Dockerfile that install packages from the mounted checkout."""
     folders = [f"{_MOUNTED}/{vendors.FOLDERS[name]}".rstrip("/") for name in packages]
     install = shlex.join(["pip", "install", _NO_CACHE, *folders])
     return [
@@ -121,6 +142,16 @@ def _pyproject(plan: Plan) -> str:
     requirements = [plan.torch, *map(_pep508, plan.packages)]
     listed = ", ".join(f'"{requirement}"' for requirement in requirements)
     lines = ["[project]", f"dependencies = [{listed}]"]
+    if plan.torch_index:
+        # The index is not explicit, because it also has the packages that the extra needs. It responds
+        # with status 403 for packages that it lacks.
+        lines += [
+            "",
+            "[[tool.uv.index]]",
+            'name = "amd"',
+            f'url = "{plan.torch_index}"',
+            "ignore-error-codes = [403]",
+        ]
     if plan.torch_backend:
         name = f"pytorch-{plan.torch_backend}"
         lines += [
@@ -134,7 +165,7 @@ def _pyproject(plan: Plan) -> str:
             "explicit = true",
         ]
     if plan.package_index:
-        # Not explicit: the index also has the dependencies of the vendor's package.
+        # The index is not explicit, because it also has the dependencies of the vendor's package.
         lines += [
             "",
             "[[tool.uv.index]]",
@@ -145,16 +176,18 @@ def _pyproject(plan: Plan) -> str:
 
 
 def _requirements(plan: Plan) -> str:
-    """Return a requirements file; torch is alone in it if it is from its own index.
+    """Return a requirements file.
 
-    Otherwise that index could serve other names than torch, too.
+    If torch is from a separate index, the file contains only torch, because that index could serve
+    other packages too. A comment then has the command for the other packages.
     """
     index_options = _index_options(plan)
-    if not plan.torch_backend:
+    index = _index_of(plan)
+    if not index:
         lines = [" ".join(index_options)] if index_options else []
         lines += [plan.torch, *map(_pep508, plan.packages)]
         return "\n".join(lines)
-    lines = [f"--index-url {builds.index_of(plan.torch_backend)}", plan.torch]
+    lines = [f"--index-url {index}", plan.torch]
     packages = _pip_arguments(plan)
     if packages:
         install = shlex.join(["pip", "install", *packages, *index_options])

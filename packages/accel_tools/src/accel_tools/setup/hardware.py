@@ -1,4 +1,4 @@
-"""Accelerators of a machine and their drivers, read from files without torch or a vendor's package."""
+"""Detect the accelerators of a machine and their drivers from files, without torch or vendor packages."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ __all__ = [
     "detect_hardware",
 ]
 
-#: Kinds of hardware that a plan can be for, best first: training accelerators, then GPUs in
-#: accel's order, then GPUs that are part of a CPU. Names are those of `Vendor.label`.
+#: The kinds of hardware for which a plan can be made, best first: training accelerators, then
+#: GPUs in accel's order, then GPUs that are part of a CPU. Each name is a `Vendor.label`.
 RANKED = (
     "Ascend NPU",
     "Tecorigin SDAA card",
@@ -52,20 +52,21 @@ RANKED = (
     "Apple GPU",
     "Intel integrated GPU",
 )
-#: Generations of NVIDIA's GPUs that some of PyTorch's builds have no code for.
+#: Generations of NVIDIA GPUs for which some of PyTorch's builds have no code.
 KEPLER = "the generation Kepler or before"
 VOLTA = "the generations Maxwell to Volta"
 TURING = "the generation Turing"
-#: The first PCI ids of Maxwell (GM108), Turing (TU102) and Ampere (GA100), and those of Turing's TU116 among
-#: Ampere's: pci.ids of 2023-04-11.
+#: The first PCI device ids of Maxwell (GM108), Turing (TU102) and Ampere (GA100). The ids of TU116, a
+#: Turing GPU, are among the ids of Ampere. Source: pci.ids of 2023-04-11.
 _FIRST_IDS = (0x1340, 0x1E00, 0x2080)
 _TU116 = range(0x2180, 0x2200)
 _GENERATIONS = (KEPLER, VOLTA, TURING, "")
 #: Descriptions of Intel GPUs that PyTorch may not support.
 BEFORE_ARC = "older than Arc"
 UNNAMED = "of a model that no file names"
-#: The first bytes of the PCI ids of Intel's GPUs before Arc: Linux, include/drm/intel/pciids.h. For these
-#: torch warns that they are not officially supported: c10/xpu/XPUFunctions.cpp, `intel_gpu_acm_g10`.
+#: The first bytes of the PCI device ids of Intel GPUs older than Arc: Linux, include/drm/intel/pciids.h.
+#: torch warns that these GPUs are not officially supported: c10/xpu/XPUFunctions.cpp,
+#: `intel_gpu_acm_g10`.
 INTEL_BEFORE_ARC = frozenset(
     b"\x00\x01\x04\x0a\x0c\x0d\x0f\x16\x19\x1a\x22\x25\x27\x29\x2a\x2e\x31\x35\x3e\x45\x46\x49\x4c\x4e"
     b"\x59\x5a\x87\x8a\x9a\x9b\xa0\xa7"
@@ -76,11 +77,12 @@ _TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
 class DetectedDevice(NamedTuple):
     """One kind of hardware on the machine."""
 
-    #: For people: `"NVIDIA GPU"`.
+    #: The name for people, such as `"NVIDIA GPU"`.
     label: str
-    #: The backend that drives it: `"cuda"`.
+    #: The name of the backend that drives the hardware, such as `"cuda"`.
     backend: str
-    #: How it was detected: `"PCI 10de:2330 at 0000:17:00.0"`; empty if it is not on this machine.
+    #: How the hardware was detected, such as `"PCI 10de:2330 at 0000:17:00.0"`; empty if this machine
+    #: does not have it.
     evidence: str
 
 
@@ -88,15 +90,18 @@ class Hardware(NamedTuple):
     """The accelerators of a machine; the best one for training comes first."""
 
     present: tuple[DetectedDevice, ...] = ()
-    #: The version of NVIDIA's driver, `"580.65.06"`; empty if neither a file nor `nvidia-smi` has it.
+    #: The version of NVIDIA's driver, such as `"580.65.06"`; empty if neither a file nor `nvidia-smi`
+    #: reports it.
     nvidia: str = ""
-    #: AMD's GPU architectures as the driver reports them: `("gfx90a",)`.
+    #: The architectures of AMD GPUs as the driver reports them, such as `("gfx90a",)`.
     gfx: tuple[str, ...] = ()
-    #: A special kind of machine: `"WSL2"`, `"NVIDIA Jetson AGX Orin"`, `"macOS 15.3"`; else empty.
+    #: The kind of a special machine, such as `"WSL2"`, `"NVIDIA Jetson AGX Orin"` or `"macOS 15.3"`;
+    #: otherwise empty.
     kind: str = ""
-    #: `KEPLER`, `VOLTA` or `TURING` if the newest of NVIDIA's GPUs is that old.
+    #: The generation of the newest NVIDIA GPU if it is `KEPLER`, `VOLTA` or `TURING`; otherwise empty.
     generation: str = ""
-    #: `BEFORE_ARC` if all of Intel's GPUs are that old, `UNNAMED` if no file has their models; else empty.
+    #: `BEFORE_ARC` if all Intel GPUs are older than Arc, `UNNAMED` if no file contains their models;
+    #: otherwise empty.
     intel: str = ""
 
 
@@ -127,7 +132,8 @@ def _devices(machine: Machine) -> Iterator[DetectedDevice]:
         yield from _windows_devices(machine, WSL_DRIVERS)
 
 
-#: Prefixes of the folders of Windows drivers, with label and backend; the first that matches counts.
+#: Prefixes of the names of Windows driver folders, each with the hardware's label and backend. The
+#: first prefix that matches counts.
 _WINDOWS_DRIVER_PREFIXES = (
     ("nv_disp", "NVIDIA GPU", "cuda"),
     ("nvd", "NVIDIA GPU", "cuda"),
@@ -139,7 +145,7 @@ _WINDOWS_DRIVER_PREFIXES = (
 
 
 def _windows_devices(machine: Machine, folder: str) -> Iterator[DetectedDevice]:
-    """Yield the GPUs whose Windows drivers are in that folder; the bus of WSL2 has none."""
+    """Yield the GPUs whose Windows drivers are in `folder`; WSL2 shows no GPUs on the PCI bus."""
     for name in sorted(hardware.names_in(folder, machine.root)):
         if ".inf_" not in name.lower():
             continue
@@ -150,6 +156,7 @@ def _windows_devices(machine: Machine, folder: str) -> Iterator[DetectedDevice]:
 
 
 def _kind(machine: Machine) -> str:
+    """Return the kind of a special machine, as in `Hardware.kind`; otherwise an empty string."""
     version = re.search(
         r"<key>ProductVersion</key>\s*<string>([\d.]+)", machine.text(MACOS)
     )
@@ -159,17 +166,18 @@ def _kind(machine: Machine) -> str:
     kernel = machine.text("/proc/version").lower()
     if "Jetson" in model:
         return model
-    # The model of an Orin Nano lacks the word.
+    # The model of an Orin Nano does not contain "Jetson".
     if machine.text("/etc/nv_tegra_release") or "tegra" in kernel:
         return f"NVIDIA Jetson ({model})" if model else "NVIDIA Jetson"
     return "WSL2" if "microsoft" in kernel else ""
 
 
 def _amd_architectures(machine: Machine) -> tuple[str, ...]:
-    """Return AMD's GPU architectures as amdgpu reports them; CPUs are nodes too, with version 0.
+    """Return the architectures of AMD GPUs that the driver amdgpu reports, without duplicates.
 
-    Linux, drivers/gpu/drm/amd/amdkfd/kfd_topology.c: `gfx_target_version` is 10000 x major
-    + 100 x minor + stepping; ROCm writes the last two in hexadecimal: 90010 is gfx90a.
+    `gfx_target_version` is 10000 x major + 100 x minor + stepping (Linux,
+    drivers/gpu/drm/amd/amdkfd/kfd_topology.c). ROCm writes the minor version and the stepping in
+    hexadecimal, so 90010 is gfx90a. CPUs are nodes too, with version 0.
     """
     architectures = []
     nodes = hardware.names_in(_TOPOLOGY, machine.root)
@@ -197,18 +205,18 @@ def _pci_ids(machine: Machine, pattern: str) -> list[int]:
 
 
 def _intel_support(machine: Machine, labels: set[str]) -> str:
-    """Return `BEFORE_ARC` or `UNNAMED` if PyTorch may not support Intel's GPUs; else empty."""
+    """Return `BEFORE_ARC` or `UNNAMED` if PyTorch may not support the Intel GPUs; otherwise empty."""
     ids = _pci_ids(machine, "8086/03")
     if ids:
         is_old = all(number >> 8 in INTEL_BEFORE_ARC for number in ids)
         return BEFORE_ARC if is_old else ""
-    # Detected by its Windows driver, which is the same for old and new models.
+    # The GPU was detected by its Windows driver, which is the same for old and new models.
     is_integrated = "Intel integrated GPU" in labels
     return UNNAMED if is_integrated and "Intel discrete GPU" not in labels else ""
 
 
 def _nvidia_generation(machine: Machine) -> str:
-    """Return the generation of the newest NVIDIA GPU, if it is old; else empty."""
+    """Return the generation of the newest NVIDIA GPU, as in `Hardware.generation`."""
     ids = _pci_ids(machine, "10de/03")
     for device in re.findall("(?i)0x([0-9a-f]{4})10de", machine.nvidia_smi):
         ids.append(int(device, 16))
@@ -217,6 +225,7 @@ def _nvidia_generation(machine: Machine) -> str:
 
 
 def _generation_index(pci_id: int) -> int:
+    """Return the index in `_GENERATIONS` of the NVIDIA GPU with a PCI device id."""
     if pci_id in _TU116:
         return _GENERATIONS.index(TURING)
     return bisect.bisect(_FIRST_IDS, pci_id)

@@ -1,4 +1,4 @@
-"""Installed packages that do not fit the machine, as sentences for `accel setup` and `accel doctor`."""
+"""Find installed packages that do not fit the machine, for `accel setup` and `accel doctor`."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from accel_tools.setup.recipes import Recipe, Row, installed_toolkit, recipes
 
 __all__ = ["BUILDS", "OLDEST_DRIVER", "OWN_BUILDS", "faults", "too_old", "unfit"]
 
-#: The build of torch for a vendor's hardware, by `Vendor.label`: the field of `TorchBuild`, and its name.
-#: Hardware of other vendors needs torch's CPU build and the vendor's package.
+#: For a vendor's hardware, by `Vendor.label`, the field of `TorchBuild` that the right build of torch sets,
+#: and the name of this build. Hardware of other vendors needs torch's CPU build and the vendor's package.
 BUILDS = {
     "NVIDIA GPU": ("cuda", "CUDA"),
     "AMD GPU": ("hip", "ROCm"),
     "Intel discrete GPU": ("xpu", "XPU"),
 }
-#: Vendors that build torch for their own GPUs under CUDA's or ROCm's name: the mark in the version, and the
-#: address. accel-cuda declares the same.
+#: Vendors whose builds of torch for their GPUs appear as CUDA or ROCm builds. Each entry has the mark in the
+#: build's version and the URL of the build. accel-cuda declares the same values.
 OWN_BUILDS = {
     "MetaX GPU": ("metax", "https://developer.metax-tech.com/softnova"),
     "Iluvatar GPU": ("corex", "https://support.iluvatar.com/"),
     "Hygon DCU": ("dtk", "https://developer.sourcefind.cn/"),
 }
-#: The oldest driver for programs built with a major release of CUDA:
+#: The oldest major version of NVIDIA's driver for programs built with a major version of CUDA:
 #: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, table 1.
 OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
 _IPEX = "intel-extension-for-pytorch"
 
 
 def faults(plan: Plan, machine: Machine) -> tuple[str, ...]:
-    """Return a sentence for each installed package that does not fit, the most basic first."""
+    """Return one sentence per installed package that does not fit the machine; torch comes first."""
     build = torch_build()
     sentences = []
     if build is not None:
@@ -58,52 +58,59 @@ def faults(plan: Plan, machine: Machine) -> tuple[str, ...]:
 
 
 def unfit(build: TorchBuild, label: str, evidence: str, driver: str = "") -> str:
-    """Return that torch's build cannot use that hardware, as a sentence; empty if it can."""
+    """Return a sentence if the build of torch cannot use the hardware, otherwise an empty string.
+
+    Args:
+        build: The installed build of torch.
+        label: The hardware, a `Vendor.label`.
+        evidence: How the hardware was detected.
+        driver: The version of the hardware's driver, or an empty string.
+    """
     if label in OWN_BUILDS:
         mark, _ = OWN_BUILDS[label]
-        # torch.version of Iluvatar's build may lack the mark.
+        # The version in Iluvatar's build may lack the mark that the distribution's version has.
         if mark in build.version or mark in str(packages.version("torch")):
             return ""
         vendor = label.partition(" ")[0]
-        here = f"{bus.with_article(label)} is here ({evidence})"
-        return f"torch {build.version} is not {vendor}'s build; {here}"
+        here = f"this machine has {bus.with_article(label)} ({evidence})"
+        return f"torch {build.version} is not {vendor}'s build, but {here}"
     if label not in BUILDS or getattr(build, BUILDS[label][0]):
         return ""
     with_driver = f", with driver {driver}" if driver else ""
-    here = f"{bus.with_article(label)} is here ({evidence}{with_driver})"
-    return f"torch {build.version} is {build.kind}; {here}"
+    here = f"this machine has {bus.with_article(label)} ({evidence}{with_driver})"
+    return f"torch {build.version} is {build.kind}, but {here}"
 
 
 def too_old(build: TorchBuild, driver: str) -> str:
-    """Return that NVIDIA's driver is too old for torch's CUDA, as a sentence; empty if it is new enough."""
+    """Return a sentence if NVIDIA's driver is too old for torch's CUDA, otherwise an empty string."""
     major = (build.cuda or "").partition(".")[0]
     oldest = OLDEST_DRIVER.get(int(major), 0) if major.isdigit() else 0
     if int(driver.partition(".")[0]) >= oldest:
         return ""
     return (
         f"NVIDIA's driver {driver} is too old for torch's CUDA {build.cuda}, "
-        f"which needs {oldest} or newer"
+        f"which needs driver {oldest} or newer"
     )
 
 
 def _row_faults(
     recipe: Recipe, build: TorchBuild | None, machine: Machine
 ) -> Iterator[str]:
-    """Yield that a vendor's installed package requires another torch or another toolkit."""
+    """Yield a sentence for each installed vendor package that needs a different torch or toolkit."""
     toolkit = installed_toolkit(recipe, machine)
     toolkit_name = recipe.toolkit.name if recipe.toolkit else "the toolkit"
     for row, package in _installed_rows(recipe):
         if build is not None and build.version.partition("+")[0] != row.torch:
             yield (
-                f"{package} requires torch {row.torch}, but {build.version} is installed"
+                f"{package} requires torch {row.torch}, but torch {build.version} is installed"
             )
         if toolkit is not None and not _is_in_range(toolkit, row.toolkit):
             required = f"{toolkit_name} {row.toolkit.removeprefix('==')}"
-            yield f"{package} requires {required}, but {toolkit} is installed"
+            yield f"{package} requires {required}, but version {toolkit} is installed"
 
 
 def _installed_rows(recipe: Recipe) -> Iterator[tuple[Row, str]]:
-    """Yield each row of which a package is installed at its version, with that package."""
+    """Yield each row that has an installed package, with the package's name and version."""
     for row in recipe.rows:
         for requirement in row.packages:
             name, _, version = requirement.partition("==")
@@ -112,5 +119,5 @@ def _installed_rows(recipe: Recipe) -> Iterator[tuple[Row, str]]:
 
 
 def _is_in_range(version: Version, text: str) -> bool:
-    """Return whether the version is in a range such as `">=8.1,<9"`; an empty range has all."""
+    """Return whether a version is in a range such as `">=8.1,<9"`; an empty range has all versions."""
     return not text or version in SpecifierSet(text, prereleases=True)

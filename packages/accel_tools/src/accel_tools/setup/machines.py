@@ -1,6 +1,6 @@
 """The machine on which torch is to be installed.
 
-All files are read below a folder, `Machine.root`: `/` for this machine, another folder in tests.
+All files are read below the folder `Machine.root`, which is `/` except in tests.
 """
 
 from __future__ import annotations
@@ -26,45 +26,53 @@ __all__ = [
     "unknown_devices",
 ]
 
-#: PCI classes of possible accelerators: 3D controller, processing accelerator (pci.ids).
+#: The PCI classes of possible accelerators, 3D controller and processing accelerator (pci.ids).
 _ACCELERATOR_CLASSES = ("0302", "1200")
 _NVIDIA_VERSION = r"\b[0-9]{3,}\.[0-9]+(\.[0-9]+)?\b"
-#: The file with the version of macOS, and the one that Alpine Linux has.
+#: The file with the version of macOS, and a file that only Alpine Linux has.
 MACOS = "/System/Library/CoreServices/SystemVersion.plist"
 ALPINE = "/etc/alpine-release"
-#: Windows' drivers in WSL2 and on Windows: `nv_dispi.inf_amd64_0f6f1c6d7b1b`, `iigd_dch.inf_…`, `u0402…`.
+#: The folders with Windows drivers in WSL2 and on Windows. They contain folders such as
+#: `nv_dispi.inf_amd64_0f6f1c6d7b1b` and `iigd_dch.inf_…`.
 WSL_DRIVERS = "/usr/lib/wsl/drivers"
 WINDOWS_DRIVERS = "/Windows/System32/DriverStore/FileRepository"
 _WSL_NVIDIA_SMI = "/usr/lib/wsl/lib/nvidia-smi"
-#: A GPU's line in the output of `nvidia-smi`: the driver's version, and the PCI id, device before vendor.
+#: The line of a GPU in the output of `nvidia-smi`: the driver's version, then the PCI ids, with the device
+#: id before the vendor id.
 _NVIDIA_SMI = r"(?im)^[0-9]{3,}\.[0-9]+(\.[0-9]+)?(, *0x[0-9a-f]{4}10de)?"
-#: Seconds that `nvidia-smi` may take.
+#: The time limit for `nvidia-smi` in seconds.
 _NVIDIA_SMI_SECONDS = 5.0
 
 
 class Machine(NamedTuple):
-    """A machine, and the folder that its files are in."""
+    """A machine, and the folder that contains its files."""
 
-    #: The folder that contains its `/sys`, `/dev` and `/proc`.
+    #: The folder that contains the machine's `/sys`, `/dev` and `/proc`.
     root: str
-    #: The value of `sys.platform`: `"linux"`, `"darwin"`, `"win32"`.
+    #: The value of `sys.platform`, such as `"linux"`, `"darwin"` or `"win32"`.
     system: str
-    #: The value of `platform.machine()`: `"x86_64"`, `"aarch64"`, `"arm64"`.
+    #: The value of `platform.machine()`, such as `"x86_64"`, `"aarch64"` or `"arm64"`.
     architecture: str
-    #: The Python that torch is for: `"3.11"`.
+    #: The version of Python for which torch is to be installed, such as `"3.11"`.
     python: str
-    #: Driver and GPUs by `nvidia-smi`, `"560.94, 0x268410DE"`; empty if a file has the driver's version.
+    #: The output of `nvidia-smi` with the driver's version and the GPUs, such as `"560.94, 0x268410DE"`;
+    #: empty if a file contains the driver's version.
     nvidia_smi: str = ""
-    #: The version of the GNU C library, `"2.35"`; empty if there is none, or if it is unknown.
+    #: The version of the GNU C library, such as `"2.35"`; empty if the system uses a different C library,
+    #: or if the version is unknown.
     glibc: str = ""
 
     def text(self, path: str) -> str:
-        """Return the text of one of the machine's files; empty if it is missing."""
+        """Return the text of one of the machine's files; empty if the file is missing."""
         return hardware.read_text(path, self.root).replace("\0", "").strip()
 
 
 def here(python: str = "", root: str = "/") -> Machine:
-    """Return this machine, with the Python that runs this, or another version."""
+    """Return this machine.
+
+    `python` is the version of Python for which torch is to be installed; an empty string means the
+    running Python.
+    """
     version = python or "{}.{}".format(*sys.version_info)
     library, release = platform.libc_ver()
     glibc = release if library == "glibc" else ""
@@ -79,7 +87,7 @@ def here(python: str = "", root: str = "/") -> Machine:
 
 
 def driver_version(root: str = "/") -> str:
-    """Return the version of NVIDIA's kernel driver, `"550.54.15"`; empty if no file has it."""
+    """Return the version of NVIDIA's kernel driver, such as `"550.54.15"`; empty if no file contains it."""
     for path in ("/sys/module/nvidia/version", "/proc/driver/nvidia/version"):
         version = re.search(_NVIDIA_VERSION, hardware.read_text(path, root))
         if version:
@@ -88,7 +96,7 @@ def driver_version(root: str = "/") -> str:
 
 
 def unknown_devices(machine: Machine) -> tuple[bus.PciDevice, ...]:
-    """Return PCI devices that may be accelerators of an unknown vendor."""
+    """Return the PCI devices that may be accelerators and do not match a known vendor's accelerators."""
     if machine.system != "linux":
         return ()
     known: list[str] = []
@@ -103,9 +111,9 @@ def unknown_devices(machine: Machine) -> tuple[bus.PciDevice, ...]:
 
 
 def _query_nvidia_smi(root: str) -> str:
-    """Return the output of `nvidia-smi` on Windows and in WSL2, if no file has the driver's version.
+    """Return the output of `nvidia-smi` on Windows and in WSL2, if no file contains the driver's version.
 
-    Empty on any failure.
+    The string is empty otherwise, or if `nvidia-smi` fails.
     """
     in_wsl = "microsoft" in hardware.read_text("/proc/version", root).lower()
     is_needed = in_wsl or sys.platform == "win32"

@@ -1,4 +1,4 @@
-"""The plan for a machine: its parts with reasons, or why there is none and where to read more."""
+"""The plan of an installation: its parts with reasons, or the reason why no installation is known."""
 
 from __future__ import annotations
 
@@ -16,79 +16,95 @@ __all__ = [
     "for_installation",
     "for_uv",
     "requirement",
+    "with_extra",
     "with_plugin",
 ]
 
-#: uv's own choice of PyTorch's index: `uv pip install --torch-backend=auto`.
+#: The value of `uv pip install --torch-backend` with which uv chooses PyTorch's index.
 AUTO = "auto"
 
 
 class Part(NamedTuple):
-    """One part of the command, or something that must exist before it."""
+    """One requirement of the command, or software that must be installed before."""
 
-    #: A requirement, `"torch-npu==2.12.0"`, or a thing, `"CANN 9.1.0"`.
+    #: A requirement such as `"torch-npu==2.12.0"`, or software such as `"CANN 9.1.0"`.
     what: str
+    #: The reason why the part is in the plan.
     why: str
-    #: The source: an address, `"uv"`, or a dated table.
+    #: The source of the reason: a URL, `"uv"`, or a dated table.
     source: str = ""
 
 
 class UvChoice(NamedTuple):
-    """Hardware for which uv's `--torch-backend=auto` finds the index."""
+    """Hardware for which `uv pip install --torch-backend=auto` finds the index."""
 
-    #: `"NVIDIA's driver 550.54.15"`.
+    #: The fact by which uv chooses the index, such as `"NVIDIA's driver 550.54.15"`.
     hardware: str
-    #: Variables with what uv does not detect itself: `("UV_AMD_GPU_ARCHITECTURE=gfx942",)`.
+    #: Environment variables that uv needs because it does not detect their values, such as
+    #: `("UV_AMD_GPU_ARCHITECTURE=gfx942",)`.
     variables: tuple[str, ...] = ()
 
 
 class Plan(NamedTuple):
-    """The requirements and indexes to install from; the command is made from them."""
+    """The requirements to install and the indexes that have them."""
 
     hardware: Hardware
-    #: The hardware that the plan is for: `"NVIDIA GPU"`; `"CPU"` without any.
+    #: The hardware for which the plan is, such as `"NVIDIA GPU"` or `"CPU"`.
     target: str
-    #: Name of the backend: `"cuda"`.
+    #: The name of the backend, such as `"cuda"`.
     backend: str
-    #: The Python that torch is for: `"3.12"`.
+    #: The version of Python for which the plan is, such as `"3.12"`.
     python: str
-    #: The requirement of torch: `"torch==2.12.0"`; empty if none is known to fit.
+    #: The requirement for torch, such as `"torch==2.12.0"`; empty if no release is known to fit.
     torch: str = ""
-    #: PyTorch's index by name, `"cu130"`; empty for PyPI; `AUTO` if uv chooses.
+    #: The name of PyTorch's index, such as `"cu130"`; empty for other indexes; `AUTO` if uv chooses.
     torch_backend: str = ""
-    #: The other requirements.
+    #: The requirements in addition to torch.
     packages: tuple[str, ...] = ()
-    #: The vendor's index that has some of them; empty if PyPI has all.
+    #: The URL of the vendor's index that has some of the packages; empty if PyPI has all packages.
     package_index: str = ""
     parts: tuple[Part, ...] = ()
-    #: Why there is no command, and the address of the documentation.
+    #: The reason why no command is known; otherwise empty.
     unknown: str = ""
+    #: The URL of the documentation.
     url: str = ""
-    #: What pip does not install, and its address: `"CANN 8.5.0: https://www.hiascend.com/cann"`.
+    #: The software that pip does not install, and its URL, such as
+    #: `"CANN 8.5.0: https://www.hiascend.com/cann"`.
     needs: str = ""
     notes: tuple[str, ...] = ()
-    #: The version of NVIDIA's driver to plan for: from the command line, else from the machine.
+    #: The version of NVIDIA's driver to plan for, from the command line or otherwise from the machine.
     driver: str = ""
-    #: The version of the toolkit from the command line: `"12.8"`; empty if there is none.
+    #: The version of the toolkit from the command line, such as `"12.8"`; otherwise empty.
     toolkit: str = ""
-    #: What is assumed, and was not detected here: `("NVIDIA GPU", "NVIDIA's driver 570.86")`.
+    #: What is assumed and was not detected on this machine, such as
+    #: `("NVIDIA GPU", "NVIDIA's driver 570.86")`.
     given: tuple[str, ...] = ()
-    #: The hardware for which uv chooses the index itself, if uv installs; else `None`.
+    #: The hardware for which uv can choose the index; `None` if uv cannot choose the right index.
     uv: UvChoice | None = None
+    #: The URL of a vendor's index that has torch; empty if torch is from PyTorch's index or PyPI.
+    torch_index: str = ""
 
     @property
     def kind(self) -> str:
-        """Return the kind of machine to plan for; empty for another machine."""
+        """Return the kind of machine to plan for, as in `Hardware.kind`.
+
+        The string is empty if the target was not detected on this machine.
+        """
         return "" if self.target in self.given else self.hardware.kind
 
 
 def requirement(torch: str) -> str:
-    """Return the requirement for torch, or for that release of it."""
+    """Return the requirement for the release `torch`, or for the newest release if it is empty."""
     return f"torch=={torch}" if torch else "torch"
 
 
+def with_extra(requirement: str, extra: str) -> str:
+    """Return the requirement for torch with an extra, such as `"torch[device-gfx1103]==2.12.0"`."""
+    return requirement.replace("torch", f"torch[{extra}]", 1)
+
+
 def with_plugin(plan: Plan) -> Plan:
-    """Add accel's plugin, unless the target is the CPU or there is no plugin for it."""
+    """Return the plan with accel's plugin for the backend, if there is one and a command is known."""
     plugin = vendors.FIRST_PARTY.get(plan.backend, "")
     if not plugin or plan.unknown:
         return plan
@@ -97,7 +113,7 @@ def with_plugin(plan: Plan) -> Plan:
 
 
 def for_uv(plan: Plan) -> Plan:
-    """Leave the choice of PyTorch's index to uv, if uv detects the hardware."""
+    """Return a plan with which uv chooses PyTorch's index, if uv can choose the right index."""
     if plan.uv is None or plan.unknown:
         return plan
     torch, *others = plan.parts
@@ -108,24 +124,28 @@ def for_uv(plan: Plan) -> Plan:
 
 
 def for_installation(plan: Plan, *, is_new: bool) -> Plan:
-    """Add accel-core for a new environment; leave out plugins that are installed in this one.
+    """Return the plan with the accel packages that the environment needs.
 
-    `is_new`: the environment belongs to another machine, or the command creates it.
+    `is_new` means that the environment does not exist yet, or is on a different machine. Such an
+    environment needs accel-core and all plugins of the plan. In the running environment, plugins that
+    are already installed are left out.
     """
     if plan.unknown:
         return plan
     parts: list[Part] = []
-    own: list[Part] = []
+    accel_parts: list[Part] = []
     if is_new:
-        own.append(Part("accel-core", "the interface that the plugins serve"))
+        accel_parts.append(
+            Part("accel-core", "the interface that the plugins implement")
+        )
     for part in plan.parts:
         if not _is_plugin(part.what):
             parts.append(part)
         elif is_new or not packages.version(part.what):
-            own.append(part)
+            accel_parts.append(part)
     requirements = [name for name in plan.packages if not _is_plugin(name)]
-    requirements += [part.what for part in own]
-    return plan._replace(packages=tuple(requirements), parts=(*parts, *own))
+    requirements += [part.what for part in accel_parts]
+    return plan._replace(packages=tuple(requirements), parts=(*parts, *accel_parts))
 
 
 def _is_plugin(distribution: str) -> bool:

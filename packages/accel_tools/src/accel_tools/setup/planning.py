@@ -1,4 +1,4 @@
-"""Plan for a machine: choose its hardware, and the source of the packages."""
+"""Make the plan for a machine: choose the hardware, and the source of the packages."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from accel_tools.setup.vendor_tables import plan_with_table
 
 __all__ = ["names", "planned", "toolkits"]
 
-#: The name for AMD's GPUs, which the backend `cuda` drives too.
+#: The name with which users request AMD GPUs, which the backend `cuda` drives.
 _ROCM = "rocm"
 
 
 def names() -> tuple[str, ...]:
-    """Return the names that can be requested: the backends, and `rocm`."""
+    """Return the names that users can request: the names of backends, and `rocm`."""
     tables, _ = recipes()
     result = {"cpu", _ROCM, *vendors.FIRST_PARTY, *tables}
     for name in installed_names():
@@ -42,7 +42,10 @@ def names() -> tuple[str, ...]:
 
 
 def toolkits() -> dict[str, str]:
-    """Return the toolkit whose version decides, by backend: CUDA for `cuda`."""
+    """Return the name of the toolkit for each backend with a toolkit, such as CUDA for `cuda`.
+
+    The toolkit's version determines which packages fit.
+    """
     tables, _ = recipes()
     result = {"cuda": "CUDA", _ROCM: "ROCm"}
     for name, recipe in tables.items():
@@ -59,11 +62,15 @@ def planned(
     driver: str = "",
     toolkit: str = "",
 ) -> Plan:
-    """Return a plan for the best hardware of the machine, or for `name`, present or not.
+    """Return the plan for the machine's best accelerator, or for the hardware called `name`.
 
-    `torch`: the required version; empty for the newest that fits. `driver` and `toolkit`:
-    versions of NVIDIA's driver and of the vendor's toolkit, used instead of those on the
-    machine.
+    Args:
+        machine: The machine to plan for.
+        name: One of `names()`, or an empty string for the machine's best accelerator. The
+            machine does not need to have the hardware.
+        torch: The required release of torch; empty for the newest that fits.
+        driver: A version of NVIDIA's driver to plan for instead of the machine's driver.
+        toolkit: A version of the vendor's toolkit to plan for instead of the machine's toolkit.
     """
     hardware = detect_hardware(machine)
     tables, problems = recipes()
@@ -73,8 +80,9 @@ def planned(
     start = _start(machine, hardware, target, driver, toolkit)
     plan = _complete(start, machine, tables, torch)
     intel = _intel_card(hardware)
-    is_amd_unknown = plan.unknown and plan.target == "AMD GPU" and hardware.gfx
-    if is_amd_unknown and not name and intel:  # AMD's GPU is part of the CPU
+    is_without_wheels = bool(plan.unknown or plan.torch_index)
+    is_amd_part_of_cpu = plan.target == "AMD GPU" and hardware.gfx and intel
+    if is_without_wheels and is_amd_part_of_cpu and intel and not name:
         target = intel
         start = _start(machine, hardware, intel)
         plan = _complete(start, machine, tables, torch)
@@ -91,9 +99,10 @@ def planned(
 def _target(
     hardware: Hardware, name: str, *, has_version: bool
 ) -> DetectedDevice | None:
-    """Return the hardware to plan for; `None` for the CPU. It has no evidence if it is not here.
+    """Return the hardware to plan for; `None` for the CPU.
 
-    `has_version`: a driver or a toolkit is given, so the plan may be for another machine.
+    The evidence is empty if the machine does not have the hardware. `has_version` means that the
+    version of a driver or toolkit was given, so the plan may be for a different machine.
     """
     if name == "cpu":
         return None
@@ -117,7 +126,7 @@ def _requested_device(
 
 
 def _backend_and_label(name: str) -> tuple[str, str]:
-    """Return the backend and the hardware of a requested name."""
+    """Return the backend and the label of the hardware for a requested name."""
     if name == _ROCM:
         return "cuda", "AMD GPU"
     for vendor in vendors.VENDORS:
@@ -140,7 +149,7 @@ def _start(
     driver: str = "",
     toolkit: str = "",
 ) -> Plan:
-    """Return a plan without packages: its target, and what is assumed but not detected."""
+    """Return a plan without packages, with its target and the assumed facts."""
     target, backend = (device.label, device.backend) if device else ("CPU", "cpu")
     given = []
     if device is not None and not device.evidence:
@@ -167,7 +176,7 @@ def _start(
 def _complete(
     plan: Plan, machine: Machine, tables: dict[str, Recipe], torch: str
 ) -> Plan:
-    """Return the plan with packages, or with the reason why none is known to fit."""
+    """Return the plan with packages, or with the reason why no packages are known to fit."""
     reason = _why_no_wheel(machine, torch)
     if reason:
         return plan._replace(unknown=reason, url=PYTORCH)
@@ -179,11 +188,11 @@ def _complete(
 
 
 def _why_no_wheel(machine: Machine, torch: str) -> str:
-    """Return why no wheel of torch fits the system, whatever its hardware; empty if one may."""
+    """Return why no wheel of torch fits the operating system; empty if a wheel may fit."""
     if machine.system == "darwin" and machine.architecture != "arm64":
         return (
-            "PyTorch has no wheels for Macs with Intel CPUs since torch 2.3; Apple silicon "
-            "needs a Python built for arm64"
+            "PyTorch has had no wheels for Macs with Intel CPUs since torch 2.3; a Mac with "
+            "Apple silicon needs a Python built for arm64"
         )
     if hardware.path_exists(ALPINE, machine.root):
         return "this is Alpine Linux, whose C library is musl, but PyTorch's wheels need glibc"
@@ -197,7 +206,7 @@ def _why_no_wheel(machine: Machine, torch: str) -> str:
 
 
 def _from_declaration(plan: Plan) -> Plan:
-    """Return a plan without packages for a plugin without a table, with the plugin's own hint."""
+    """Return a plan without packages for a plugin without a table, with the plugin's install hint."""
     settings = read_settings()
     load = IsolatedLoader(settings.probe_timeout)
     reason = f"the plugin of {plan.target} has no table of the packages that it needs"
@@ -217,19 +226,19 @@ def _from_declaration(plan: Plan) -> Plan:
 def _other_devices(
     plan: Plan, hardware: Hardware, target: DetectedDevice
 ) -> Iterator[str]:
-    """Yield a note on other hardware of the machine."""
+    """Yield a note on the machine's other accelerators, if there are any."""
     labels: dict[str, None] = {}
     for device in hardware.present:
         if device is not target and device.label != plan.target:
             labels[device.label] = None
     if labels:
         yield (
-            f"also here: {', '.join(labels)}. One environment can hold only one build of "
-            "torch; use a separate environment for each."
+            f"this machine also has: {', '.join(labels)}. An environment can contain only one "
+            "build of torch; use a separate environment for each."
         )
 
 
 def _unknown_devices(machine: Machine) -> Iterator[str]:
     devices = ", ".join(map(str, unknown_devices(machine)))
     if devices:
-        yield f"an unknown device may be an accelerator, without a known plugin: PCI {devices}"
+        yield f"an unknown device may be an accelerator for which no plugin is known: PCI {devices}"

@@ -1,9 +1,9 @@
-"""Vendors' tables: the supported combinations of torch, vendor package, toolkit and Python.
+"""Tables of the combinations of torch, vendor package, toolkit and Python that vendors support.
 
 A plugin declares its table as an entry point of the group `accel.recipes`, with the name of
-its backend; the value is a `dict` of strings, lists and numbers (docs/howto/writing-a-plugin.md). The
-tables of accel's plugins are in `first_party.json` too, for machines without any plugin;
-`./dev docs --write` copies them.
+its backend. The value is a `dict` of strings, lists and numbers (docs/howto/writing-a-plugin.md).
+`first_party.json` has copies of the tables of accel's plugins, for environments without the
+plugins. `./dev docs --write` updates the copies.
 """
 
 from __future__ import annotations
@@ -36,33 +36,36 @@ __all__ = [
     "recipes",
 ]
 
-#: Entry points named as the backend: `npu = "accel_npu.recipes:RECIPE"`.
+#: The group of entry points with tables, such as `npu = "accel_npu.recipes:RECIPE"`.
 GROUP = "accel.recipes"
 _FIRST_PARTY = "first_party.json"
 
 
 class Toolkit(NamedTuple):
-    """A vendor's software that pip does not install, and the files that have its version."""
+    """A vendor's software that pip does not install, and the files that contain its version."""
 
     name: str
     url: str
-    #: A glob pattern to a regular expression whose first group is the version.
+    #: For each glob pattern of files, a regular expression whose first group matches the version.
     files: Mapping[str, str] = {}
 
 
 class Row(NamedTuple):
     """One combination that the vendor supports."""
 
-    #: `"2.9.0"`.
+    #: The release of torch, such as `"2.9.0"`.
     torch: str
-    #: Requirements in addition to torch: `("torch-npu==2.9.0",)`.
+    #: The requirements in addition to torch, such as `("torch-npu==2.9.0",)`.
     packages: tuple[str, ...]
-    #: Version ranges as in PEP 440: `">=3.10,<3.14"`; empty for any.
+    #: The range of Python versions in the format of PEP 440, such as `">=3.10,<3.14"`; empty for all.
     python: str = ""
+    #: The range of toolkit versions in the format of PEP 440; empty for all versions.
     toolkit: str = ""
-    #: Empty for any.
+    #: The CPU architectures, such as `("x86_64",)`; empty for all.
     architectures: tuple[str, ...] = ()
+    #: The URL of the vendor's page that lists the combination.
     source: str = ""
+    #: The date on which the page was read, in ISO 8601 format.
     date: str = ""
 
 
@@ -74,9 +77,9 @@ class Recipe(NamedTuple):
     url: str
     rows: tuple[Row, ...] = ()
     toolkit: Toolkit | None = None
-    #: Index of torch by architecture; others take torch from PyPI.
+    #: The URL of the index with torch by CPU architecture. Architectures that are not listed use PyPI.
     torch_index: Mapping[str, str] = {}
-    #: Index of the vendor's package if PyPI lacks it; empty for PyPI.
+    #: The URL of the index with the vendor's package; empty if PyPI has the package.
     package_index: str = ""
     #: A remark for users.
     note: str = ""
@@ -90,13 +93,13 @@ class Recipe(NamedTuple):
 
 
 def recipes() -> tuple[dict[str, Recipe], tuple[str, ...]]:
-    """Return the tables by backend, and a sentence on each malformed one.
+    """Return the tables by backend, and one sentence per table that cannot be read.
 
     A table of an installed plugin takes precedence over the copy in `first_party.json`.
     """
     tables = {name: parsed(name, table) for name, table in _first_party().items()}
     problems = []
-    # Reversed, because of two with one name the first one counts.
+    # The order is reversed, because the first of two entry points with the same name takes precedence.
     for entry_point in reversed(permitted_entry_points(GROUP)):
         try:
             tables[entry_point.name] = parsed(entry_point.name, entry_point.load())
@@ -118,9 +121,9 @@ def _first_party() -> dict[str, Any]:
 
 
 def parsed(backend: str, table: Any) -> Recipe:
-    """Return a plugin's table as a `Recipe`.
+    """Convert a plugin's table to a `Recipe`.
 
-    Raises `ValueError`, which names the row and its fault, for a malformed table.
+    Raises `ValueError` if the table is malformed; the message gives the row and the problem.
     """
     if not isinstance(table, Mapping):
         raise ValueError(f"expected a dict, got {type(table).__name__}")
@@ -131,7 +134,7 @@ def parsed(backend: str, table: Any) -> Recipe:
             f"unknown key {unknown[0]!r}, expected {', '.join(sorted(known))}"
         )
     if not str(table.get("url", "")).startswith(("https://", "http://")):
-        raise ValueError("url: expected the address of the vendor's instructions")
+        raise ValueError("url: expected the URL of the vendor's instructions")
     rows = tuple(_row(number, row) for number, row in enumerate(table.get("rows", ())))
     toolkit = Toolkit(**table["toolkit"]) if table.get("toolkit") else None
     texts = {key: str(table.get(key, "")) for key in ("url", "package_index", "note")}
@@ -145,7 +148,7 @@ def parsed(backend: str, table: Any) -> Recipe:
 
 
 def _row(number: int, row: Any) -> Row:
-    """Return a row of a table; raises `ValueError` with the row's number."""
+    """Convert a row of a table to a `Row`; raise `ValueError` with the row's number if it is malformed."""
     try:
         fields: dict[str, Any] = dict(row)
         for name, value in fields.items():
@@ -160,18 +163,18 @@ def _row(number: int, row: Any) -> Row:
         raise ValueError(f"row {number}: {error}") from None
     if not result.source.startswith("https://"):
         raise ValueError(
-            f"row {number}: source: expected the https address of the vendor's page"
+            f"row {number}: source: expected the https URL of the vendor's page"
         )
     return result
 
 
 def installed_toolkit(recipe: Recipe, machine: Machine) -> Version | None:
-    """Return the newest version of the vendor's toolkit on the machine; `None` if there is none."""
+    """Return the newest version of the vendor's toolkit on the machine; `None` if it is not installed."""
     return max(_versions(recipe, machine), default=None)
 
 
 def _versions(recipe: Recipe, machine: Machine) -> Iterator[Version]:
-    """Yield the versions in the toolkit's files."""
+    """Yield the versions that the toolkit's files contain."""
     if recipe.toolkit is None:
         return
     for pattern, expression in recipe.toolkit.files.items():
@@ -183,9 +186,9 @@ def _versions(recipe: Recipe, machine: Machine) -> Iterator[Version]:
 
 
 def parsed_version(text: str) -> Version | None:
-    """Return the version of a toolkit that `text` contains; `None` if it contains none.
+    """Parse the version of a toolkit; return `None` if `text` does not begin with a version.
 
-    A version that PEP 440 rejects, such as `8.1.RC1.alpha001`, counts as older than the release 8.1.
+    A version that PEP 440 does not allow, such as `8.1.RC1.alpha001`, counts as older than 8.1.
     """
     try:
         return Version(text)

@@ -1,4 +1,4 @@
-"""Resolve the packages of an environment by pip, keep them in a lock file, and install them."""
+"""Resolve the packages of an environment with pip, write them to a lock file, and install them."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ __all__ = [
     "write_lock",
 ]
 
-_PATIENCE = 20.0
-#: How many servers are asked for a file's size at once.
+#: The time limit in seconds for the request of a file's size.
+_SIZE_SECONDS = 20.0
+#: How many requests of a file's size run at the same time.
 _AT_ONCE = 8
 
 
@@ -45,26 +46,34 @@ class Package(NamedTuple):
 
     name: str
     version: str
-    #: pip's requirement for exactly this file: `"torch @ https://…/torch-2.13.0….whl#sha256=…"`.
+    #: The requirement for exactly one file, such as `"torch @ https://…/torch-2.13.0….whl#sha256=…"`.
     requirement: str
-    #: It is torch or a vendor's package, or bound to a version of one: other builds may have another.
+    #: Whether the version is specific to the environment's build of torch. This is true for torch, the
+    #: vendor's packages and their version-bound dependencies; other environments share the version.
     is_own: bool
 
     @property
     def url(self) -> str:
-        """The address of its file; empty for a requirement by name."""
+        """Return the URL of the package's file; empty if the requirement has no URL."""
         return self.requirement.partition(" @ ")[2].partition("#")[0]
 
 
 def resolve(
     plan: Plan, requirements: str, fixed: Mapping[str, str], index: str
 ) -> list[Package]:
-    """Return every package of an environment for the plan, by name.
+    """Return all packages of an environment for the plan, sorted by name.
 
-    `requirements`: the packages that all environments have, one a line. `fixed`: versions by name that other
-    environments of the folder have. `index`: the address of PyTorch's indexes, above `cu130`. torch, and what
-    is bound to it, comes from PyTorch's index, everything else from pip's own. Raises
-    `SettingError` with pip's reason if no versions fit.
+    torch and its version-bound dependencies come from PyTorch's index. Other packages come from the index
+    that pip is configured to use.
+
+    Args:
+        plan: The plan with the requirements for torch and the vendor's packages.
+        requirements: The packages of all environments, in the format of a requirements file.
+        fixed: The versions, by name, that the folder's other environments share.
+        index: The URL under which PyTorch's indexes are, such as `cu130`.
+
+    Raises:
+        SettingError: No versions fit. The message has pip's reason.
     """
     address = f"{index}/{plan.torch_backend}" if plan.torch_backend else ""
     of_torch = _report(plan.torch, *_option("--index-url", address))
@@ -94,7 +103,7 @@ def _option(name: str, value: str) -> list[str]:
 
 
 def _accel_packages(plan: Plan) -> list[str]:
-    """Return accel's distributions for every environment, and those of the plan."""
+    """Return the distributions of the accel project that the environment needs."""
     names = ["accel-core", "accel-train", "accel-tools", *plan.packages]
     return [name for name in dict.fromkeys(names) if name in vendors.FOLDERS]
 
@@ -102,7 +111,10 @@ def _accel_packages(plan: Plan) -> list[str]:
 def _report_all(
     arguments: Sequence[str], requirements: str, fixed: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return what pip would install for the arguments and requirements, at the fixed versions."""
+    """Return the packages that pip would install for the arguments and requirements, by name.
+
+    `fixed` has versions by name, which pip gets as constraints.
+    """
     with tempfile.TemporaryDirectory() as folder:
         constraints = Path(folder, "constraints.txt")
         lines = [f"{name}=={version}\n" for name, version in fixed.items()]
@@ -114,43 +126,50 @@ def _report_all(
 
 @functools.cache
 def _pip() -> list[str]:
-    """Return the command of pip: this Python's, or that of a temporary environment."""
+    """Return the command that runs pip, from a temporary environment if this Python has no pip."""
     if find_spec("pip") is not None:
         return [sys.executable, "-m", "pip"]
     folder = tempfile.mkdtemp(prefix="accel-pip-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     command = [base_python(), "-m", "venv", folder]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        output = completed.stdout or completed.stderr
         raise SettingError(
-            f"this Python has no pip, and venv makes none: {done.stdout or done.stderr}"
+            f"this Python has no pip, and venv cannot install pip: {output}"
         )
     return [f"{folder}/bin/python", "-m", "pip"]
 
 
 def _report(*arguments: str) -> dict[str, Any]:
-    """Return what pip would install, by name, without installing it: pip's "installation report"."""
+    """Return the packages that pip would install, by name, without installing them.
+
+    The values are the items of pip's installation report. Raises `SettingError` with pip's reason
+    if no versions fit.
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "report.json")
         options = ["--dry-run", "--ignore-installed", "--report", str(file)]
         command = [*_pip(), "install", *options, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            _, _, conflict = done.stdout.partition("The conflict is caused by:\n")
+        completed = subprocess.run(command, capture_output=True, text=True, check=False)
+        if completed.returncode:
+            _, _, conflict = completed.stdout.partition("The conflict is caused by:\n")
             lines = conflict.partition("\n\n")[0].splitlines()
-            lines += [
-                line for line in done.stderr.splitlines() if line.startswith("ERROR")
-            ]
-            raise SettingError("no versions fit, by pip:\n" + "\n".join(lines))
+            for line in completed.stderr.splitlines():
+                if line.startswith("ERROR"):
+                    lines.append(line)
+            raise SettingError("pip finds no versions that fit:\n" + "\n".join(lines))
         items = json.loads(file.read_text("utf-8"))["install"]
     return {canonicalize_name(item["metadata"]["name"]): item for item in items}
 
 
 def _bound_to(roots: Iterable[str], items: Mapping[str, Any]) -> set[str]:
-    """Return the roots, and the packages of which they require not too new a version, directly or not.
+    """Return the packages `roots` and their version-bound dependencies, direct and indirect.
 
-    Those differ between builds: torch 2.13.0 for CUDA 13 requires `nvidia-nccl-cu13==2.29.7` and
-    `cuda-bindings<14`. Its requirements for every build, such as `sympy>=1.13.3`, have no upper bound.
+    A dependency is version-bound if its requirement has an upper bound or an exact version. Such
+    dependencies differ between builds: torch 2.13.0 for CUDA 13 requires `nvidia-nccl-cu13==2.29.7`
+    and `cuda-bindings<14`. Requirements that all builds have, such as `sympy>=1.13.3`, have no upper
+    bound.
     """
     found = set(roots) & set(items)
     waiting = list(found)
@@ -182,7 +201,10 @@ def _package(name: str, item: Mapping[str, Any], *, is_own: bool) -> Package:
 
 
 def write_lock(path: Path, packages: Iterable[Package]) -> None:
-    """Write the packages as a file of requirements; a comment has the version."""
+    """Write the packages as a requirements file.
+
+    The comment in each line has the package's version, and `own` or `shared` (`Package.is_own`).
+    """
     lines = [
         f"{p.requirement}  # {p.version} {'own' if p.is_own else 'shared'}\n"
         for p in packages
@@ -191,7 +213,7 @@ def write_lock(path: Path, packages: Iterable[Package]) -> None:
 
 
 def read_lock(path: Path) -> list[Package]:
-    """Return the packages of a lock file; none if there is no such file."""
+    """Return the packages of a lock file; an empty list if the file does not exist."""
     if not path.is_file():
         return []
     found = []
@@ -205,7 +227,7 @@ def read_lock(path: Path) -> list[Package]:
 
 
 def shared(packages: Iterable[Package]) -> dict[str, str]:
-    """Return the versions, by name, that all environments of the folder have."""
+    """Return the versions, by name, of the packages that all environments of the folder share."""
     return {p.name: p.version for p in packages if not p.is_own}
 
 
@@ -213,7 +235,7 @@ def shared(packages: Iterable[Package]) -> dict[str, str]:
 
 
 def sizes(packages: Iterable[Package]) -> dict[str, int | None]:
-    """Return the bytes of each file by its address; `None` where its server does not answer."""
+    """Return the size in bytes of each package's file, by URL; `None` if the size is unknown."""
     urls = sorted({p.url for p in packages if p.url})
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return dict(zip(urls, pool.map(_size, urls), strict=True))
@@ -225,8 +247,8 @@ def _size(url: str) -> int | None:
         return path.stat().st_size if path.is_file() else 0
     try:
         request = urllib.request.Request(url, method="HEAD")
-        with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
-            return int(answer.headers["Content-Length"])
+        with urllib.request.urlopen(request, timeout=_SIZE_SECONDS) as response:
+            return int(response.headers["Content-Length"])
     except (OSError, ValueError, TypeError):
         return None
 
@@ -237,7 +259,8 @@ def _size(url: str) -> int | None:
 def install(path: Path, lock: Path, form: str) -> list[Sequence[str]]:
     """Return the commands that make the environment `path` with the packages of a lock file.
 
-    `form`: `"uv"` or `"pip"`. Byte code is written too, because ranks on other hosts cannot.
+    `form` is the installer, `"uv"` or `"pip"`. The commands also compile the packages to byte code,
+    because ranks on other hosts may not be able to write it.
     """
     python = str(path / "bin" / "python")
     if form == "uv":

@@ -1,4 +1,4 @@
-"""Plan with a vendor's table: torch, the vendor's package and its toolkit."""
+"""Complete a plan with a vendor's table of torch, vendor packages and toolkits."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ __all__ = ["plan_with_table"]
 
 
 def plan_with_table(plan: Plan, recipe: Recipe, machine: Machine, torch: str) -> Plan:
-    """Complete the plan with the newest row that fits; `torch`: the required version, or empty.
+    """Return the plan with the packages of the newest row that fits.
 
-    If no row fits, the plan has the reason in `unknown`.
+    `torch` is the required release, or an empty string for the newest that fits. If no row fits, the
+    plan has the reason in `unknown`.
     """
     toolkit = parsed_version(plan.toolkit) or installed_toolkit(recipe, machine)
     rows = [row for row in recipe.rows if _fits(row, machine, torch)]
@@ -35,10 +36,10 @@ def plan_with_table(plan: Plan, recipe: Recipe, machine: Machine, torch: str) ->
 
 
 def _notes(recipe: Recipe, row: Row, toolkit: Version | None) -> Iterator[str]:
-    """Yield notes on a toolkit that is not detected, and on an old table."""
+    """Yield a note if the toolkit was not detected, and a note if the table is old."""
     if recipe.toolkit and row.toolkit and toolkit is None:
         yield (
-            f"If {recipe.toolkit.name} is elsewhere, give its version: "
+            f"If {recipe.toolkit.name} is on a different machine, give its version: "
             f"accel setup {recipe.backend} --toolkit VERSION"
         )
     if recipe.is_old(dt.datetime.now(tz=dt.timezone.utc).date()):
@@ -49,7 +50,7 @@ def _notes(recipe: Recipe, row: Row, toolkit: Version | None) -> Iterator[str]:
 
 
 def _fits(row: Row, machine: Machine, torch: str) -> bool:
-    """Return whether the row is for this machine and for the required torch, whatever the toolkit."""
+    """Return whether the row fits the machine and the required torch; the toolkit is not checked."""
     if machine.system != "linux":
         return False
     if torch and Version(row.torch) != Version(torch):
@@ -60,7 +61,7 @@ def _fits(row: Row, machine: Machine, torch: str) -> bool:
 
 
 def _has_toolkit(row: Row, toolkit: Version | None) -> bool:
-    """Return whether the row is for that version of the toolkit; an unknown one is not excluded."""
+    """Return whether the row fits the version of the toolkit; every row fits an unknown version."""
     if toolkit is None or not row.toolkit:
         return True
     return toolkit in SpecifierSet(row.toolkit, prereleases=True)
@@ -74,9 +75,9 @@ def _why_no_row(
     torch: str,
     toolkit: Version | None,
 ) -> str:
-    """Return why no row fits; `rows` are those that fit but for the toolkit."""
+    """Return why no row fits; `rows` are the rows that do not fit only because of the toolkit."""
     if not recipe.rows:
-        return f"no public table has the packages for the {plan.target}"
+        return f"no public table lists the packages for the {plan.target}"
     if not rows:
         release = f"torch {torch}, " if torch else ""
         return (
@@ -84,17 +85,17 @@ def _why_no_row(
             f"on {machine.architecture}"
         )
     name = recipe.toolkit.name if recipe.toolkit else "the toolkit"
-    is_here = "requested" if plan.toolkit else "here"
+    state = "requested" if plan.toolkit else "installed"
     ranges = [row.toolkit.removeprefix("==") for row in rows if row.toolkit]
     known = ", ".join(dict.fromkeys(ranges)) or "none"
     return (
-        f"{name} {toolkit} is {is_here}, but for torch 2.6 and newer the vendor's table "
+        f"{name} {toolkit} is {state}, but for torch 2.6 and newer the vendor's table "
         f"has {known} for Python {machine.python}"
     )
 
 
 def _newness(row: Row) -> tuple[Version, Version]:
-    """Return the versions of torch and of the vendor's package, to sort by."""
+    """Return the versions of torch and of the vendor's package, by which rows are sorted."""
     release = row.packages[0].partition("==")[2].removesuffix(".*")
     return Version(row.torch), Version(release or "0")
 
@@ -121,11 +122,11 @@ def _with_row(
 def _parts(
     plan: Plan, recipe: Recipe, row: Row, toolkit: Version | None, index: str
 ) -> tuple[list[Part], str]:
-    """Return the parts of the command with reasons, and the toolkit that pip does not install."""
+    """Return the parts of the plan with reasons, and the required toolkit with its URL."""
     source = f"{row.source} ({row.date})"
     build = "PyTorch's CPU build" if index == builds.CPU else "PyPI's build"
     driver, *others = row.packages
-    why = f"{build}, the release that {driver} is made for"
+    why = f"{build} of the release for which {driver} was made"
     parts = [
         Part(f"torch=={row.torch}", why, source),
         Part(driver, f"drives the {plan.target}", source),
@@ -136,7 +137,7 @@ def _parts(
     if recipe.toolkit is None or not row.toolkit:
         return parts, ""
     needs = f"{recipe.toolkit.name} {row.toolkit.removeprefix('==')}"
-    why = f"missing here: install it first, {recipe.toolkit.url}"
+    why = f"not installed: install it first, {recipe.toolkit.url}"
     if toolkit:
         why = f"{toolkit} is {'requested' if plan.toolkit else 'installed'}"
     parts.insert(0, Part(needs, why, source))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["SUMMARIES"]
 
-#: Each command and its line in `accel --help`, which is the first sentence of its own help.
+#: For each command, its line in `accel --help`, which equals the first sentence of the command's help.
 SUMMARIES = {
     "deepspeed": "Start a script's ranks with DeepSpeed's launcher.",
     "env": "Print the variables that ranks on other hosts need.",

@@ -1,4 +1,4 @@
-"""`accel deepspeed`: start DeepSpeed's launcher; its ranks run on the chosen accelerator."""
+"""Implement `accel deepspeed`, which starts DeepSpeed's launcher for ranks on the chosen accelerator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accel_train.commands import launcher
 
 __all__ = ["command"]
 
-#: The launcher's most used options, for completion in a shell; listing all of them would need DeepSpeed.
+#: The launcher's most used options, for completion in a shell. A list of all options would need DeepSpeed.
 _COMPLETED_OPTIONS = (
     "--help", "--num_gpus", "--num_nodes", "--hostfile", "--include", "--exclude", "--master_addr",
     "--master_port", "--node_rank", "--launcher", "--module", "--no_python", "--bind_cores_to_rank",
@@ -22,12 +22,12 @@ _COMPLETED_OPTIONS = (
 _HELP = """\
 accel deepspeed [options of DeepSpeed's launcher] SCRIPT [arguments of the script]
 
-Start DeepSpeed's own launcher. DeepSpeed's get_accelerator() returns accel-core's accelerator in the
-launcher, on every node, and in every rank. All options are the launcher's; they follow below. To choose the
+Start DeepSpeed's launcher. DeepSpeed's get_accelerator() returns accel-core's accelerator in the launcher, on
+every node, and in every rank. All options are the launcher's options, which are listed below. To choose the
 accelerator:
 
-  accel why                                       what would be chosen
-  DS_ACCELERATOR=npu accel deepspeed train.py     use this one, or fail and say why
+  accel why                                       show which accelerator would be chosen
+  DS_ACCELERATOR=npu accel deepspeed train.py     use npu, or fail with the reason
 """
 
 
@@ -40,11 +40,11 @@ accelerator:
 def command(arguments: tuple[str, ...]) -> None:
     """Start a script's ranks with DeepSpeed's launcher.
 
-    They run on the chosen accelerator. All options are the launcher's: accel deepspeed --help shows them.
-    DeepSpeed's get_accelerator() returns accel-core's accelerator in the launcher, on every node, and in
-    every rank.
+    The ranks run on the chosen accelerator. All options are the launcher's options, which accel deepspeed
+    --help lists. DeepSpeed's get_accelerator() returns accel-core's accelerator in the launcher, on every
+    node, and in every rank.
     """
-    # Imported here: an integration is imported only by the command that needs it.
+    # Imported here so that only the command that needs an integration imports it.
     from accel_train.deepspeed._launcher import run_launcher
 
     if arguments[:1] in (("-h",), ("--help",), ("--help-all",)):

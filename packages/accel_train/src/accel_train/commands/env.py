@@ -1,4 +1,4 @@
-"""`accel env`: print the variables that a launcher must pass to ranks on other hosts."""
+"""Implement `accel env`, which prints the variables that a launcher must pass to ranks on other hosts."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from accel_train.launch import environment, formats
 __all__ = ["command"]
 
 
-#: Seconds after which the child process is ended, at least. It also searches for other plugins of the same
-#: name, and a plugin that hangs takes the time of one probe.
+#: The minimum time limit for the child process, in seconds. The process also searches for other plugins that
+#: declare the backend's name, and a plugin that hangs takes the time of one probe.
 _MIN_TIMEOUT = 60.0
-#: By format: the function that formats the variables, given the backend's declaration too.
+#: For each format, the function that formats the variables. Its second argument is the backend's declaration.
 _FORMATTERS: dict[str, Callable[[dict[str, str], Backend], str]] = {
     "shell": lambda variables, _: environment.as_shell(variables),
     "deepspeed": lambda variables, _: environment.as_deepspeed(variables),
@@ -69,7 +69,8 @@ def command(name: Pin | None, *, form: str, timeout: float | None) -> None:
     """
     with answering(as_json=form == "json") as output:
         settings = options.read_settings(timeout)
-        environ = dict(os.environ)  # before a vendor's package adds its own
+        # Copied before a vendor's package adds variables.
+        environ = dict(os.environ)
         variables, backend = _variables(name, settings, environ)
         conflicts = autoload_conflicts(backend, settings.probe_timeout)
         if conflicts:
@@ -78,7 +79,7 @@ def command(name: Pin | None, *, form: str, timeout: float | None) -> None:
         variables = formats.variables_in_format(form, dict(sorted(variables.items())))
         LOGGER.debug("%s", environment.describe_difference(variables, environ, backend))
         if form == "json":
-            # Only the variables, for a program that sets them.
+            # The output has only the variables, for a program that sets them.
             output.write(json.dumps(variables, indent=2))
         else:
             text = _FORMATTERS[form](variables, backend)
@@ -95,7 +96,7 @@ def _variables(
 ) -> tuple[dict[str, str], Backend]:
     """Return the variables to forward, and the backend's declaration.
 
-    If the backend `name` cannot be used here, the variables come from its declaration alone.
+    If the backend called `name` cannot be used here, the variables are based only on its declaration.
     """
     try:
         result = run_in_child(
@@ -116,7 +117,10 @@ def _variables(
 
 
 def _declared_backend(name: Pin | None, settings: Settings) -> Backend | None:
-    """Return the declaration of the backend `name`; `None` if no plugin declares it, or no name is given."""
+    """Return the declaration of the backend called `name`.
+
+    Returns `None` if `name` is `None`, or if no plugin declares such a backend.
+    """
     if name is None:
         return None
     loader = IsolatedLoader(settings.probe_timeout)
@@ -129,7 +133,7 @@ def _declared_backend(name: Pin | None, settings: Settings) -> Backend | None:
 def variables_in_child(
     chosen: Chosen, arguments: dict[str, Any], report_progress: Progress
 ) -> dict[str, Any]:
-    """Return the variables to forward for the accelerator, as `variables`; runs in the child process."""
+    """Return `{"variables": …}` with the variables to forward for the accelerator, in the child process."""
     report_progress("export_envs()")
     return {
         "variables": environment.forwarded(chosen.accelerator, arguments["environ"])

@@ -1,4 +1,4 @@
-"""`accel frameworks`: list how each installed framework supports the chosen accelerator."""
+"""Implement `accel frameworks`, which lists how each installed framework supports the chosen accelerator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from accel_train.integrations.catalogue import FRAMEWORKS, Framework
 __all__ = ["command", "support_of"]
 
 _DISTRIBUTION = "accel-train"
-#: The device type that the backend `generic` declares, for any device that torch reports and no plugin knows.
+#: The device type that the backend `generic` declares. That backend is for any device without a plugin.
 _GENERIC_DEVICE_TYPE = "privateuseone"
 _TITLES = ("FRAMEWORK", "RELEASE", "SUPPORT", "HOW, OR WHY NOT")
 _STYLES = {
@@ -36,28 +36,29 @@ _STYLES = {
 
 
 class BackendNames(NamedTuple):
-    """The backend that `accel frameworks` reports on."""
+    """The names of the backend for which `accel frameworks` reports support."""
 
     name: str
     distribution: str
-    #: torch's type of its device; empty if only the device itself reports it.
+    #: The backend's device type in torch; empty if only the device itself reports the type.
     device_type: str
-    #: The namespace of torch that its vendor takes over, `cuda` for example; empty for none.
+    #: The namespace of torch that the vendor takes over, such as `cuda`; empty if there is none.
     takes_over: str = ""
 
     @property
     def known_as(self) -> set[str]:
-        """Return the names by which a framework may know the backend."""
+        """Return the names that a framework may use for the backend."""
         return {self.name, self.device_type, self.takes_over}
 
 
 class Support(NamedTuple):
     """How well a framework supports a backend's device."""
 
-    #: `native`: by the framework. `supported`: by an adapter of accel-train. `partial`: some features do
-    #: not work, or the program must pass the device. `unsupported`: the adapter is missing.
+    #: `native`: the framework itself supports the device. `supported`: an adapter of accel-train supports it.
+    #: `partial`: some features do not work, or the program must pass the device. `unsupported`: the adapter
+    #: is missing.
     level: str
-    #: How to use it, or why it cannot be used.
+    #: How to use the framework with the device, or why that is not possible.
     explanation: str
 
 
@@ -97,7 +98,7 @@ def command(
 
 
 def _chosen_backend(settings: Settings) -> BackendNames:
-    """Return the names of the chosen accelerator's backend, with the type that its device reports."""
+    """Return the names of the chosen accelerator's backend, with the device type that the device reports."""
     result = run_in_child(
         device_type_in_child, {}, settings, None, timeout=settings.probe_timeout
     )
@@ -107,7 +108,7 @@ def _chosen_backend(settings: Settings) -> BackendNames:
 def device_type_in_child(
     chosen: Chosen, _arguments: dict[str, Any], report_progress: Progress
 ) -> dict[str, Any]:
-    """In the child process: return torch's device type of the accelerator, as `device_type`."""
+    """Return `{"device_type": …}` with the accelerator's device type in torch, in the child process."""
     report_progress("device()")
     return {"device_type": chosen.accelerator.device().type}
 
@@ -115,7 +116,8 @@ def device_type_in_child(
 def _named_backend(name: Pin, settings: Settings) -> BackendNames:
     """Return the names of the backend that a plugin declares as `name`.
 
-    Raises `BackendNotFoundError` if no plugin does, and `BackendUnavailableError` if none can be loaded.
+    Raises `BackendNotFoundError` if no plugin declares `name`, and `BackendUnavailableError` if none of the
+    plugins that declare it can be loaded.
     """
     loader = IsolatedLoader(settings.probe_timeout)
     failures = []
@@ -132,10 +134,10 @@ def _named_backend(name: Pin, settings: Settings) -> BackendNames:
 
 
 def _declared_type(backend: Backend, name: Pin) -> str:
-    """Return torch's type of the backend's device.
+    """Return the backend's device type in torch.
 
-    The backend `generic` declares none: it is `name`, by which `generic` was selected, or empty if that is
-    `generic` itself, as then only the device reports it.
+    The backend `generic` declares no particular type. Its type is `name` if a device type selected
+    `generic`. If `name` is `generic`, the result is empty, because only the device itself reports the type.
     """
     if backend.device_type != _GENERIC_DEVICE_TYPE:
         return backend.device_type
@@ -173,19 +175,22 @@ def support_of(framework: Framework, backend: BackendNames) -> Support:
 
 
 def _missing_adapter(framework: Framework) -> str:
-    """Return what the installed accel-train lacks for a framework, and the next step; empty if nothing."""
+    """Return which adapter the installed accel-train lacks for a framework, and the next step.
+
+    Returns an empty string if no adapter is missing.
+    """
     installed = f"{_DISTRIBUTION} {packages.version(_DISTRIBUTION) or ''}".strip()
     upgrade = vendors.install_command(_DISTRIBUTION, option="--upgrade")
     if framework.group:
         if not _entry_point_names(framework):
             return f"{installed} has no entry point in {framework.group}: {upgrade}"
-    elif find_spec(framework.adapter) is None:  # nothing of the framework is imported
+    elif find_spec(framework.adapter) is None:  # This does not import the framework.
         return f"{installed} has no {framework.adapter}: {upgrade}"
     return ""
 
 
 def _adapter_usage(framework: Framework) -> str:
-    """Return how a framework gets to its adapter: by itself, or by a call in the program."""
+    """Return how a framework loads its adapter: automatically, or by a call in the program."""
     if framework.group:
         name = _entry_point_names(framework)[0]
         return f"by itself, as {name!r} in {framework.group}"
@@ -205,7 +210,7 @@ def _entry_point_names(framework: Framework) -> list[str]:
 
 
 def _framework_row(framework: Framework, backend: BackendNames) -> dict[str, Any]:
-    """Return a framework's entry of the document, and row of the table."""
+    """Return a framework's entry for the JSON document, which is also its row of the table."""
     support = support_of(framework, backend)
     return {
         "framework": framework.name,
@@ -225,7 +230,7 @@ def _framework_row(framework: Framework, backend: BackendNames) -> dict[str, Any
 def _report_page(
     backend: BackendNames, rows: list[dict[str, Any]], left_out: int
 ) -> list[page.Part]:
-    """Return the page: a table of the frameworks, the backend, and how many frameworks are left out."""
+    """Return the page: a table of the frameworks, the backend, and the number of omitted frameworks."""
     subject = f"For {one_line(backend.name)} ({one_line(backend.distribution)})"
     if backend.device_type not in ("", backend.name):
         subject += f", torch's device type {one_line(backend.device_type)}"

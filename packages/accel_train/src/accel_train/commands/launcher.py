@@ -16,17 +16,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Launcher(click.Command):
-    """A command whose arguments and options another parser reads; its one argument does all completion."""
+    """A command whose arguments a launcher's parser reads. Its only click argument completes all of them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take all arguments as they are: click would drop a `--` before the script."""
+        """Store all arguments unchanged, because click would drop a `--` before the script."""
         ctx.params["arguments"] = tuple(args)
         return []
 
     def shell_complete(
         self, ctx: click.Context, incomplete: str
     ) -> list[CompletionItem]:
-        """Return completions for `incomplete`, also for a word that looks like an option."""
+        """Return completions for `incomplete`, including a word that looks like an option."""
         return self.params[0].shell_complete(ctx, incomplete)
 
 
@@ -36,10 +36,10 @@ def _items_that_start_with(text: str, names: Iterable[str]) -> list[CompletionIt
 
 
 def all_arguments(*options: str) -> Callable[[F], F]:
-    """Return a decorator that gives a `Launcher` one click argument, which takes the whole command line.
+    """Return a decorator that gives a `Launcher` one click argument for the whole command line.
 
     Shell completion offers `options`, backend names after `--backend`, and otherwise files. After the
-    script's name it offers files only, because all later words belong to the script.
+    script's name, it offers only files, because all later words are the script's arguments.
     """
 
     def complete(

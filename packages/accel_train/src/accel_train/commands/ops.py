@@ -1,4 +1,4 @@
-"""`accel ops`: list who provides each operator, whether it can be used, and whether it is built."""
+"""Implement `accel ops`, which lists the provider of each operator, and whether it is usable and built."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from accel_train.child_accelerator import Chosen, Progress, run_in_child
 
 __all__ = ["command"]
 
-#: Seconds that the child process may take, at least: it checks every operator, and may import DeepSpeed.
+#: The minimum time limit for the child process, in seconds. The process checks every operator, and may import
+#: DeepSpeed.
 _MIN_TIMEOUT = 120.0
 _TITLES = ("OP", "PROVIDER", "BUILT", "STATUS", "REASON")
 _STYLES = {"compatible": "green", "not compatible": "yellow", "broken": "red"}
@@ -86,16 +87,16 @@ def command(
 
 
 def _is_backend(name: Pin) -> bool:
-    """Return whether the first argument of the command means a backend, and not an operator."""
+    """Return whether `name`, the command's first argument, is a backend and not an operator."""
     return bool(name.distribution) or name.name in installed_names()
 
 
 def document_in_child(
     chosen: Chosen, arguments: dict[str, Any], report_progress: Progress
 ) -> dict[str, Any]:
-    """In the child process: return the document of all operators, or of the operator `arguments["op"]`.
+    """Return the JSON document about all operators, or about `arguments["op"]`, in the child process.
 
-    Returns `{"unknown": message}` if no operator has that name.
+    Returns `{"unknown": message}` if no operator is called `arguments["op"]`.
     """
     accelerator, op = chosen.accelerator, arguments["op"]
     report_progress("operators()")
@@ -113,7 +114,7 @@ def document_in_child(
 
 
 def _unknown_name_message(op: str, operator_names: Iterable[str]) -> str:
-    """Return the error message that no operator and no backend is named `op`, with close matches."""
+    """Return the error message that no operator and no backend is called `op`, with similar names."""
     name_of = {_normalized(name): name for name in operator_names}
     name_of |= {name: name for name in installed_names()}
     close = difflib.get_close_matches(_normalized(op), name_of, n=3)
@@ -124,11 +125,11 @@ def _unknown_name_message(op: str, operator_names: Iterable[str]) -> str:
 
 
 def _complete_operator(incomplete: str) -> list[CompletionItem]:
-    """Return completions among the operators of all installed plugins and DeepSpeed, without torch."""
+    """Return completions from the operators of all installed plugins and DeepSpeed, without using torch."""
     from accel_core import discover
     from accel_core.op_providers import providers
 
-    # A plugin that ends its process must not end the process that completes.
+    # If a plugin ends its process, that must not be the process of the shell's completion.
     os.environ[ACCEL_PROBE.name] = "isolated"
     names: set[str] = set()
     for candidate in discover():
@@ -146,14 +147,14 @@ def _complete_operator(incomplete: str) -> list[CompletionItem]:
 
 
 def _normalized(name: str) -> str:
-    """Return the same word for `FusedAdamBuilder`, `FusedAdam` and `fused_adam`: `fusedadam`."""
+    """Return a normalized name: `fusedadam` for `FusedAdamBuilder`, `FusedAdam` and `fused_adam`."""
     return name.lower().replace("_", "").replace("-", "").removesuffix("builder")
 
 
 @contextlib.contextmanager
 def _deepspeed_on(accelerator: Accelerator) -> Iterator[None]:
-    """Return a context manager in which `accelerator` is the chosen one, also for an imported DeepSpeed."""
-    # Imported here: an integration is imported only where it is needed.
+    """Return a context manager in which `accelerator` is the chosen accelerator, also in DeepSpeed."""
+    # Imported here so that an integration is imported only if it is needed.
     from accel_train import deepspeed
 
     with accel_core.use_accelerator(accelerator):

@@ -1,4 +1,4 @@
-"""`accel run`: start ranks as torchrun does, on any accelerator."""
+"""Implement `accel run`, which starts ranks like torchrun, on any accelerator."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ from accel_train.launch.plan import Machine, RankPlan
 
 __all__ = ["command"]
 
-#: Options for completion in a shell; of torchrun's only the most used, as listing all would need torch.
+#: Options for completion in a shell. Of torchrun's options, only the most used are listed, because a list of
+#: all options would need torch.
 _COMPLETED_OPTIONS = (
     *command_line.OPTIONS, *command_line.FLAGS, "--help", "--help-all", *command_line.TORCHRUN_OPTIONS,
 )  # fmt: skip
-#: Group of the entry point that names the module that each rank runs before the script with `--doctor`.
+#: The group of the entry point that names the module that each rank runs before the script with `--doctor`.
 _BEFORE_RANKS_GROUP = "accel.before_ranks"
 
 
@@ -37,15 +38,15 @@ _BEFORE_RANKS_GROUP = "accel.before_ranks"
 def command(arguments: tuple[str, ...]) -> None:
     """Launch one process per device on this host, like torchrun.
 
-    Options of accel run and of torchrun may be mixed in any order. accel run --help shows accel run's own
-    options and torchrun's most used ones; --help-all shows all. The exit status is torchrun's: 0 if every
-    rank succeeded.
+    Options of accel run and of torchrun may be mixed in any order. accel run --help shows the options of
+    accel run and the most used options of torchrun; --help-all shows all options. The exit status is
+    torchrun's: 0 if every rank succeeded.
     """
     try:
         if arguments[:1] == ("--folder",):
             _start_in_folder(arguments)
-        start = forked.child_starter()  # before the parser imports torch
-        # Not click's parser: torchrun's parser has torchrun's options, and our options can be added to it.
+        start = forked.child_starter()  # Called before the parser imports torch.
+        # torchrun's parser is used instead of click's, because it has torchrun's options.
         parsed = command_line.parse(arguments)
         launch.check_script(parsed)
         machine = launch.examine_machine(
@@ -64,14 +65,14 @@ def command(arguments: tuple[str, ...]) -> None:
 
 
 def _start_in_folder(arguments: tuple[str, ...]) -> None:
-    """Replace this process by the `accel run` of a folder, whose launcher chooses the environment.
+    """Replace this process with the `accel run` of the folder in `arguments`.
 
-    Raises `LaunchError` if the folder has no launcher.
+    The folder's launcher chooses the environment in the folder. Raises `LaunchError` if there is no launcher.
     """
     launcher = Path("".join(arguments[1:2]), "bin", "accel").absolute()
     if not launcher.is_file():
         raise LaunchError(
-            f"--folder needs a folder of accel setup --into, and {launcher} does not exist"
+            f"--folder needs a folder that accel setup --into created, but {launcher} does not exist"
         )
     os.execv(launcher, [str(launcher), "run", *arguments[2:]])
 
@@ -90,14 +91,14 @@ def _print_notices(machine: Machine) -> None:
 
 
 def _print_defaults(machine: Machine) -> None:
-    """Print to stderr the variables that get the declaration's default values."""
+    """Print to stderr the variables that are set to the default values of the backend's declaration."""
     if machine.defaults:
         assignments = " ".join(
             f"{name}={value}" for name, value in machine.defaults.items()
         )
         click.echo(
-            f"Defaults for {machine.name}, set for the ranks: {assignments}. To use another value, set the "
-            "variable yourself.\n",
+            f"Defaults for {machine.name}, set for the ranks: {assignments}. To use a different value, set "
+            "the variable yourself.\n",
             err=True,
         )
 
@@ -119,7 +120,7 @@ def _module_before_script(parsed: argparse.Namespace) -> str:
 
 
 def _apply_network_settings(parsed: argparse.Namespace) -> None:
-    """Set the variables and torchrun's option that a job on several hosts needs; print notes about them."""
+    """Set the variables and the torchrun option that a job on several hosts needs, and print notes."""
     settings = network.network_settings(parsed)
     for sentence in settings.notes:
         click.echo(f"Note: {sentence}", err=True)
@@ -145,7 +146,7 @@ def _launch_ranks(
     module_before = _module_before_script(parsed)
     _apply_network_settings(parsed)
     folder = tempfile.mkdtemp(prefix="accel-run-")
-    started = Path(folder, "started")  # made when the first rank starts
+    started = Path(folder, "started")  # Created when the first rank starts.
     try:
         launch.launch(parsed, machine, plans, module_before, str(started))
     except ChildFailedError as error:
@@ -171,19 +172,21 @@ def _launch_error(
 ) -> LaunchError:
     """Return a `LaunchError` for an error of torchrun.
 
-    `has_started`: whether the ranks were running. If not, torchrun could not start the job.
+    `has_started` is True if the ranks were running. Otherwise, torchrun could not start the job.
     """
-    # A ValueError is about an argument; the cause of any other error is the network's own error.
+    # A ValueError is about an argument. The cause of any other error is the network's error.
     cause = None if isinstance(error, ValueError) else error.__cause__
     message = _first_line(cause or error)
     if has_started:
         return LaunchError(
             f"torchrun ended the job while the ranks of this host were running: {message}"
         )
-    if "EADDRINUSE" in message:  # torch's DistNetworkError has it in its text alone
+    if (
+        "EADDRINUSE" in message
+    ):  # torch's DistNetworkError has the error's name only in its text.
         return LaunchError(
             f"torchrun cannot listen at {_rendezvous_address(parsed)}: the port is in use on this host, "
-            "perhaps by a run that has not ended. Give another port, on all hosts: "
+            "perhaps by a run that has not ended. Use a different port on all hosts: "
             f"{_next_port_option(parsed)}"
         )
     return LaunchError(f"torchrun cannot start the job: {message}")
@@ -195,7 +198,7 @@ def _rendezvous_address(parsed: argparse.Namespace) -> str:
 
 
 def _next_port_option(parsed: argparse.Namespace) -> str:
-    """Return the torchrun option that changes the port, with a port one higher."""
+    """Return the torchrun option that increases the port by 1."""
     host, port = network.rendezvous_endpoint(parsed)
     if not parsed.rdzv_endpoint:
         return f"--master-port {port + 1}"
@@ -203,14 +206,14 @@ def _next_port_option(parsed: argparse.Namespace) -> str:
 
 
 def _endpoint(host: str, port: int) -> str:
-    """Join host and port in torchrun's form, with brackets around an IPv6 address."""
+    """Return `HOST:PORT` in torchrun's format, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the first line of the error's message, after the class of the error.
+    """Return the error's class, and the first line of its message.
 
-    The class is left out for an `OSError` and a `ValueError`, whose messages are clear without it.
+    The class is omitted for an `OSError` and a `ValueError`, whose messages are clear without the class.
     """
     line = one_line(str(error).strip().partition("\n")[0])
     if line and isinstance(error, (OSError, ValueError)):

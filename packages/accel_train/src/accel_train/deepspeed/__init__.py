@@ -1,6 +1,6 @@
-"""DeepSpeed on accel_core's accelerator: call `activate()` before or after `import deepspeed`.
+"""Make DeepSpeed use accel_core's accelerator: call `activate()` before or after `import deepspeed`.
 
-After that, DeepSpeed's `get_accelerator()` returns what `accel_core.get_accelerator()` returns, in this
+DeepSpeed's `get_accelerator()` then returns the accelerator of `accel_core.get_accelerator()`, in this
 process and in its child processes. No file of DeepSpeed is changed. Importing this module does not import
 DeepSpeed.
 """
@@ -27,30 +27,32 @@ _log = logging.getLogger(__name__)
 class Activation(NamedTuple):
     """The result of `activate()`."""
 
-    #: What DeepSpeed's `get_accelerator()` returns now.
+    #: The accelerator that DeepSpeed's `get_accelerator()` now returns.
     accelerator: Accelerator
     #: The version of DeepSpeed.
     version: str
-    #: What DeepSpeed does not do on this device, a sentence each; empty for a device that it favours.
+    #: A sentence for each feature that DeepSpeed does not have on this device.
     limits: tuple[str, ...]
 
 
 def activate(*, force: bool = False, vendor_defaults: bool = True) -> Activation:
-    """Make DeepSpeed's `get_accelerator()` return ours, in this process and in its child processes.
+    """Make DeepSpeed's `get_accelerator()` return accel_core's accelerator, also in child processes.
 
-    Chooses an accelerator if none is chosen yet. Sets `ACCEL_INTEGRATIONS`, which child processes inherit. It
-    may be called again. `force`: replace an accelerator that DeepSpeed has already chosen for another device.
-    `vendor_defaults`: set the vendor's defaults (`Backend.environment.defaults`, Gaudi's deterministic mode)
-    and log it once; child processes do the same. If DeepSpeed does not support the device, the features that
-    do not work there are logged once, as a warning.
+    Chooses an accelerator if none is chosen yet. Sets `ACCEL_INTEGRATIONS`, which child processes inherit.
+    The function may be called again. With `force`, it replaces an accelerator that DeepSpeed has already
+    chosen for a different device. With `vendor_defaults`, it applies the vendor's defaults
+    (`Backend.environment.defaults`, Gaudi's deterministic mode) in this process and in child processes, and
+    logs them once. If DeepSpeed does not support the device, the features that do not work on the device are
+    logged once, as a warning.
 
     Raises `IntegrationMissingError`, an `ImportError`, if DeepSpeed is missing or older than 0.16. Raises
-    `IntegrationError` if DeepSpeed has already chosen another device, and `LaunchError` if torch has no
-    communication backend for the device. Also raises what `get_accelerator()` raises.
+    `IntegrationError` if DeepSpeed has already chosen a different device and `force` is False. Raises
+    `LaunchError` if torch has no communication backend for the device. Also raises the errors of
+    `get_accelerator()`.
     """
     version = _release.require_supported_version()
     accelerator = get_accelerator()
-    # DeepSpeed starts a process group whatever is trained: raise now if there is no backend for it.
+    # DeepSpeed always starts a process group, so raise the error now if there is no backend for a group.
     communication_of(accelerator)
     _install.replace_accelerator(accelerator, force=force)
     prepare()
@@ -67,7 +69,7 @@ def activate(*, force: bool = False, vendor_defaults: bool = True) -> Activation
 
 
 def _missing_features(accelerator: Accelerator) -> tuple[str, ...]:
-    """Return a sentence for each feature that DeepSpeed, or a child process, would not have."""
+    """Return a sentence for each feature that would not work in DeepSpeed, or in its child processes."""
     missing_members = _install.missing_members(accelerator)
     sentences = list(_limits.missing_features(accelerator, missing_members))
     missing_activation = _child_activation.missing_activation()
@@ -77,16 +79,21 @@ def _missing_features(accelerator: Accelerator) -> tuple[str, ...]:
 
 
 def prepare() -> None:
-    """Choose our accelerator and set it when DeepSpeed is imported; child processes call this."""
+    """Prepare the integration: when DeepSpeed is imported, an accelerator is chosen and set.
+
+    Child processes of an activated process call this function at `import torch`.
+    """
     _install.prepare()
 
 
 def prepare_pin() -> None:
-    """Call `prepare` if `DS_ACCELERATOR` has a name that DeepSpeed would reject as unknown.
+    """Prepare the integration if `DS_ACCELERATOR` has a name that DeepSpeed would reject as unknown.
 
-    Called before DeepSpeed is imported in a process that has `DS_ACCELERATOR` and was not activated.
+    Called before DeepSpeed is imported in a process that has `DS_ACCELERATOR` and was not activated. The
+    vendor's defaults are not applied.
     """
-    pinned_name = os.environ.get(DS_ACCELERATOR.name)  # the program may have deleted it
+    # The program may have deleted the variable since `import torch`.
+    pinned_name = os.environ.get(DS_ACCELERATOR.name)
     if pinned_name and not _release.lists_accelerator(pinned_name):
         _install.prepare(for_training=False)
 
@@ -94,29 +101,29 @@ def prepare_pin() -> None:
 def _log_vendor_defaults(
     accelerator: Accelerator, applied_defaults: tuple[str, ...]
 ) -> None:
-    """Log on rank 0 what was set because the vendor wants it set."""
+    """Log the vendor's defaults that were set, on rank 0."""
     if applied_defaults and os.environ.get("RANK", "0") == "0":
         lines = "".join(f"\n  - {entry}" for entry in applied_defaults)
         _log.warning(
-            "Defaults for %s, set in this process (activate(vendor_defaults=False) leaves them out):%s",
+            "Defaults for %s, set in this process (to skip them, call activate(vendor_defaults=False)):%s",
             accelerator.name,
             lines,
         )
 
 
-#: Devices that DeepSpeed's own users train on: its limits there are logged as information, not as a warning.
+#: Devices that DeepSpeed itself supports. Missing features are logged as information there, not as a warning.
 _FAMILIAR_DEVICES = frozenset(
     ("cuda", "cpu", "xpu", "npu", "mps", "hpu", "mlu", "sdaa", "supa")
 )
 
 
 def _log_limits(activation: Activation) -> None:
-    """Log on rank 0 the features that DeepSpeed does not have on this device, in one message."""
+    """Log the features that DeepSpeed does not have on this device, in one message on rank 0."""
     is_familiar = activation.accelerator.device_name() in _FAMILIAR_DEVICES
     if activation.limits and os.environ.get("RANK", "0") == "0":
         lines = "".join(f"\n  - {sentence}." for sentence in activation.limits)
         _log.log(
             logging.INFO if is_familiar else logging.WARNING,
-            "DeepSpeed %s runs on %s. It has these features on other devices only:%s",
+            "DeepSpeed %s runs on %s. DeepSpeed has these features only on other devices:%s",
             activation.version, activation.accelerator.device_name(), lines,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`python -m accel_train.deepspeed script.py …`: activate the integration, then run one script."""
+"""Implement `python -m accel_train.deepspeed script.py …`: activate the integration, then run the script."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _USAGE = """\
 usage: python -m accel_train.deepspeed SCRIPT [ARGUMENTS...]
        python -m accel_train.deepspeed -m MODULE [ARGUMENTS...]
 
-Run a script or a module. In it DeepSpeed's get_accelerator() returns accel_core's accelerator.
+Run a script or a module in which DeepSpeed's get_accelerator() returns accel_core's accelerator.
 To start several ranks: accel deepspeed --num_gpus N SCRIPT [ARGUMENTS...]"""
 
 
 def main(arguments: list[str]) -> None:
-    """Call `activate()`, then run the script or module in `arguments` as Python would run it."""
+    """Call `activate()`, then run the script or module in `arguments` like Python."""
     if arguments[:1] in (["-h"], ["--help"]):
         print(_USAGE)  # noqa: T201
         return
@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> None:
         return
     if not os.path.exists(target[0]):  # noqa: PTH110
         sys.exit(f"error: there is no script {target[0]!r} in {os.getcwd()}")  # noqa: PTH109
-    # As for `python script.py`: imports come from the script's folder, not from the current one.
+    # Like `python script.py`, search the script's folder for imports, not the current folder.
     sys.path[0] = os.path.dirname(os.path.abspath(target[0]))  # noqa: PTH100, PTH120
     runpy.run_path(target[0], run_name="__main__")
 

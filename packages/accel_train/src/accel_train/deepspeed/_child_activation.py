@@ -11,25 +11,29 @@ from accel_train_startup import AT_START
 
 __all__ = ["missing_activation"]
 
-#: Group and name of the entry point that torch calls in a child, and of the one that it calls in turn.
+#: Group and name of the entry point that torch calls in a child process, and then of the entry point that
+#: accel_train_startup calls.
 _ENTRY_POINTS = (("torch.backends", "accel_train"), ("accel.integrations", "deepspeed"))
 
 
 def missing_activation() -> str:
-    """Return why child processes would not activate by themselves, and the next step; empty if they do."""
+    """Return why child processes would not activate the integration, and the next step.
+
+    Returns an empty string if child processes activate it.
+    """
     if _release.has_accel_core_support():
         return ""
     python_path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if not autoload_is_on() and AT_START not in python_path:
         return (
-            f"{AUTOLOAD} is off, so child processes do not activate the "
-            "integration. Unset it, or start each rank as `python -m accel_train.deepspeed SCRIPT`"
+            f"torch's autoload is off, so child processes do not activate the integration. Unset {AUTOLOAD}, "
+            "or start each rank as `python -m accel_train.deepspeed SCRIPT`"
         )
     for group, name in _ENTRY_POINTS:
         installed_names = {entry.name for entry in packages.entry_points(group)}
         if name not in installed_names:
             return (
-                f"accel-train's entry point in group {group} is not installed, so child processes do "
+                f"accel-train's entry point in the group {group} is not installed, so child processes do "
                 "not activate the integration. Install accel-train again (pip install, or pip install -e)"
             )
     return ""

@@ -1,4 +1,4 @@
-"""DeepSpeed's collectives on Metal: DeepSpeed copies their tensors to the host, which `staged` does too."""
+"""Correct DeepSpeed's collectives on Metal, whose tensors both DeepSpeed and `staged` copy to the host."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from accel_train.staged import STAGED
 
 __all__ = ["TORCH_COMM_MODULE", "patch_cpu_staging"]
 
-#: DeepSpeed's wrappers of torch.distributed, and its function that says whether to copy a tensor to the host.
+#: DeepSpeed's module that wraps torch.distributed, and the module's function that decides whether a tensor
+#: is copied to the host.
 TORCH_COMM_MODULE = "deepspeed.comm.torch"
 _NEEDS_CPU_STAGING = "_needs_cpu_staging"
 
 
 def patch_cpu_staging(comm_module: Any) -> None:
-    """Make DeepSpeed copy no tensor to the host if the process group is `staged`, which does so itself.
+    """Make DeepSpeed copy no tensor to the host if the process group is `staged`, which copies them itself.
 
-    `comm_module` is DeepSpeed's module `TORCH_COMM_MODULE`. DeepSpeed 0.19.8 copies all arguments back, the
-    output before the input. In ZeRO 3's reduce_scatter the output is a part of the input and is overwritten:
-    each rank would train on its own gradients alone.
+    `comm_module` is DeepSpeed's module `TORCH_COMM_MODULE`. DeepSpeed 0.19.8 copies all arguments back to the
+    device, the output before the input. In ZeRO 3's reduce_scatter, the output is a part of the input, so the
+    second copy overwrites the result. Each rank would then train on its own gradients alone.
     """
     original = getattr(comm_module, _NEEDS_CPU_STAGING, None)
     if original is None or getattr(original, "leaves_staged", False):

@@ -1,4 +1,4 @@
-"""Install our accelerator where DeepSpeed keeps its own: on import, or in a DeepSpeed already imported."""
+"""Make DeepSpeed use accel_core's accelerator, when DeepSpeed is imported or after it was imported."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ __all__ = [
 
 #: DeepSpeed's module that selects its accelerator and keeps it as `ds_accelerator`.
 _SELECTION_MODULE = "deepspeed.accelerator.real_accelerator"
-#: In a source checkout DeepSpeed's build imports the same files as a package `accelerator` of their own.
+#: In a source checkout, DeepSpeed's build imports the same files as a top-level package `accelerator`.
 _SELECTION_MODULES = (_SELECTION_MODULE, "accelerator.real_accelerator")
-#: Modules of launchers, which only start other processes.
+#: Modules of DeepSpeed's launchers, which only start other processes.
 _LAUNCHERS = ("deepspeed.launcher.runner", "deepspeed.launcher.launch")
-#: Modules that ask for a compiler when they are imported: it is the default of their method `compile`.
+#: Modules that call `get_compile_backend()` on import, for the default value of their method `compile`.
 _ENGINES = ("deepspeed.runtime.engine", "deepspeed.inference.engine")
-#: Device types whose compiler accel_core knows without importing torch's inductor.
+#: Device types whose compiler accel_core finds without importing torch's inductor.
 _TYPES_WITH_KNOWN_COMPILER = ("cpu", "cuda", "xpu")
-#: Modules of DeepSpeed that are patched after they are imported, and the function that patches each.
+#: For each module of DeepSpeed that is patched after its import, the function that patches the module.
 _PATCHES = {
     _single_process.COMM_MODULE: _single_process.patch_mpi_discovery,
     _host_collectives.TORCH_COMM_MODULE: _host_collectives.patch_cpu_staging,
@@ -41,23 +41,24 @@ _NPU_BUILDERS_PACKAGE = f"{_BUILDERS_PACKAGE}.npu"
 _NPU_VENDOR_PACKAGE = "torch_npu"
 #: The module of `ds_report`.
 _ENV_REPORT = "deepspeed.env_report"
-#: In a source checkout the files of `_BUILDERS_PACKAGE` are a top-level package too, for DeepSpeed's build.
+#: In a source checkout, the files of `_BUILDERS_PACKAGE` are also a top-level package, for DeepSpeed's build.
 _BUILD_TIME_PACKAGE = "op_builder"
 _MISSING = object()
-#: Set by `activate(vendor_defaults=False)`, so that child processes do as it does.
+#: `activate(vendor_defaults=False)` sets this variable to 0, so that child processes skip the defaults too.
 ACCEL_VENDOR_DEFAULTS = Variable("ACCEL_VENDOR_DEFAULTS", parse_flag, True)
-#: The CPU's accelerator, which DeepSpeed gets while the chosen one's own class imports DeepSpeed.
+#: The CPU's accelerator, which DeepSpeed gets if the chosen accelerator's class imports DeepSpeed.
 _stand_in: Accelerator | None = None
-#: Whether only an operator is needed: what the vendor wants set for a training is then not set.
+#: Whether the vendor's defaults for training are skipped, because only an operator is needed.
 _skips_vendor_defaults = False
-#: Abstract members that ours lack: DeepSpeed calls them only where torch is older than 2.4.
+#: Abstract members that accel_core's accelerators lack. DeepSpeed calls them only if torch is older than 2.4.
 _NEVER_CALLED = frozenset(("amp",))
 
 
 def prepare(*, for_training: bool = True) -> None:
-    """Install an import hook that sets our accelerator when DeepSpeed is imported; until then none is chosen.
+    """Install an import hook that sets accel_core's accelerator when DeepSpeed is imported.
 
-    `for_training=False`: do not apply the vendor's defaults, unless another call has prepared for training.
+    No accelerator is chosen before that import. With `for_training=False`, the vendor's defaults are not
+    applied, unless another call has prepared for training.
     """
     global _skips_vendor_defaults
     is_prepared = _hook in sys.meta_path
@@ -73,7 +74,7 @@ def prepare(*, for_training: bool = True) -> None:
 
 @contextlib.contextmanager
 def _install_on_import(module: ModuleType) -> Iterator[None]:
-    """Set our accelerator right after DeepSpeed's selection module runs, before other modules read it."""
+    """Set accel_core's accelerator right after DeepSpeed's selection module runs, before it is used."""
     yield
     if _is_selection_module(module):
         accelerator = _accelerator_or_stand_in()
@@ -85,13 +86,14 @@ def _install_on_import(module: ModuleType) -> Iterator[None]:
 def set_up(
     accelerator: Accelerator, *, vendor_defaults: bool = True
 ) -> tuple[str, ...]:
-    """Patch the imported DeepSpeed for `accelerator`, and apply the vendor's defaults; return the changes.
+    """Patch the imported DeepSpeed for `accelerator`, and apply the vendor's defaults.
 
-    No defaults are applied if `vendor_defaults` or the variable `ACCEL_VENDOR_DEFAULTS` is false. Patched,
-    DeepSpeed runs in one process without a launcher, even if its communication was imported before. The
-    module that provides the communication backend is imported, because DeepSpeed only asks for its name.
+    Returns a sentence for each default that was applied. No defaults are applied if `vendor_defaults` or the
+    variable `ACCEL_VENDOR_DEFAULTS` is false. The patched DeepSpeed runs in one process without a launcher,
+    even if its communication module was imported before. The package that registers the communication
+    backend is imported, because DeepSpeed only reads the backend's name.
     """
-    # Imported here: a process that only imports DeepSpeed does not need it.
+    # Imported here because a process that only imports DeepSpeed does not need this module.
     from accel_train.launch.communication import prepare_communication
 
     for name, patch in _PATCHES.items():
@@ -108,21 +110,22 @@ def set_up(
 def _native_pinned_memory() -> object:
     """Return DeepSpeed's manager of pinned memory if `DS_PIN_MEMORY_BACKEND=native` is set, else `None`.
 
-    The manager pins memory by an operator of DeepSpeed, and calls the accelerator's `register_host_memory`.
+    The manager pins memory with an operator of DeepSpeed, and calls the accelerator's `register_host_memory`.
     """
     if os.environ.get("DS_PIN_MEMORY_BACKEND", "torch").strip().lower() != "native":
         return None
     try:
         from deepspeed.utils.pin_memory import get_active_native_pinned_memory
-    except ImportError:  # an older release, which does not read the variable
+    except ImportError:  # An older release does not read the variable.
         return None
     return get_active_native_pinned_memory()
 
 
 def _accelerator_or_stand_in() -> Accelerator:
-    """Return the chosen accelerator; the CPU's while the chosen one is being built, and imports DeepSpeed.
+    """Return the chosen accelerator, or the CPU's while the chosen accelerator is being created.
 
-    `replace_stand_in` replaces the CPU's afterwards.
+    That happens if creating the chosen accelerator imports DeepSpeed. `replace_stand_in` then replaces the
+    CPU's accelerator.
     """
     global _stand_in
     try:
@@ -136,7 +139,7 @@ def _accelerator_or_stand_in() -> Accelerator:
 
 
 def replace_stand_in(accelerator: Accelerator) -> None:
-    """Give DeepSpeed `accelerator` instead of the CPU, which it got while the accelerator was being built."""
+    """Set `accelerator` in DeepSpeed, if DeepSpeed got the CPU's while `accelerator` was being created."""
     global _stand_in
     if _stand_in is not None and _stand_in is deepspeed_choice():
         replace_accelerator(accelerator, force=True)
@@ -145,7 +148,7 @@ def replace_stand_in(accelerator: Accelerator) -> None:
 
 
 def _is_selection_module(module: ModuleType) -> bool:
-    """Return whether this is DeepSpeed's module: another project may have a package `accelerator` too."""
+    """Return whether `module` is DeepSpeed's, because other projects may have a package `accelerator` too."""
     return hasattr(module, "ds_accelerator") and hasattr(module, "set_accelerator")
 
 
@@ -153,7 +156,9 @@ def _set_accelerator(module: Any, accelerator: Accelerator) -> None:
     """Make `accelerator` the one that DeepSpeed's selection module has selected."""
     placeholder: Any = NotImplementedBuilder
     placeholder.NAME = placeholder.name = _op_registry.NOT_IMPLEMENTED
-    placeholder.BUILD_VAR = ""  # DeepSpeed's setup.py reads one of each builder
+    placeholder.BUILD_VAR = (
+        ""  # DeepSpeed's setup.py reads this attribute of each builder.
+    )
     for abstract_class in _abstract_classes():
         # DeepSpeed requires an instance of its class, which `Accelerator` cannot import.
         abstract_class.register(Accelerator)
@@ -161,7 +166,7 @@ def _set_accelerator(module: Any, accelerator: Accelerator) -> None:
     supported = getattr(module, "SUPPORTED_ACCELERATOR_LIST", None)
     if isinstance(supported, list) and accelerator.device_name() not in supported:
         supported.append(accelerator.device_name())
-    # Not by DeepSpeed's set_accelerator(), which a DeepSpeed with support for accel_core passes on to it.
+    # DeepSpeed's set_accelerator() is not used: with support for accel_core, it would call accel_core.
     module.ds_accelerator = accelerator
 
 
@@ -184,7 +189,10 @@ def _attribute_of_imported(module: str, name: str) -> Any:
 
 
 def missing_members(accelerator: Accelerator) -> tuple[str, ...]:
-    """List abstract members of DeepSpeed's class that `accelerator` lacks; empty before its import."""
+    """Return the abstract members of DeepSpeed's accelerator class that `accelerator` lacks, sorted.
+
+    The result is empty if DeepSpeed is not imported.
+    """
     required: set[str] = set()
     for abstract_class in _abstract_classes():
         required |= abstract_class.__abstractmethods__
@@ -195,11 +203,11 @@ def missing_members(accelerator: Accelerator) -> tuple[str, ...]:
 
 
 def _install_in_launcher() -> None:
-    """Set the launcher's view of our accelerator in a process of DeepSpeed's launcher."""
-    # Imported here: only launchers need it.
+    """Set the launcher's view of the chosen accelerator, in a process of DeepSpeed's launcher."""
+    # Imported here because only launchers need this module.
     from accel_train.deepspeed._launcher_view import launcher_view
 
-    # Python has usually imported it already, as it loads the launcher.
+    # Python has usually imported this package already while loading the launcher.
     importlib.import_module("deepspeed.accelerator")
     module = sys.modules[_SELECTION_MODULE]
     _set_accelerator(module, launcher_view(get_accelerator()))
@@ -209,8 +217,9 @@ def _install_in_launcher() -> None:
 def _hide_npu_package(_: ModuleType) -> Iterator[None]:
     """Hide `torch_npu` from DeepSpeed's builders for npu, unless npu is the chosen device.
 
-    DeepSpeed always imports these builders, which work without `torch_npu`. Importing `torch_npu` for another
-    vendor's device raises an error, or takes torch's only slot for devices from outside.
+    DeepSpeed always imports these builders, which work without `torch_npu`. If another vendor's device is
+    chosen, importing `torch_npu` raises an error, or occupies torch's only slot for external devices
+    (PrivateUse1).
     """
     if _accelerator_or_stand_in().device_name() == "npu":
         yield
@@ -221,10 +230,10 @@ def _hide_npu_package(_: ModuleType) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _hide_build_package(_: ModuleType) -> Iterator[None]:
-    """Hide the package `op_builder` of DeepSpeed's build, which a checkout has, from DeepSpeed's builders.
+    """Hide the package `op_builder` from DeepSpeed's builders; DeepSpeed's build uses it, in a checkout.
 
-    The package is a second copy of the builders, and asks for every builder while they are half imported,
-    so that some fail. The builders work without the package.
+    The package is a second copy of the builders. It requests every builder while the builders are only partly
+    imported, so some requests fail. The builders work without the package.
     """
     with _hidden_package(_BUILD_TIME_PACKAGE):
         yield
@@ -232,11 +241,12 @@ def _hide_build_package(_: ModuleType) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _hidden_package(name: str) -> Iterator[None]:
-    """Return a context manager in which importing the package fails, unless it is imported already."""
+    """Return a context manager in which importing the package `name` fails, unless it is imported already."""
     if name in sys.modules:
         yield
         return
-    sys.modules[name] = None  # type: ignore[assignment]  # Python's mark for "cannot be imported"
+    # Python raises ModuleNotFoundError for a module that is None in sys.modules.
+    sys.modules[name] = None  # type: ignore[assignment]
     try:
         yield
     finally:
@@ -245,23 +255,25 @@ def _hidden_package(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _add_ops_on_import(module: ModuleType) -> Iterator[None]:
-    """Add our accelerator's operators to DeepSpeed's list of operators, once that module is imported."""
+    """Add the accelerator's operators to DeepSpeed's list, right after the list's module is imported."""
     yield
     _op_registry.add_missing_ops(module, deepspeed_choice())
 
 
 @contextlib.contextmanager
 def _patch_on_import(module: ModuleType) -> Iterator[None]:
-    """Patch a module of DeepSpeed by its function in `_PATCHES`, once that module is imported."""
+    """Patch a module of DeepSpeed with its function in `_PATCHES`, right after the module is imported."""
     yield
     _PATCHES[module.__name__](module)
 
 
 @contextlib.contextmanager
 def _defer_compiler(_: ModuleType) -> Iterator[None]:
-    """While DeepSpeed's engines are imported, return a compiler's name that is resolved at the first compile.
+    """Defer the search for the device's compiler while DeepSpeed's engines are imported.
 
-    Finding the compiler of a device that declares none needs torch's inductor, whose import takes a second.
+    The engines get the name of accel_train's torch.compile backend, which finds the compiler at the first
+    compilation. For a device without a declared compiler, the search imports torch's inductor, which takes a
+    second.
     """
     accelerator = _accelerator_or_stand_in()
     is_declared = bool(accelerator.backend.compile_backend)
@@ -279,7 +291,7 @@ def _defer_compiler(_: ModuleType) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _extend_report_on_import(module: Any) -> Iterator[None]:
-    """Make `ds_report` print a line with our accelerator too."""
+    """Make `ds_report` also print a line with accel_core's accelerator."""
     yield
     original = module.debug_report
 
@@ -287,7 +299,7 @@ def _extend_report_on_import(module: Any) -> Iterator[None]:
         original()
         accelerator = deepspeed_choice()
         if isinstance(accelerator, Accelerator):
-            dots = "." * 22  # to the column of DeepSpeed's own lines
+            dots = "." * 22  # Aligned with the columns of DeepSpeed's lines.
             sys.stdout.write(f"accelerator {dots} {accelerator!r}, by accel-train\n")
 
     module.debug_report = debug_report
@@ -311,7 +323,7 @@ _hook = ImportHook(
 
 
 def supported_by_deepspeed() -> tuple[str, ...]:
-    """List the devices that the imported DeepSpeed has its own classes for, and the one that we set."""
+    """Return the device names in the imported DeepSpeed's list, to which `_set_accelerator` adds a name."""
     names: list[str] = []
     for module in _SELECTION_MODULES:
         names += _attribute_of_imported(module, "SUPPORTED_ACCELERATOR_LIST") or ()
@@ -319,21 +331,22 @@ def supported_by_deepspeed() -> tuple[str, ...]:
 
 
 def deepspeed_choice() -> Any:
-    """Return the accelerator that DeepSpeed has chosen in this process; `None` if it has not chosen yet."""
+    """Return the accelerator that DeepSpeed uses in this process; `None` if none is chosen yet."""
     return _attribute_of_imported(_SELECTION_MODULE, "ds_accelerator")
 
 
 def replace_accelerator(accelerator: Accelerator, *, force: bool) -> None:
-    """Give an imported DeepSpeed `accelerator` instead of its own, and update what it derived from its own.
+    """Replace the accelerator of an imported DeepSpeed, and the objects that its modules derived from it.
 
-    Raises `IntegrationError` if DeepSpeed's own accelerator is for another device, unless `force` is set.
+    Raises `IntegrationError` if DeepSpeed's accelerator is for another device than `accelerator`, unless
+    `force` is set.
     """
     selection_modules = _imported_selection_modules()
     replaced = _accelerators_to_replace(selection_modules, accelerator)
     if not force:
         _require_same_device(replaced, accelerator)
     for module in selection_modules:
-        # None: a DeepSpeed with support for accel_core asks for the accelerator while it is imported.
+        # This is None if a DeepSpeed with support for accel_core is just being imported.
         if module.ds_accelerator is None:
             _set_accelerator(module, accelerator)
     if not replaced:
@@ -347,7 +360,7 @@ def replace_accelerator(accelerator: Accelerator, *, force: bool) -> None:
 
 
 def _imported_selection_modules() -> list[Any]:
-    """Return the imported modules in which DeepSpeed keeps an accelerator; two in a checkout."""
+    """Return the imported modules in which DeepSpeed keeps its accelerator; a checkout may have two."""
     imported = [sys.modules.get(name) for name in _SELECTION_MODULES]
     return [
         module
@@ -359,7 +372,7 @@ def _imported_selection_modules() -> list[Any]:
 def _accelerators_to_replace(
     selection_modules: list[Any], accelerator: Accelerator
 ) -> list[Any]:
-    """Return what DeepSpeed has selected, except `accelerator` itself and its launcher's view."""
+    """Return the accelerators that DeepSpeed has selected, except `accelerator` and its launcher's view."""
     selected = [module.ds_accelerator for module in selection_modules]
     return [
         other
@@ -376,8 +389,8 @@ def _require_same_device(replaced: list[Any], accelerator: Accelerator) -> None:
                 f"DeepSpeed was imported before and has chosen {_described(other)}, but accel-core has "
                 f"chosen {accelerator!r}. DeepSpeed's modules, and objects created since then, still use "
                 "DeepSpeed's choice. Call activate() before `import deepspeed`; or activate(force=True) if "
-                "no engine, tensor or process group exists yet; or set DS_ACCELERATOR so that both choose "
-                "the same."
+                "no engine, tensor or process group exists yet; or set DS_ACCELERATOR so that DeepSpeed and "
+                "accel-core choose the same accelerator."
             )
 
 
@@ -387,7 +400,7 @@ def _replace_in_module(
     builders: dict[str, Any],
     accelerator: Accelerator,
 ) -> None:
-    """Replace a module's global variables that hold a replaced accelerator, its methods or its builders."""
+    """Replace a module's global variables that are a replaced accelerator, its methods or its builders."""
     for name, value in list(vars(module).items()):
         if any(value is other for other in replaced):
             setattr(module, name, accelerator)
@@ -416,9 +429,9 @@ def _described(accelerator: Any) -> str:
 
 
 def _deepspeed_modules() -> list[ModuleType]:
-    """Return DeepSpeed's imported modules, without those that select an accelerator.
+    """Return DeepSpeed's imported modules, without the modules that select an accelerator.
 
-    In a checkout two packages of DeepSpeed's build may be imported too.
+    In a checkout, the modules may also be from two packages of DeepSpeed's build.
     """
     packages = ("deepspeed", "accelerator", _BUILD_TIME_PACKAGE)
     modules = []
@@ -434,10 +447,10 @@ def _deepspeed_modules() -> list[ModuleType]:
 
 
 def _imported_builders() -> dict[str, Any]:
-    """Return the builder classes that `deepspeed.ops.op_builder` took from its accelerator when imported."""
+    """Return the builder classes, by name, that `deepspeed.ops.op_builder` got from its accelerator."""
     package = sys.modules.get(_BUILDERS_PACKAGE)
     attributes = vars(package) if package else {}
-    # These two are base classes, the same on every device.
+    # These two are base classes, which are the same on every device.
     base_classes = ("OpBuilder", "CUDAOpBuilder")
     return {
         name: value

@@ -1,4 +1,4 @@
-"""DeepSpeed's own launcher, with the integration activated in every process that it starts."""
+"""Run DeepSpeed's launcher, with the integration activated in every process that the launcher starts."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["run_launcher"]
 
 
 def run_launcher(arguments: Sequence[str]) -> None:
-    """Run DeepSpeed's launcher on `arguments`. If a rank fails, end this process with the rank's status.
+    """Run DeepSpeed's launcher with `arguments`. If a rank fails, exit with the rank's exit status.
 
-    Raises what `activate()` raises, and `IntegrationError` if the ranks would not activate the integration.
+    Raises the errors of `activate()`, and `IntegrationError` if the ranks would not activate the integration.
     """
     if reason := _child_activation.missing_activation():
         raise IntegrationError(f"{reason}.")
@@ -30,7 +30,7 @@ def run_launcher(arguments: Sequence[str]) -> None:
     if conflicts:
         sys.stderr.write(f"{isolation_reason(conflicts)}\n\n")
     os.environ.update(import_variables(accelerator.backend, conflicts))
-    # The launcher's parser takes its name from here, and its autotuner repeats the command.
+    # The launcher's parser shows this name in its help, and its autotuner repeats the command.
     sys.argv[:] = ["accel deepspeed", *arguments]
     from deepspeed.launcher import runner
 
@@ -43,8 +43,8 @@ def run_launcher(arguments: Sequence[str]) -> None:
 def _may_take_local_rank(parsed: argparse.Namespace) -> bool:
     """Return whether the script may accept `--local_rank`, which the launcher adds to its arguments.
 
-    False only for a script whose source does not have that name: it would end with "unrecognized arguments".
-    Each rank has its number in the variable `LOCAL_RANK` in any case.
+    Returns False only for a script whose source does not contain that name, because such a script may end
+    with "unrecognized arguments". Each rank has its number in the variable `LOCAL_RANK` in any case.
     """
     if parsed.module or parsed.no_python:
         return True

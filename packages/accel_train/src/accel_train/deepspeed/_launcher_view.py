@@ -1,9 +1,9 @@
-"""Our accelerator as DeepSpeed's launcher needs it; training processes get the accelerator itself.
+"""Adapt an accelerator to DeepSpeed's launcher. Training processes use the accelerator itself.
 
-The launcher takes the first visible-devices variable without checking that there is one, reads its value as
-integers, prints every such variable after setting them, and forwards only variables with the prefixes that
-the accelerator names. Four members of our accelerator return other values than it needs; this module
-overrides them.
+The launcher uses the first visible-devices variable without checking that one exists. It reads the variable's
+value as integers, and prints every such variable after setting it. It forwards only variables with the
+prefixes that the accelerator names. Three members of accel_core's accelerators return other values than the
+launcher needs, so this module overrides them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from accel_core.torch_import import AUTOLOAD
 
 __all__ = ["launcher_view"]
 
-#: Variable for the launcher, which needs one, if the backend has none that the launcher could read. Nothing
-#: reads its value. DeepSpeed itself uses CUDA_VISIBLE_DEVICES here, which hides other vendors' devices.
+#: The visible-devices variable for the launcher, which needs one, if the backend has no variable that the
+#: launcher can read. Its value has no effect. DeepSpeed itself uses CUDA_VISIBLE_DEVICES in this case, which
+#: hides other vendors' devices.
 PLACEHOLDER = "DS_VISIBLE_DEVICES"
 _INTEGERS = re.compile(r"\s*(\d+\s*(,\s*\d+\s*)*)?")
 
 
 def launcher_view(accelerator: Accelerator) -> Accelerator:
-    """Return an object with the class and state of `accelerator`, and the members that the launcher needs."""
+    """Return an object that shares the state of `accelerator`, with the members that the launcher needs."""
     if isinstance(accelerator, _LauncherMembers):
         return accelerator
     accelerator_class = type(accelerator)
@@ -41,15 +42,16 @@ def launcher_view(accelerator: Accelerator) -> Accelerator:
 
 
 class _LauncherMembers:
-    """The members that the launcher calls. Mixed into the accelerator's class."""
+    """A mixin for the accelerator's class, with the members that the launcher calls."""
 
     backend: Any
     _every_id: Any
 
     def export_envs(self) -> list[str]:
-        """Return prefixes of the variables that the launcher forwards to other nodes.
+        """Return the prefixes of the variables that the launcher forwards to other nodes.
 
-        They include those of our choice (DS_ACCELERATOR, ACCEL_ALLOW…) and activation (ACCEL_INTEGRATIONS).
+        They include the variables of accel_core's choice (DS_ACCELERATOR, ACCEL_ALLOW…) and of the activation
+        (ACCEL_INTEGRATIONS).
         """
         from accel_train.launch.environment import SEARCH_PATHS, checked_prefixes
 
@@ -69,16 +71,16 @@ class _LauncherMembers:
         current_env: MutableMapping[str, str],
         local_accelerator_ids: Sequence[int | str],
     ) -> None:
-        """Set the variables in `current_env` that make these devices visible.
+        """Set the variables in `current_env` that make the devices `local_accelerator_ids` visible.
 
-        If the user's value of the variable has UUIDs, the ids are positions in the user's list.
+        If the user's value of the variable contains UUIDs, the ids are positions in the user's list.
         """
         ids = list(local_accelerator_ids)
         variable = self._visibility_variable()
         if variable and not self._holds_integers(variable):
             ids = self._ids_at(variable, ids)
         elif variable and variable not in os.environ and self._has_ids(variable):
-            # The launcher counts devices from 0; the vendor's variable may have other ids.
+            # The launcher counts devices from 0, but the ids in the vendor's variable may differ.
             every_id = self._every_id() or ()
             ids = [every_id[int(position)] for position in ids]
         if variable and self._has_ids(variable):
@@ -88,13 +90,13 @@ class _LauncherMembers:
         current_env.setdefault(self.visible_devices_envs()[0], ",".join(map(str, ids)))
 
     def _has_ids(self, variable: str) -> bool:
-        """Return whether the ids of the devices are known, by the variable or from the vendor."""
+        """Return whether the devices' ids are known, from the variable or from the vendor."""
         return variable in os.environ or self._every_id() is not None
 
     def _visibility_variable(self) -> str:
-        """Return the variable that hides devices from this process, else the one that takes precedence.
+        """Return the visible-devices variable that is set, or otherwise the one that takes precedence.
 
-        Empty if the backend has none.
+        Returns an empty string if the backend has no such variable.
         """
         names: list[str] = super().visible_devices_envs()  # type: ignore[misc]
         for name in names:
@@ -104,11 +106,14 @@ class _LauncherMembers:
 
     @staticmethod
     def _holds_integers(variable: str) -> bool:
-        """Return whether the launcher can read the variable's value: integers and commas, or nothing."""
+        """Return whether the launcher can read the variable's value: integers with commas, or nothing."""
         return _INTEGERS.fullmatch(os.environ.get(variable, "")) is not None
 
     def _ids_at(self, variable: str, positions: list[int | str]) -> list[int | str]:
-        """Return the ids at these positions of the variable's list. Raises `ValueError` beyond its end."""
+        """Return the ids at `positions` in the variable's list.
+
+        Raises `ValueError` for a position beyond the end of the list.
+        """
         value = os.environ[variable]
         parsed = visible_devices.parse_visible_devices(
             self.backend.visibility.grammar, value

@@ -1,7 +1,7 @@
-"""Features that DeepSpeed lacks on a device that it does not support, reported at activation.
+"""List the features that DeepSpeed lacks on a device that it does not support, for a report at activation.
 
-In a few places DeepSpeed compares the names of devices and of communication backends with lists of its own.
-Training does not use these places; the features below do.
+In a few places, DeepSpeed compares the names of devices and communication backends with fixed lists. Ordinary
+training does not reach these places, but the features below do.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ __all__ = ["missing_features"]
 
 
 class _RestrictedFeature(NamedTuple):
-    """A feature that DeepSpeed has for some devices or communication backends only."""
+    """A feature that DeepSpeed has only for some devices or communication backends."""
 
-    #: Path of DeepSpeed's module that compares names; a release without it does not restrict the feature.
+    #: The path of DeepSpeed's module that compares names. A release without the module does not restrict the
+    #: feature.
     module: str
     #: The names of devices or of communication backends for which DeepSpeed has the feature.
     supported_names: tuple[str, ...]
-    #: Whether `supported_names` are names of a `device` or of a `communication` backend.
+    #: The kind of `supported_names`: `"device"` or `"communication"`.
     compared: str
-    #: What does not work for all other names.
+    #: The sentence that reports the feature's absence for any other name.
     sentence: str
 
 
@@ -76,8 +77,8 @@ def missing_features(
             sentences.append(feature.sentence)
     if not _has_default_generators(accelerator):
         sentences.append(
-            "activation checkpointing restores the random state through the vendor's default_generators, "
-            f"which torch.{names['device']} lacks: use torch.utils.checkpoint instead"
+            "activation checkpointing restores the random state with the vendor's default_generators, "
+            f"but torch.{names['device']} has none: use torch.utils.checkpoint instead"
         )
     sentences += [sentence for _, sentence in accelerator.backend.known_differences]
     if missing_members:
@@ -89,7 +90,7 @@ def missing_features(
 
 
 def _has_default_generators(accelerator: Accelerator) -> bool:
-    """Return whether `default_generator()` returns a generator; does not start the device."""
+    """Return whether `accelerator.default_generator()` returns a generator, without starting the device."""
     implementation = getattr(type(accelerator), "default_generator", None)
     if implementation is not TorchAccelerator.default_generator:
         return True
@@ -101,7 +102,7 @@ def _has_default_generators(accelerator: Accelerator) -> bool:
 
 
 def _has_module(deepspeed: Path | None, module: str) -> bool:
-    """Return whether DeepSpeed's package folder has the file `module`, or a package of that path."""
+    """Return whether DeepSpeed's package folder contains the file or the package at the path `module`."""
     if deepspeed is None:
         return False
     path = deepspeed / module

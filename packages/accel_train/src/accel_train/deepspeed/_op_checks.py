@@ -1,8 +1,8 @@
-"""Wrap DeepSpeed's builders: they report when they compile, and arguments of operators are checked.
+"""Make DeepSpeed's builders report when they compile, and check the arguments of their operators.
 
-DeepSpeed compiles silently, and its C++ for the CPU does not check arguments: a list that is too short, a
-tensor of another type or an optimizer that was never created crashes Python. The builder's class stays
-DeepSpeed's own; only its `load` differs.
+DeepSpeed compiles silently, and its C++ for the CPU does not check arguments. A list that is too short, a
+tensor of a wrong type, or an optimizer that was never created crashes Python. The builder's class remains
+DeepSpeed's; only the method `load` is replaced.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ __all__ = ["CheckedOperator", "wrap_load"]
 class _UpdateSignature(NamedTuple):
     """The arguments of an optimizer's update in DeepSpeed's C++."""
 
-    #: Names of the numbers between `step` and the tensors.
+    #: The names of the numeric arguments between `step` and the tensors.
     numbers: tuple[str, ...]
-    #: Names of the state tensors, which follow parameter and gradient.
+    #: The names of the state tensors, which follow the parameter and the gradient.
     states: tuple[str, ...]
 
 
-#: By operator, in the order of csrc/adam/cpu_adam_impl.cpp, csrc/adagrad/cpu_adagrad.cpp, csrc/lion/….
+#: For each operator, the arguments of its update, in the order of DeepSpeed's csrc/adam/cpu_adam_impl.cpp,
+#: csrc/adagrad/cpu_adagrad.cpp and csrc/lion.
 _UPDATES = {
     "cpu_adam": _UpdateSignature(
         ("lr", "beta1", "beta2", "epsilon", "weight_decay", "bias_correction"),
@@ -48,10 +49,11 @@ def wrap_load(
     is_built: Callable[[Any], bool],
     build_folder: Callable[[Any], str],
 ) -> None:
-    """Replace `builder_class.load`: it reports on stderr that it compiles, and returns a checked operator.
+    """Replace `builder_class.load` with a method that reports compilation and returns a checked operator.
 
-    `is_built(builder)` returns whether nothing is left to compile; `build_folder(builder)` returns where the
-    compiled module will be. Only the first rank of a host reports. A second call changes nothing.
+    The report goes to stderr, from the first rank of a host only. `is_built(builder)` returns whether nothing
+    is left to compile. `build_folder(builder)` returns the folder for the compiled module. A second call
+    changes nothing.
     """
     original = builder_class.load
     if getattr(original, "announces", False):
@@ -62,11 +64,11 @@ def wrap_load(
         is_loaded = self.name in getattr(self, "_loaded_ops", {})
         if not is_loaded and not LOCAL_RANK.read(os.environ) and not is_built(self):
             sys.stderr.write(
-                f"accel-core: compiling DeepSpeed's {self.name}, which may take minutes (once; kept in "
-                f"{build_folder(self)})\n"
+                f"accel-core: compiling DeepSpeed's {self.name} once, which may take minutes. The compiled "
+                f"module is kept in {build_folder(self)}\n"
             )
         if not args:
-            # Not verbose, torch puts the compiler's output into its error.
+            # Without `verbose`, torch includes the compiler's output in its error.
             kwargs.setdefault("verbose", False)
         return _with_checks(self, original(self, *args, **kwargs))
 
@@ -75,7 +77,7 @@ def wrap_load(
 
 
 def _with_checks(builder: Any, module: Any) -> Any:
-    """Return a loaded module; as a `CheckedOperator` if it is an optimizer in C++ for the CPU."""
+    """Return the loaded module, wrapped in a `CheckedOperator` if it is an optimizer in C++ for the CPU."""
     if builder.name in _UPDATES:
         return _checked_operator(builder.name, module)
     if builder.name == "fused_adam" and _are_cpu_sources(builder.sources()):
@@ -84,24 +86,25 @@ def _with_checks(builder: Any, module: Any) -> Any:
 
 
 def _are_cpu_sources(sources: Sequence[str]) -> bool:
-    """Return whether all files are C++ for the CPU; `.dp.cpp` is SYCL."""
+    """Return whether all source files are C++ for the CPU. Files with the suffix `.dp.cpp` are SYCL."""
     return all(
         source.endswith(".cpp") and not source.endswith(".dp.cpp") for source in sources
     )
 
 
-@functools.cache  # one per module: it remembers which optimizers were created in that module
+# Cached, because the operator of a module must remember the optimizers that were created in the module.
+@functools.cache
 def _checked_operator(op: str, module: Any) -> CheckedOperator:
     return CheckedOperator(op, module)
 
 
 class CheckedOperator:
-    """A compiled module of DeepSpeed; updates of optimizers are checked, all else is passed on unchanged.
+    """A compiled module of DeepSpeed whose optimizer updates are checked. Other calls are not changed.
 
-    An update raises `OpInputError` before it changes anything: for an optimizer that was not created, for
+    Before an update changes anything, it raises `OpInputError` for an optimizer that was not created, for
     tensors that do not match, for tensors that are not dense or not on the CPU, and for numbers out of range.
-    Tensors that are not contiguous are updated too (DeepSpeed's C++ leaves them unchanged), and autograd sees
-    the change.
+    Tensors that are not contiguous are updated too, although DeepSpeed's C++ leaves them unchanged. Autograd
+    is notified of the changes.
     """
 
     def __init__(self, op: str, module: Any) -> None:
@@ -118,8 +121,9 @@ class CheckedOperator:
         }
 
     def __getattr__(self, name: str) -> Any:
-        """Return a function of the module, wrapped in the check that its name has."""
-        if name.startswith("_"):  # what copying and pickling ask for
+        """Return the module's function called `name`, wrapped in its check if there is one."""
+        # Copying and pickling look up such names.
+        if name.startswith("_"):
             raise AttributeError(name)
         compiled_function = getattr(self._module, name)
         check = self._checks.get(name)
@@ -133,10 +137,10 @@ class CheckedOperator:
         return checked_function
 
     def __deepcopy__(self, memo: Any) -> CheckedOperator:
-        return self  # like its module, of which a process has one
+        return self  # A module is not copied either.
 
     def _create(self, compiled_function: Any, optimizer_id: Any, *settings: Any) -> Any:
-        """Create an optimizer by the compiled function, and remember its number."""
+        """Create an optimizer with the compiled function, and remember the optimizer's id."""
         optimizer_id = arguments.whole_number(
             self._op, "optimizer_id", optimizer_id, -(2**31), 32
         )
@@ -145,7 +149,7 @@ class CheckedOperator:
         return result
 
     def _destroy(self, compiled_function: Any, optimizer_id: Any) -> Any:
-        """Destroy an optimizer by the compiled function, and forget its number."""
+        """Destroy an optimizer with the compiled function, and forget the optimizer's id."""
         self._created_ids.discard(optimizer_id)
         return compiled_function(optimizer_id)
 
@@ -154,11 +158,11 @@ class CheckedOperator:
     ) -> Any:
         """Check the arguments of an update, then call the compiled function on contiguous tensors.
 
-        `rest`: the numbers of the signature in `_UPDATES`, then parameter, gradient and states.
+        `rest` contains the numbers of the signature in `_UPDATES`, then the parameter, gradient and states.
         """
         signature = _UPDATES[self._op]
         if len(rest) != len(signature.numbers) + 2 + len(signature.states):
-            # The compiled function raises an error that says how many arguments it takes.
+            # The compiled function raises an error with the expected arguments.
             return compiled_function(optimizer_id, step, *rest)
         if optimizer_id not in self._created_ids:
             create = next(iter(self._checks))
@@ -187,9 +191,9 @@ class CheckedOperator:
     def _roll_back(
         self, compiled_function: Any, optimizer_id: Any, step: Any, *rest: Any
     ) -> Any:
-        """Check that the step of `cpu_adam` can be undone, then undo it as `_update` would do it.
+        """Check that a step of `cpu_adam` can be undone, then undo the step with the checks of `_update`.
 
-        Raises `OpInputError` for tensors in another type than float32.
+        Raises `OpInputError` for tensors that are not float32.
         """
         if len(rest) == 10:
             lr, beta1, beta2, _, weight_decay, _, *tensors = rest
@@ -242,7 +246,8 @@ class CheckedOperator:
     def _checked_step(self, step: Any, numbers: dict[str, Any], *, bits: int) -> int:
         """Check the decay rates and the weight decay in `numbers`; return `step` as an int.
 
-        Raises `OpInputError` for one that is out of range, and for a step that does not fit in `bits` bits.
+        Raises `OpInputError` for a number that is out of range, and for a step that does not fit in a signed
+        integer of `bits` bits.
         """
         if "beta1" in numbers:
             arguments.check_rates(

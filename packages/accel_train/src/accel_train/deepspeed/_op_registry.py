@@ -1,8 +1,9 @@
-"""DeepSpeed's registry of operators: add every builder of our accelerator under its `NAME`.
+"""Add every builder of accel_core's accelerator to DeepSpeed's registry of operators, by its `NAME`.
 
-DeepSpeed lists the builders in the package that `op_builder_dir()` names, and looks up
-`deepspeed.ops.__compatible_ops__[Builder.NAME]` for builders that `get_op_builder()` returned. Builders from
-elsewhere (accel-core's portable ones, a plugin's) are missing in these lists until they are added.
+DeepSpeed lists the builders in the package that `op_builder_dir()` names. For builders that
+`get_op_builder()` returned, it looks up `deepspeed.ops.__compatible_ops__[Builder.NAME]`. Builders from other
+packages (accel-train's portable builders, a plugin's builders) are missing from these lists until they are
+added.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ __all__ = ["ALL_OPS", "NOT_IMPLEMENTED", "add_missing_ops", "refresh_compatible_
 
 #: DeepSpeed's module that lists all operators.
 ALL_OPS = "deepspeed.ops.op_builder.all_ops"
-#: The name that DeepSpeed gives to a builder that does not exist; it lists it as an incompatible operator.
+#: DeepSpeed's name for a builder that does not exist, which it lists as an incompatible operator.
 NOT_IMPLEMENTED = "deepspeed_not_implemented"
 
 
 def add_missing_ops(all_ops: Any, accelerator: Any) -> None:
-    """Add the operators of `accelerator` to DeepSpeed's module `all_ops`, if it lacks them.
+    """Add the operators of `accelerator` that DeepSpeed's module `all_ops` lacks.
 
-    Adds nothing if the accelerator lists no operators: it is DeepSpeed's own, or it has none.
+    Adds nothing if the accelerator lists no operators, because it is one of DeepSpeed's or has none.
     """
     for builder_name in _listed_builders(accelerator):
-        # A builder that fails to import raises the error again when a program asks for it.
+        # A builder that cannot be imported raises its error again when a program requests the builder.
         with contextlib.suppress(UnsupportedError):
             builder = accelerator.create_op_builder(builder_name)
             new_names = {builder.name, type(builder).NAME} - set(all_ops.ALL_OPS)
@@ -40,19 +41,19 @@ def add_missing_ops(all_ops: Any, accelerator: Any) -> None:
 
 
 def _listed_builders(accelerator: Any) -> Iterable[str]:
-    """Return the names of the accelerator's builders; empty for one that cannot list them."""
+    """Return the names of the accelerator's builders; empty if the accelerator cannot list them."""
     op_builders = getattr(accelerator, "op_builders", None)
     return op_builders() if callable(op_builders) else ()
 
 
 def refresh_compatible_ops(accelerator: Any) -> None:
-    """Update DeepSpeed's record of compatible operators after `accelerator` replaced another one."""
+    """Update DeepSpeed's record of compatible operators, after `accelerator` has replaced its accelerator."""
     all_ops = sys.modules.get(ALL_OPS)
     if all_ops is None:
         return
     all_ops = importlib.reload(all_ops)
     add_missing_ops(all_ops, accelerator)
-    # Several modules hold this dictionary: it is changed in place.
+    # Several modules hold this dictionary, so it is changed in place.
     compatible_ops = vars(sys.modules["deepspeed.ops"]).get("__compatible_ops__")
     if isinstance(compatible_ops, dict):
         for name, builder in all_ops.ALL_OPS.items():

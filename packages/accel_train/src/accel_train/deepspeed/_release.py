@@ -1,4 +1,4 @@
-"""Find the version and the folder of the installed DeepSpeed, without importing it."""
+"""Find the version and the folder of the installed DeepSpeed, without importing DeepSpeed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
     "require_supported_version",
 ]
 
-#: The oldest release that this integration was tried with.
+#: The oldest release with which this integration was tested.
 OLDEST_SUPPORTED = "0.16"
 UNKNOWN_VERSION = "of unknown version"
 
@@ -45,44 +45,45 @@ def require_supported_version() -> str:
 
 def installed_version() -> str | None:
     """Return DeepSpeed's version; `UNKNOWN_VERSION` without metadata, `None` if it is not installed."""
-    # Metadata may outlive its package, and a source tree has none.
+    # Metadata may remain after its package was removed, and a source tree has no metadata.
     if package_folder() is None:
         return None
     return _version_in_metadata()
 
 
-@functools.cache  # parsing the metadata takes milliseconds
+# Cached, because parsing the metadata takes milliseconds.
+@functools.cache
 def _version_in_metadata() -> str:
     return packages.version("deepspeed") or UNKNOWN_VERSION
 
 
 def _is_too_old(version: str) -> bool:
-    """Return whether `version` is older than `OLDEST_SUPPORTED`; False for one that cannot be parsed."""
+    """Return whether `version` is older than `OLDEST_SUPPORTED`; False if it cannot be parsed."""
     major_minor = re.match(r"(\d+)\.(\d+)(\.\d+)*(\+[\w.]+)?$", version)
     if major_minor:
         oldest = tuple(map(int, OLDEST_SUPPORTED.split(".")))
         return (int(major_minor[1]), int(major_minor[2])) < oldest
-    # Imported here: it takes longer than all the rest of this module.
+    # Imported here because importing packaging takes longer than importing this module.
     from packaging.version import InvalidVersion, Version
 
     try:
         return Version(version) < Version(OLDEST_SUPPORTED)
-    except InvalidVersion:  # a private build: it is accepted
+    except InvalidVersion:  # A private build may have any version, and is accepted.
         return False
 
 
 def is_installed() -> bool:
-    """Return whether DeepSpeed is installed, without importing it."""
+    """Return whether DeepSpeed is installed, without importing DeepSpeed."""
     return package_folder() is not None
 
 
 def has_accel_core_support() -> bool:
-    """Return whether the installed DeepSpeed calls accel_core itself (lab/contrib/deepspeed-native.patch)."""
+    """Return whether the installed DeepSpeed itself calls accel_core (lab/contrib/deepspeed-native.patch)."""
     return "import accel_core" in _selection_source()
 
 
 def lists_accelerator(name: str) -> bool:
-    """Return whether `name` is in DeepSpeed's list of accelerators; True if there is no list to read."""
+    """Return whether `name` is in DeepSpeed's list of accelerators; True if the list cannot be read."""
     listed = re.search(
         r"^SUPPORTED_ACCELERATOR_LIST = (\[.*?\])",
         _selection_source(),
@@ -92,7 +93,7 @@ def lists_accelerator(name: str) -> bool:
 
 
 def _selection_source() -> str:
-    """Return the source of the module in which DeepSpeed selects its accelerator; empty without one."""
+    """Return the source of the module in which DeepSpeed selects its accelerator; empty if it is missing."""
     folder = package_folder()
     if folder is None:
         return ""

@@ -1,7 +1,7 @@
-"""DeepSpeed in one process without a launcher and without mpi4py.
+"""Make DeepSpeed work in one process without a launcher and without mpi4py.
 
-DeepSpeed then asks MPI for the ranks, which fails if mpi4py is missing. The function that asks MPI is
-replaced by one that makes this process rank 0 of 1.
+Without a launcher, DeepSpeed gets the rank from MPI, which fails if mpi4py is missing. The function that
+queries MPI is replaced with a function that makes this process rank 0 of 1.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from accel_train.launch.launchers import adopt_launcher, launched_by
 
 __all__ = ["COMM_MODULE", "patch_mpi_discovery"]
 
-#: DeepSpeed's module with `init_distributed()`, and its function that asks MPI for the ranks.
+#: DeepSpeed's module with `init_distributed()`, and the module's function that gets the rank from MPI.
 COMM_MODULE = "deepspeed.comm.comm"
 _MPI_DISCOVERY = "mpi_discovery"
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def patch_mpi_discovery(comm_module: Any) -> None:
-    """Make DeepSpeed's `init_distributed()` start a group of one rank if no launcher is set.
+    """Make DeepSpeed's `init_distributed()` start a group of one rank if no launcher started the process.
 
     `comm_module` is DeepSpeed's module `COMM_MODULE`. If mpi4py is installed, DeepSpeed works as before. If
-    it is not installed and a launcher's variable names several processes, `init_distributed()` raises
-    `IntegrationMissingError` with the variables that are missing.
+    mpi4py is not installed and a launcher's variable shows several processes, `init_distributed()` raises
+    `IntegrationMissingError`, which names the missing variables.
     """
     original = getattr(comm_module, _MPI_DISCOVERY, None)
     if original is None or getattr(original, "serves_one", False):
@@ -76,7 +76,7 @@ def _variable_of_several_processes(environ: Mapping[str, str]) -> str:
 
 
 def _single_rank_variables() -> dict[str, str]:
-    """Return the variables of rank 0 of 1, with a free port: other processes may train on this host too."""
+    """Return the variables of rank 0 of 1, with a free port, because other jobs may run on this host too."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     return {

@@ -1,4 +1,4 @@
-"""Check whether the CUDA or ROCm toolkit that torch would compile with is installed, and fits torch."""
+"""Check whether the CUDA or ROCm toolkit with which torch would compile is installed and fits torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["missing_compiler"]
 
 
 def missing_compiler() -> str:
-    """Return why no code for CUDA or HIP can be compiled here, as a clause; empty if it can."""
+    """Return why code for CUDA or HIP cannot be compiled here, as a clause; empty if it can be compiled."""
     from torch.utils import cpp_extension
 
     torch = import_torch()
@@ -24,14 +24,17 @@ def missing_compiler() -> str:
 
 
 def _missing_hipcc(rocm_home: str | None, rocm_version: str) -> str:
-    """Return that `rocm_home` has no hipcc, as a clause; empty if it has."""
+    """Return a clause that `rocm_home` has no hipcc; empty if it has one."""
     if rocm_home and Path(rocm_home, "bin", "hipcc").exists():
         return ""
     return f"hipcc is missing (ROCM_HOME is {rocm_home}): install ROCm {rocm_version}"
 
 
 def _missing_nvcc(cuda_home: str | None, torch_cuda: str) -> str:
-    """Return that `cuda_home` has no nvcc, or one of another major version than torch's CUDA; else empty."""
+    """Return a clause that `cuda_home` has no nvcc, or that nvcc does not fit torch; empty if it does.
+
+    nvcc fits if its major version equals that of `torch_cuda`, the version of CUDA that torch is built for.
+    """
     nvcc = Path(cuda_home or "", "bin", "nvcc")
     if not cuda_home or not nvcc.exists():
         return (
@@ -49,7 +52,7 @@ def _missing_nvcc(cuda_home: str | None, torch_cuda: str) -> str:
 
 
 def _major_version_of(nvcc: Path) -> str:
-    """Return the major version that nvcc prints; empty if it cannot be run, or prints none."""
+    """Return the major version that nvcc prints; empty if nvcc cannot be run or prints no version."""
     try:
         process = subprocess.run(
             [nvcc, "--version"], capture_output=True, text=True, check=True

@@ -3,11 +3,12 @@
     Backend(name="acme", priority=950, device_type="acme", vendor_import="torch_acme",
             accelerator="acme_deepspeed.accelerator:ACME_Accelerator")
 
-The class may be DeepSpeed's own or a vendor's. `accel_core.set_accelerator()` accepts its instance or the
-class too. The adapted accelerator calls the members that the class implements. For members that the class
-lacks (because it was written for an older DeepSpeed, or accel_core has more), it uses accel_core's default
-for that device. This module does not import DeepSpeed: the class does. If choosing an accelerator imports
-the class, DeepSpeed uses the adapted accelerator as its own, as after `activate()`.
+The class may be from DeepSpeed or from a vendor. `accel_core.set_accelerator()` also accepts the class or an
+instance of the class. The adapted accelerator calls the members that the class implements. The class may lack
+members, because it was written for an older DeepSpeed, or because DeepSpeed's interface has fewer. For these
+members, the adapted accelerator uses accel_core's default for the device. This module does not import
+DeepSpeed; the class does. If choosing an accelerator imports the class, DeepSpeed uses the adapted
+accelerator, as after `activate()`.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from accel_train.staged import STAGED, unusable_reason
 __all__ = ["adapt"]
 
 _ABSTRACT_CLASS = "DeepSpeedAccelerator"
-#: Members of accel_core that the foreign class never replaces: its operators are one provider among others,
-#: and a pickle refers to accel_core's declaration.
+#: Members of accel_core that the foreign class never replaces. The class's operators are one provider among
+#: several, and a pickle refers to accel_core's declaration.
 _NEVER_DELEGATED = frozenset(
     (
         "backend",
@@ -43,11 +44,12 @@ _NEVER_DELEGATED = frozenset(
 
 
 def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
-    """Return an accelerator for `foreign`, an object or class of DeepSpeed's interface; else `None`.
+    """Return an accelerator that adapts `foreign`, an instance or a class of DeepSpeed's interface.
 
-    A class is called without arguments, even if it is abstract because DeepSpeed is newer than the class.
-    Without `backend`, the declaration is made from what the object reports. Raises `InvalidAcceleratorError`
-    if the object cannot be made, or is for another device type than `backend`.
+    Returns `None` if `foreign` is neither. A class is called without arguments, even if it lacks members that
+    a newer DeepSpeed made abstract. If `backend` is `None`, the declaration is made from what the instance
+    reports. Raises `InvalidAcceleratorError` if no instance can be created, or if the instance is for another
+    device type than `backend`.
     """
     foreign_class = foreign if isinstance(foreign, type) else type(foreign)
     if not any(base.__name__ == _ABSTRACT_CLASS for base in foreign_class.__mro__):
@@ -65,7 +67,9 @@ def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
             f"device_type={device_type!r}."
         )
     adapted: Any = _adapted_class(foreign_class, device_type)(backend, instance)
-    adapted._op_providers = providers  # DeepSpeed reads the operators at once
+    adapted._op_providers = (
+        providers  # Set first, because DeepSpeed reads the operators immediately.
+    )
     _install.replace_stand_in(adapted)
     return cast("Accelerator", adapted)
 
@@ -88,7 +92,7 @@ def _instance_of(foreign_class: type) -> Any:
 
 
 def _without_abstract_methods(abstract_class: type) -> type:
-    """Return a subclass of the same name that can be instantiated."""
+    """Return a subclass of `abstract_class`, with the same name, that can be instantiated."""
     metaclass = type(abstract_class)
     subclass: Any = metaclass(
         abstract_class.__name__,
@@ -117,7 +121,7 @@ def _declaration_from(instance: Any, foreign_class: type, device_type: str) -> B
 
 
 def _base_class(device_type: str) -> type[Accelerator]:
-    """Return accel_core's class whose members are used for those that the foreign class lacks."""
+    """Return the accel_core class that provides the members that the foreign class lacks."""
     if device_type == "cpu":
         from accel_core.interface.cpu import CPUAccelerator
 
@@ -153,7 +157,7 @@ def _adapted_class(foreign_class: type, device_type: str) -> type:
 
 
 def _implemented_members(foreign_class: type) -> Iterator[str]:
-    """Yield the public names that the class defines, without abstract ones and `_NEVER_DELEGATED`."""
+    """Yield the public members that the class implements, except `_NEVER_DELEGATED`."""
     for name in dir(foreign_class):
         if name.startswith("_") or name in _NEVER_DELEGATED:
             continue
@@ -162,9 +166,9 @@ def _implemented_members(foreign_class: type) -> Iterator[str]:
 
 
 def _delegating_member(foreign_class: type, name: str) -> Any:
-    """Return a method or property that uses the member `name` of the adapted object's foreign instance.
+    """Return a method or property that uses the member called `name` of the foreign instance.
 
-    The instance is asked, not the class, because a class may set members on construction.
+    The member is looked up on the instance, because a constructor may set members.
     """
     member = getattr(foreign_class, name)
     if not callable(member) or isinstance(member, type):
@@ -179,7 +183,7 @@ def _delegating_member(foreign_class: type, name: str) -> Any:
 
     @functools.wraps(member)
     def torch_device(self: Any, *args: Any, **options: Any) -> Any:
-        # Some of DeepSpeed's classes return a context manager, which `model.to(...)` does not accept.
+        # Some of DeepSpeed's classes return a context manager here, which `model.to(...)` does not accept.
         device = call_foreign(self, *args, **options)
         torch = import_torch()
         if isinstance(device, torch.device):
@@ -193,9 +197,9 @@ def _delegating_member(foreign_class: type, name: str) -> Any:
 
 
 class _Adapted:
-    """Members of every adapted class; mixed in before accel_core's class.
+    """A mixin for every adapted class, placed before accel_core's class.
 
-    The foreign instance is kept as `_foreign`.
+    The attribute `_foreign` is the foreign instance.
     """
 
     backend: Backend
@@ -218,21 +222,24 @@ class _Adapted:
         return str(getattr(self._foreign, "_name", None) or self.backend.name)
 
     def _set_on_foreign(self, name: str, value: Any) -> None:
-        """Set an attribute of the foreign instance; do nothing during construction, as it is set there."""
+        """Set an attribute of the foreign instance, except during construction.
+
+        During construction, the foreign instance has already set the attribute.
+        """
         if self._is_constructed:
             setattr(self._foreign, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        """Return a member that only the foreign instance has, `_communication_backend_name` for example."""
+        """Return a member that only the foreign instance has, such as `_communication_backend_name`."""
         if name.startswith("__") or self._foreign is None:
             raise AttributeError(name)
         return getattr(self._foreign, name)
 
     def communication_backend_name(self) -> str | None:
-        """Return the name that the foreign class returns or keeps in an attribute, else accel_core's.
+        """Return the communication backend's name from the foreign instance, or otherwise accel_core's.
 
-        Returns `staged` instead of gloo if gloo does not support the device: DeepSpeed's class for Metal
-        returns gloo.
+        Returns `staged` instead of gloo if gloo does not support the device. For example, DeepSpeed's class
+        for Metal returns gloo.
         """
         name = (
             self._foreign.communication_backend_name()
@@ -245,12 +252,12 @@ class _Adapted:
 
     def __reduce__(self) -> Any:
         if self.backend.provenance is not None:
-            # A plugin declares the backend: the other process finds it by name.
+            # A plugin declares the backend, so the process that unpickles finds it by name.
             return super().__reduce__()
         return adapt, (_vendor_class(type(self._foreign)), None)
 
     def _providers(self) -> tuple[OpProvider, ...]:
-        """Return the providers of operators: the foreign class's own builders come first."""
+        """Return the providers of operators. The provider with the foreign class's builders comes first."""
         other_providers: tuple[OpProvider, ...] = super()._providers()  # type: ignore[misc]
         names = {name for provider in other_providers for name in provider.builders}
         names |= op_builders.builder_sources(self.backend.device_type).keys()
@@ -258,11 +265,11 @@ class _Adapted:
         return (self._foreign_operators(names), *other_providers)
 
     def _foreign_operators(self, builder_names: set[str]) -> OpProvider:
-        """Return a provider of those of `builder_names` for which the foreign instance has a builder."""
+        """Return a provider of the foreign instance's builders that have one of `builder_names`."""
         sources = {}
         for name in sorted(builder_names):
             builder = None
-            with suppress(Exception):  # the class's builders may not be installed
+            with suppress(Exception):  # The class's builders may not be installed.
                 builder = self._foreign.get_op_builder(name)
             if (
                 isinstance(builder, type)
@@ -282,7 +289,10 @@ class _Adapted:
 
 
 def _vendor_class(foreign_class: type) -> type:
-    """Return the vendor's class, of one that `_without_abstract_methods` derived from it."""
+    """Return the vendor's class from which `_without_abstract_methods` derived `foreign_class`.
+
+    Returns `foreign_class` itself if it was not derived in this way.
+    """
     parent = foreign_class.__mro__[1]
     is_derived = (foreign_class.__module__, foreign_class.__name__) == (
         parent.__module__,

@@ -1,7 +1,7 @@
-"""DeepSpeed's own builders: list them for a device type, and check what each needs before it can be used.
+"""List DeepSpeed's builders for a device type, and check whether each builder can be used here.
 
-The list is read from the files of the installed package, without importing DeepSpeed. An entry point in group
-`accel.op_builders` names this module.
+The list is read from the files of the installed package, without importing DeepSpeed. An entry point of the
+group `accel.op_builders` names this module.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ __all__ = [
 ]
 
 _BUILDERS_ROOT = "deepspeed.ops.op_builder"
-#: Modules without builders of operators: base classes, the placeholder for a missing one, the list of all.
+#: Modules that define no operator's builder. They have base classes, a placeholder, or the list of operators.
 _MODULES_WITHOUT_BUILDERS = ("__init__", "all_ops", "builder", "no_impl")
-#: Builders of optimizers that run on the host whatever the device; on CUDA DeepSpeed uses those of its CPU.
+#: Builders of optimizers that run on the host. On CUDA, DeepSpeed uses its builders for the CPU.
 _HOST_OPTIMIZERS = ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder")
-#: The builder of an operator that pins host memory, on any device; DeepSpeed lists it for some devices, and
-#: in its root package for CUDA.
+#: The builder of an operator that pins host memory, which works on any device. DeepSpeed lists this builder
+#: for some devices, and in its root package for CUDA.
 _PINNED_MEMORY_BUILDER = "PinMemoryBuilder"
 
 
@@ -50,19 +50,19 @@ class DeepSpeedProvider(OpProvider):
     """DeepSpeed as a provider of operators."""
 
     def compatibility(self, builder: Any) -> str:
-        """Return why DeepSpeed's builder cannot be used here; empty if it can."""
+        """Return why DeepSpeed's `builder` cannot be used here; empty if it can be used."""
         return incompatibility(builder)
 
     def is_built(self, builder: Any) -> bool:
-        """Return whether nothing is left to compile for DeepSpeed's builder, which does not report it."""
+        """Return whether nothing is left to compile for `builder`, which DeepSpeed itself does not report."""
         return is_built(builder)
 
     def load(self, source: str) -> type[Any]:
-        """Return DeepSpeed's builder class that `source` names, after importing it with our accelerator.
+        """Import and return DeepSpeed's builder class that `source` names, with accel_core's accelerator.
 
-        The class is changed to report when it compiles, and to check the arguments of its C++.
+        The class is changed so that it reports when it compiles, and checks the arguments of its C++.
         """
-        # Imported here: listing builders does not need it.
+        # Imported here because listing builders does not need this module.
         from accel_train.deepspeed import _install
 
         _install.prepare(for_training=False)
@@ -77,10 +77,10 @@ class DeepSpeedProvider(OpProvider):
 
 @hookimpl
 def accel_op_builders(backend: Backend) -> OpProvider:
-    """Return DeepSpeed as provider of its builders for `backend`; without builders if it is not installed.
+    """Return a provider of DeepSpeed's builders for `backend`; one without builders if it is not installed.
 
-    The builders are those for the backend's name, or else those for its device type: klxpu has builders of
-    its own, although its device type in torch is cuda.
+    The builders are those for the backend's name, or otherwise those for its device type. For example,
+    DeepSpeed has builders for klxpu, although klxpu's device type in torch is cuda.
     """
     version = _release.installed_version()
     if version is None:
@@ -105,10 +105,10 @@ def accel_op_builders(backend: Backend) -> OpProvider:
 
 
 def _use_source_paths_of_deepspeed(builder_class: type[Any]) -> None:
-    """In a checkout, make the builder name its sources by the path that DeepSpeed's own accelerators use.
+    """Make the builder return the source paths that DeepSpeed's accelerators use, in a checkout.
 
-    DeepSpeed's accelerators import the package of its build, `op_builder`, whose sources are in the
-    checkout's top folder; our import goes through a link. By another path ninja would compile all of them
+    DeepSpeed's accelerators import the builders from `op_builder` in the checkout's top folder. This module
+    imports them from a link to that folder. If the source paths differed, ninja would compile all sources
     again.
     """
     original = builder_class.deepspeed_src_path
@@ -121,7 +121,10 @@ def _use_source_paths_of_deepspeed(builder_class: type[Any]) -> None:
 
 
 def _path_in_checkout(path: str) -> str:
-    """Return a path below the package `deepspeed.ops` as one below the checkout; any other path unchanged."""
+    """Return a path below `deepspeed.ops` as a path below the checkout's top folder.
+
+    Returns any other path unchanged.
+    """
     checkout = _checkout_folder()
     ops_folder = _package_folder("deepspeed.ops")
     if checkout is None or not ops_folder or not path.startswith(ops_folder + os.sep):
@@ -130,7 +133,7 @@ def _path_in_checkout(path: str) -> str:
 
 
 def _checkout_folder() -> Path | None:
-    """Return the top folder of DeepSpeed's checkout; `None` if DeepSpeed was installed otherwise."""
+    """Return the top folder of DeepSpeed's checkout; `None` if DeepSpeed is not imported from a checkout."""
     for folder in package_folders("op_builder"):
         if _is_marked_as_deepspeeds(Path(folder, "__init__.py")):
             return Path(folder).parent
@@ -138,7 +141,7 @@ def _checkout_folder() -> Path | None:
 
 
 def _is_marked_as_deepspeeds(file: Path) -> bool:
-    """Return whether DeepSpeed marks the package of this `__init__.py` as its own."""
+    """Return whether `file`, an `__init__.py`, has DeepSpeed's mark."""
     try:
         return "__deepspeed__" in file.read_text("utf-8")
     except (OSError, UnicodeDecodeError):
@@ -146,9 +149,10 @@ def _is_marked_as_deepspeeds(file: Path) -> bool:
 
 
 def builders_package(device_type: str) -> str:
-    """Return the name of DeepSpeed's package of builders for a device type; empty if it has none.
+    """Return the dotted name of DeepSpeed's package of builders for a device type.
 
-    A backend's name in DeepSpeed's own list is accepted too. Empty also if DeepSpeed is not installed.
+    `device_type` may also be a name from DeepSpeed's list of accelerators. Returns an empty string if
+    DeepSpeed has no such package or is not installed.
     """
     name = f"{_BUILDERS_ROOT}.{device_type}"
     if device_type == "cuda":
@@ -159,9 +163,10 @@ def builders_package(device_type: str) -> str:
 
 
 def builder_sources(device_type: str) -> dict[str, str]:
-    """Return the builders that DeepSpeed has for a device type: `{"FusedAdamBuilder": "module:Class"}`.
+    """Return the source of each of DeepSpeed's builders for a device type, by the builder's name.
 
-    Every device has the builder that pins host memory, even a device that DeepSpeed does not support.
+    An item is like `"FusedAdamBuilder": "module:Class"`. The builder that pins host memory is included for
+    every device, even if DeepSpeed does not support the device.
     """
     package = builders_package(device_type)
     builders = dict(_builders_of_package(package)) if package else {}
@@ -181,17 +186,17 @@ def builder_sources(device_type: str) -> dict[str, str]:
 
 
 def incompatibility(builder: Any) -> str:
-    """Return why one of DeepSpeed's builders cannot be used here; empty if it can.
+    """Return why `builder`, one of DeepSpeed's, cannot be used here; empty if it can be used.
 
     DeepSpeed's own check accepts most builders even if this machine cannot compile, so this function also
-    looks for what compiling needs.
+    checks for the tools that compiling needs.
     """
     if not builder.is_compatible(verbose=False):
         return _deepspeed_warnings(builder)
     missing_source = _missing_metal_source(builder)
     if missing_source:
         return (
-            f"DeepSpeed's wheel lacks its source {missing_source}: "
+            f"DeepSpeed's wheel lacks the source file {missing_source}: "
             "install DeepSpeed from its repository"
         )
     has_cuda_code = any(str(source).endswith(".cu") for source in builder.sources())
@@ -204,7 +209,7 @@ def incompatibility(builder: Any) -> str:
 
 
 def _missing_tool(builder: Any, has_cuda_code: bool) -> str:
-    """Return that a tool for compiling is missing, with the next step; empty if none is missing."""
+    """Return a clause that a tool for compiling is missing, with the next step; empty if none is missing."""
     compiler = (os.environ.get("CXX", "").split() or ["c++"])[0]
     headers = sysconfig.get_path("include")
     # DeepSpeed's builders for SYCL set CXX=icpx themselves.
@@ -223,9 +228,9 @@ def _missing_tool(builder: Any, has_cuda_code: bool) -> str:
 
 
 def _missing_metal_source(builder: Any) -> str:
-    """Return the path of the first Metal shader that is not installed; empty if none is missing.
+    """Return the path of the builder's first Metal shader that is not installed; empty if none is missing.
 
-    A builder for Metal reads its shaders only when its operator is used.
+    A builder for Metal reads its shaders only when its operator is used, so the check is made here.
     """
     if not hasattr(builder, "metal_sources"):
         return ""
@@ -237,9 +242,10 @@ def _missing_metal_source(builder: Any) -> str:
 
 
 def is_built(builder: Any) -> bool:
-    """Return whether nothing is left to compile: plain Python, installed compiled, or in torch's cache.
+    """Return whether nothing is left to compile for `builder`.
 
-    torch compiles again if torch itself is newer than its result, or if a source or the compiler has changed.
+    That is so if the operator is pure Python, was installed compiled, or is in torch's cache. torch compiles
+    again if torch itself is newer than the compiled module, or if a source or the compiler has changed.
     """
     if not builder.sources():
         return True
@@ -258,7 +264,7 @@ def is_built(builder: Any) -> bool:
 
 
 def build_folder(builder: Any) -> str:
-    """Return the folder in which torch keeps what it compiles for a builder."""
+    """Return the folder in which torch keeps the modules that it compiles for `builder`."""
     extensions_folder = os.environ.get("TORCH_EXTENSIONS_DIR")
     if extensions_folder:
         return str(Path(extensions_folder, builder.name))
@@ -266,7 +272,10 @@ def build_folder(builder: Any) -> str:
 
 
 def build_folders(builder: Any) -> list[Path]:
-    """Return the folders of this Python in which torch may have kept what it compiled for a builder."""
+    """Return the folders in which torch may have kept modules that it compiled for `builder`.
+
+    Only folders for this version of Python are included.
+    """
     extensions_folder = os.environ.get("TORCH_EXTENSIONS_DIR")
     if extensions_folder:
         return [Path(extensions_folder, builder.name)]
@@ -275,7 +284,7 @@ def build_folders(builder: Any) -> list[Path]:
 
 
 def _libraries_in(folder: Path, names: tuple[str, ...]) -> list[Path]:
-    """Return the compiled modules of one of these names: `NAME.so`, `NAME.cpython-311-….so`."""
+    """Return the files of compiled modules with one of `names`, such as `NAME.so`."""
     if not folder.is_dir():
         return []
     return [
@@ -286,16 +295,16 @@ def _libraries_in(folder: Path, names: tuple[str, ...]) -> list[Path]:
 
 
 def _is_outdated_build(folder: Path, builder: Any) -> bool:
-    """Return whether torch built in `folder` from other sources, or by another compiler, than it would now.
+    """Return whether torch built in `folder` from other sources or with another compiler than it would now.
 
-    All of a user's environments keep what they compile in one folder, each from its own DeepSpeed. False if
-    torch's build file cannot be read.
+    A user's environments share one folder for compiled modules, although each may have a different DeepSpeed.
+    Returns False if torch's build file cannot be read.
     """
     try:
         build_file = (folder / "build.ninja").read_text("utf-8")
     except (OSError, UnicodeDecodeError):
         return False
-    # On Windows paths are written in another form, and torch uses no other compiler.
+    # On Windows, the build file has paths in a different form, and torch always uses the same compiler.
     if sys.platform == "win32":
         return False
     escaped_paths = re.findall(
@@ -314,9 +323,9 @@ def _is_outdated_build(folder: Path, builder: Any) -> bool:
 
 
 def _newest_source_time(builder: Any) -> float:
-    """Return the newest modification time of the builder's sources and torch's header, in seconds.
+    """Return the newest modification time of the builder's sources and torch's header.
 
-    0.0 if none of these files is found.
+    The time is in seconds since the epoch; 0.0 if none of these files is found.
     """
     ops_folder = Path(_package_folder("deepspeed.ops"))
     files = [ops_folder / str(source) for source in builder.sources()]
@@ -326,18 +335,18 @@ def _newest_source_time(builder: Any) -> float:
 
 
 def _default_build_root() -> Path:
-    """Return what torch's `get_default_build_root()` returns, whose module takes 0.1 s to import."""
+    """Return the same folder as torch's `get_default_build_root()`, whose module takes 0.1 s to import."""
     appdirs: Any = importlib.import_module("torch._appdirs")
     return Path(os.path.realpath(appdirs.user_cache_dir(appname="torch_extensions")))
 
 
 def _is_cuda_simulated() -> bool:
-    """Return whether accel-simulated provides CUDA: torch's version of CUDA then says so."""
+    """Return whether accel-simulated provides CUDA, which it marks in `torch.version.cuda`."""
     return str(import_torch().version.cuda).endswith("(simulated)")
 
 
 def _deepspeed_warnings(builder: Any) -> str:
-    """Return the warnings that DeepSpeed's own check prints, without colours, in one line."""
+    """Return the warnings that DeepSpeed's own check prints, in one line without colors."""
     with redirect_stdout(io.StringIO()) as printed, suppress(Exception):
         builder.is_compatible(verbose=True)
     without_colours = re.sub(r"\x1b\[[\d;]*m", "", printed.getvalue())
@@ -346,7 +355,7 @@ def _deepspeed_warnings(builder: Any) -> str:
 
 
 def _package_folder(name: str) -> str:
-    """Return the folder of a package of DeepSpeed by its dotted name; empty if DeepSpeed is not installed."""
+    """Return the folder of DeepSpeed's package with the dotted name `name`; empty without DeepSpeed."""
     deepspeed = _release.package_folder()
     if deepspeed is None:
         return ""
@@ -354,13 +363,13 @@ def _package_folder(name: str) -> str:
 
 
 def _builders_of_package(package: str) -> dict[str, str]:
-    """Return the builders of a package of DeepSpeed by name: `{"FusedAdamBuilder": "module:Class"}`."""
+    """Return the source of each builder in `package` of DeepSpeed, by the builder's name."""
     return _builders_in(package, _package_folder(package))
 
 
 @functools.cache
 def _builders_in(package: str, folder: str) -> dict[str, str]:
-    """Return the builders that the modules in `folder` define, or import and list in `__all__`."""
+    """Return the source of each builder that the modules in `folder` define or list in `__all__`, by name."""
     builders: dict[str, str] = {}
     for path in sorted(Path(folder).glob("*.py")):
         if path.stem in _MODULES_WITHOUT_BUILDERS:
@@ -372,7 +381,7 @@ def _builders_in(package: str, folder: str) -> dict[str, str]:
 
 
 def _defined_builders(module: ast.Module) -> list[str]:
-    """Return the names of builders among a module's classes and in its `__all__`."""
+    """Return the names of builders among the classes of `module` and in the module's `__all__`."""
     names = []
     for node in module.body:
         if isinstance(node, ast.ClassDef):

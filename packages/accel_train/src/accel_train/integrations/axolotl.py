@@ -1,7 +1,7 @@
-"""Give axolotl a mixin for its trainer's arguments, and load its model on the chosen accelerator.
+"""Make axolotl train on the chosen accelerator: a mixin for the trainer's arguments, and the model's device.
 
-axolotl loads the plugins that entry points of group `axolotl.plugins` name, before it reads a configuration.
-Our plugin does nothing if axolotl supports the device itself.
+axolotl loads the plugins that entry points of the group `axolotl.plugins` name, before it reads a
+configuration. accel-train's plugin does nothing if axolotl supports the device itself.
 """
 
 from __future__ import annotations
@@ -22,21 +22,24 @@ _NATIVE_DEVICE_TYPES = ("cpu", "cuda", "mps", "npu")
 
 
 class Arguments(AcceleratorArguments):
-    """A mixin for the trainer's arguments, with which axolotl's trainer keeps Accelerate's state."""
+    """A mixin for the trainer's arguments that makes axolotl's trainer keep Accelerate's state."""
 
     def __post_init__(self) -> None:
-        """Make the trainer use the state that exists, which is for the chosen accelerator."""
+        """Make the trainer use the existing state, which is for the chosen accelerator."""
         super().__post_init__()  # type: ignore[misc]
-        # Without this the trainer resets the state (0.21.0, core/trainers/base.py:1038), an error in ranks.
+        # Otherwise the trainer resets the state (0.21.0, core/trainers/base.py:1038), which fails in ranks.
         self.accelerator_config.use_configured_state = True
 
 
 class Members:
-    """axolotl's `BasePlugin` for any accelerator; axolotl's defaults stay."""
+    """The members that accel-train's plugin overrides in axolotl's `BasePlugin`."""
 
     @cached_property
     def accelerator(self) -> accel_core.Accelerator | None:
-        """Return the accelerator for axolotl; `None` for a device that it knows, and after an error."""
+        """Return the accelerator for axolotl.
+
+        `None` if axolotl supports the device itself, or if choosing an accelerator failed.
+        """
         with errors_as_warning("axolotl", "See why: accel why"):
             chosen = accel_core.get_accelerator()
             if chosen.device_type not in _NATIVE_DEVICE_TYPES:
@@ -44,21 +47,21 @@ class Members:
         return None
 
     def get_training_args_mixin(self) -> str | None:
-        """Return the import path of the mixin that gives Transformers' arguments our device."""
+        """Return the import path of the mixin for the trainer's arguments; `None` if none is needed."""
         return f"{__name__}.{Arguments.__name__}" if self.accelerator else None
 
     def register(self, cfg: Any) -> None:
-        """Make Accelerate's state, which axolotl reads early, and set the device for the model."""
+        """Create Accelerate's state, which axolotl reads early, and set the model's device in `cfg`."""
         if self.accelerator is None:
             return
         device = str(partial_state().device)
         cfg["device_map"] = cfg.get("device_map") or {"": device}
-        # For a vendor that is not in its list, axolotl would take "auto" as fp16.
+        # For a vendor that is not in its list, axolotl would interpret "auto" as fp16.
         if cfg.get("bf16", "auto") == "auto" and not cfg.get("fp16"):
             cfg["bf16"] = self.accelerator.is_bf16_supported()
 
     def pre_model_load(self, cfg: Any) -> None:
-        """Set the device that axolotl's callbacks use, for which axolotl has chosen the CPU."""
+        """Set the device that axolotl's callbacks use. axolotl would use the CPU."""
         if self.accelerator is not None:
             cfg.device = str(partial_state().device)
 

@@ -1,8 +1,9 @@
 """Add the chosen accelerator's device type to bitsandbytes' set of supported device types.
 
-bitsandbytes calls the functions that entry points of group `bitsandbytes.backends` name, while it is
-imported. Its kernels in plain torch work on any device type, but libraries such as Transformers check the set
-before they call them. The accelerator is chosen when somebody first asks for the set, not at the import.
+While bitsandbytes is imported, it calls the functions that entry points of the group `bitsandbytes.backends`
+name. Its kernels in pure torch work on any device type, but libraries such as Transformers check the set of
+supported types before they call these kernels. The accelerator is chosen when the set is first read, not on
+import.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ _NEXT_STEP = "See why: accel why"
 
 
 def register() -> None:
-    """Add the accelerator's device type to bitsandbytes' set of devices, when that set is first read.
+    """Add the accelerator's device type to bitsandbytes' set of supported types when the set is first read.
 
-    An error becomes a warning, as it would stop the import of bitsandbytes.
+    An error becomes a warning, because an error would stop the import of bitsandbytes.
     """
     with errors_as_warning("bitsandbytes", _NEXT_STEP):
         module = importlib.import_module("bitsandbytes")
         supported: set[str] = vars(module).pop(_DEVICES_ATTRIBUTE)
 
         def module_getattr(name: str) -> set[str]:
-            """Add the device type to the set and return it; Python calls this while the set is missing."""
+            """Add the device type to the set and return the set. Python calls this if the set is missing."""
             if name != _DEVICES_ATTRIBUTE:
                 raise AttributeError(
                     f"module 'bitsandbytes' has no attribute {name!r}",

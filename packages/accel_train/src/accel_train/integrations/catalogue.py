@@ -1,6 +1,6 @@
-"""List the frameworks, and how each uses a device that it does not support.
+"""List the supported frameworks, and how each of them can use a device that it does not support itself.
 
-This is data only: `accel frameworks` shows it. Importing this module imports no framework.
+This module contains only data, which `accel frameworks` shows. Importing this module imports no framework.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ __all__ = ["FRAMEWORKS", "TAKING_A_DEVICE", "Framework"]
 class Framework(NamedTuple):
     """A framework, and how a program makes it use a device that it does not support."""
 
-    #: As people write it: `"DeepSpeed"`.
+    #: The framework's name in text, such as `"DeepSpeed"`.
     name: str
-    #: The distribution that brings it, as on PyPI.
+    #: The name of the framework's distribution on PyPI.
     distribution: str
-    #: The page to read on, in the repository.
+    #: The path of the framework's documentation page in this repository.
     url: str
-    #: accel_train's module for it; empty if it needs none.
+    #: accel_train's module for the framework; empty if the framework needs none.
     adapter: str = ""
-    #: Group of the entry points by which it loads the adapter; empty if a program calls the adapter.
+    #: The group of entry points by which the framework loads the adapter; empty if a program calls it.
     group: str = ""
-    #: What does not work there, as a clause.
+    #: A clause that names the features that do not work on such a device.
     limitation: str = ""
-    #: Device types, or backends by name, that it supports by itself, besides the CPU.
+    #: Device types, or names of backends, that the framework itself supports, besides the CPU.
     native_devices: tuple[str, ...] = ()
-    #: The integration that `ACCEL_INTEGRATIONS=auto` prepares for it.
+    #: The integration that `ACCEL_INTEGRATIONS=auto` prepares for the framework.
     integration: str = ""
-    #: Its module that a program imports to train; empty if `usage` is empty.
+    #: The framework's module that a program imports to train; empty if `usage` is empty.
     module: str = ""
-    #: The line that puts a program on the device; empty if none is needed.
+    #: The line of code that makes a program use the device; empty if none is needed.
     usage: str = ""
 
 
@@ -55,7 +55,8 @@ _LIGHTNING_USAGE = (
     "Trainer(**accel_train.lightning.trainer_options()), "
     "Fabric(**accel_train.lightning.fabric_options())"
 )
-#: Frameworks without adapter to whose classes a program passes a device: module, name, and the argument.
+#: Frameworks without an adapter, whose classes take a device. Each row has the framework's module, its name,
+#: and the argument.
 TAKING_A_DEVICE = (
     (
         "sentence_transformers",
@@ -67,7 +68,7 @@ TAKING_A_DEVICE = (
 )
 
 FRAMEWORKS = (
-    # These adapters are called by a program.
+    # A program calls these adapters.
     Framework(
         "DeepSpeed",
         "deepspeed",
@@ -169,7 +170,7 @@ FRAMEWORKS = (
         limitation="restore_from loads onto the CPU first",
         native_devices=("cuda",),
     ),
-    # These adapters are loaded by the framework, through an entry point of accel_train.
+    # The framework loads these adapters by an entry point of accel_train.
     Framework(
         "torch.compile",
         "torch",
@@ -222,7 +223,7 @@ FRAMEWORKS = (
         limitation="no 8-bit optimizer in plain torch",
         native_devices=("cuda", "xpu", "hpu"),
     ),
-    # This adapter is a base class for a vendor's own.
+    # This adapter is a base class for a vendor's class.
     Framework(
         "vLLM",
         "vllm",

@@ -1,6 +1,6 @@
-"""Provide an entry point of group `deepspeed.accelerators`, for a DeepSpeed that reads this group.
+"""Provide an entry point of the group `deepspeed.accelerators`, for a DeepSpeed that reads this group.
 
-No release of DeepSpeed does; lab/contrib/deepspeed-entry-points.patch adds it to 0.19.8.
+No release of DeepSpeed reads the group; lab/contrib/deepspeed-entry-points.patch adds support to 0.19.8.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from accel_train.deepspeed._install import supported_by_deepspeed
 
 __all__ = ["accelerator"]
 
-#: The entry point's name: as a value of `DS_ACCELERATOR` it selects our accelerator for any device.
+#: The entry point's name. `DS_ACCELERATOR=accel` selects accel_core's accelerator for any device.
 _NAME = "accel"
 
 
 def accelerator() -> Accelerator | None:
-    """Activate, and return our accelerator; return `None` to leave a device to DeepSpeed's own class.
+    """Activate the integration and return accel_core's accelerator, or `None` to use DeepSpeed's class.
 
-    DeepSpeed uses its own class for a device that it knows, except in two cases: `DS_ACCELERATOR` names
-    something that DeepSpeed does not support, or a parent process was activated.
+    DeepSpeed uses its own class for a device that it supports, unless `DS_ACCELERATOR` is set or a parent
+    process was activated. Raises the errors of `accel_train.deepspeed.activate()`.
     """
     pinned_name = os.environ.get(DS_ACCELERATOR.name, "").strip().lower()
     if pinned_name == _NAME:
-        # No backend has this name. Child processes are activated, and do not need it.
+        # No backend has this name. Child processes are activated without the variable.
         del os.environ[DS_ACCELERATOR.name]
     integrations = startup.names(os.environ.get(startup.VARIABLE, ""))
     is_activated = "deepspeed" in integrations

@@ -1,4 +1,4 @@
-"""Provide `torch.compile(model, backend="accel")`, by an entry point of group `torch_dynamo_backends`."""
+"""Provide `torch.compile(model, backend="accel")` by an entry point of the group `torch_dynamo_backends`."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ def accel(
 ) -> Callable[..., Any]:
     """Compile `graph` with the chosen accelerator's compiler.
 
-    `options` are the keywords `mode` and `options` of `torch.compile`, passed to that compiler. If the graph
+    `options` are the keywords `mode` and `options` of `torch.compile`, passed to the compiler. If the graph
     has no tensor on the accelerator (a CPU part between two parts on the device), the graph is compiled with
-    the compiler for the device that its tensors are on.
+    the compiler for its tensors' device.
 
-    Raises what choosing raises. Raises `UnsupportedError` if torch does not list the compiler, or if the
-    compiler is inductor and has no code for the device. torch shows these errors as `BackendCompilerFailed`.
+    Raises the errors of choosing an accelerator. Raises `UnsupportedError` if torch does not list the
+    compiler, or if the compiler is inductor and inductor has no code for the device. torch wraps these errors
+    in `BackendCompilerFailed`.
     """
     import torch
     from torch._dynamo import lookup_backend
@@ -53,7 +54,10 @@ def _compile_with_inductor(
     device_types: list[str],
     options: dict[str, Any],
 ) -> Callable[..., Any]:
-    """Compile `graph` with inductor. Raises `UnsupportedError` if it has no code for a device type."""
+    """Compile `graph` with inductor.
+
+    Raises `UnsupportedError` if inductor has no code for one of `device_types`.
+    """
     import torch
 
     # A vendor that declares inductor may register its code only when inductor is called.
@@ -63,7 +67,7 @@ def _compile_with_inductor(
     for device_type in device_types:
         if device_type != declared_type and not has_inductor_code(device_type):
             raise no_inductor_code_error(device_type)
-    # torch's own wrapper reads mode and options, and vendors patch it.
+    # torch's wrapper applies mode and options, and vendors patch this wrapper.
     wrapper: Any = torch._TorchCompileInductorWrapper
     try:
         compile_graph = wrapper(options.get("mode"), options.get("options"), None)
@@ -76,7 +80,7 @@ def _compile_with_inductor(
 
 
 def _accelerator_for(device_types: list[str]) -> Accelerator:
-    """Return the chosen accelerator, or that of the tensors' device if none of them is on the chosen one."""
+    """Return the chosen accelerator, or the tensors' accelerator if no tensor is on the chosen one."""
     chosen = accel_core.get_accelerator()
     if not device_types or chosen.device_type in device_types:
         return chosen

@@ -1,8 +1,8 @@
-"""Give LMCache a `DeviceSpec` named `accel` for the chosen accelerator, if it has no spec for its type.
+"""Give LMCache a `DeviceSpec` called `accel` for the chosen accelerator, if LMCache has no spec for its type.
 
-LMCache builds the object that entry points of group `lmcache.device_plugins` name. Ours provides LMCache's
-operators in plain torch, which its engine-driven transfers use. Sharing handles between processes is not
-supported.
+LMCache creates the specs that entry points of the group `lmcache.device_plugins` name. accel-train's spec
+uses LMCache's operators in pure torch, which engine-driven transfers call. Sharing handles between processes
+is not supported.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from accel_train.integrations._warned import errors_as_warning
 
 __all__ = ["Members"]
 
-#: LMCache's name of the backend, which must be that of the entry point: LMCACHE_DEVICE_BACKEND=accel.
+#: LMCache's name for this backend, which must equal the entry point's name: LMCACHE_DEVICE_BACKEND=accel.
 _NAME = "accel"
 
 
 @functools.cache
 def _accelerator_for_lmcache() -> accel_core.Accelerator | None:
-    """Return the chosen accelerator; `None` for the CPU, a device that LMCache knows, and after an error."""
+    """Return the chosen accelerator.
+
+    `None` for the CPU, for a device that LMCache supports, and if choosing an accelerator failed.
+    """
     with errors_as_warning("LMCache", "See why: accel why"):
         accelerator = accel_core.get_accelerator()
         native_module = importlib.util.find_spec(
@@ -35,19 +38,19 @@ def _accelerator_for_lmcache() -> accel_core.Accelerator | None:
 
 
 def _device_type() -> str:
-    """Return the accelerator's device type; without an accelerator for LMCache a name that no device has."""
+    """Return the accelerator's device type, or `accel` if there is no accelerator for LMCache."""
     accelerator = _accelerator_for_lmcache()
     return accelerator.device_type if accelerator else _NAME
 
 
 class Members:
-    """LMCache's `DeviceSpec` for any accelerator; LMCache's defaults stay."""
+    """The members that accel-train's spec overrides in LMCache's `DeviceSpec`."""
 
     device_type = torch_module_name = property(lambda self: _device_type())
     backend_name = _NAME
 
     def is_available(self) -> bool:
-        """Return whether this process chose an accelerator that LMCache has no spec for."""
+        """Return whether this process chose an accelerator for which LMCache has no spec."""
         return _accelerator_for_lmcache() is not None
 
     def current_stream(self, device: object) -> Any:
@@ -59,11 +62,11 @@ class Members:
         self._accelerator().synchronize(device)
 
     def create_stream_event(self, device: object) -> Any:
-        """Return an event of the device, to record on a stream."""
+        """Return a new event of the accelerator, for recording on a stream."""
         return self._accelerator().Event()
 
     def _accelerator(self) -> Any:
-        """Return the accelerator, which exists: LMCache calls this only if `is_available` returned True."""
+        """Return the accelerator. It exists, because LMCache checks `is_available` first."""
         return _accelerator_for_lmcache()
 
 

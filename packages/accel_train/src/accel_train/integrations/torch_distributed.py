@@ -1,6 +1,7 @@
 """Provide `init_process_group("staged")` without importing accel_train, for torch 2.14 and newer.
 
-torch calls what entry points of group `torch.distributed.backends` name when a program names that backend.
+When a program names a communication backend, torch calls the function that the backend's entry point of the
+group `torch.distributed.backends` names.
 """
 
 from __future__ import annotations
@@ -12,5 +13,5 @@ __all__ = ["staged"]
 
 
 def staged() -> None:
-    """Register `staged` with torch for the chosen accelerator. Raises what choosing raises."""
+    """Register `staged` with torch for the chosen accelerator. Raises the errors of choosing one."""
     register(accel_core.get_accelerator())

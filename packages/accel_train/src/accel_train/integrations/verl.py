@@ -1,8 +1,9 @@
-"""Give verl the chosen accelerator as a platform named `accel`, with verl's FSDP engines for its device.
+"""Give verl the chosen accelerator as a platform called `accel`, with verl's FSDP engines for its device.
 
-verl imports the entry points of group `verl.plugins` while it is imported, but calls none: importing `loaded`
-registers the platform. Our platform is used if none of verl's own reports a device. If `DS_ACCELERATOR` is
-set, accelerator comes first, unless verl has a platform for that device or `VERL_PLATFORM` names one.
+verl loads the entry points of the group `verl.plugins` while it is imported, but does not call the loaded
+objects. Therefore importing the name `loaded` from this module registers the platform. verl uses the platform
+if none of verl's own platforms reports a device. If `DS_ACCELERATOR` is set, the platform takes precedence,
+unless verl has a platform for the device or `VERL_PLATFORM` is set.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ __all__ = ["Members"]
 _NEXT_STEP = (
     "See accel why, or name one of verl's platforms: export VERL_PLATFORM=nvidia"
 )
-#: Device types that verl 0.9.1 has platforms for (plugin/platform/platform_cuda.py:28, platform_npu.py:37).
+#: The variable that stops Ray from setting CUDA_VISIBLE_DEVICES for its resource `GPU`
+#: (2.60.0, ray/_private/accelerators/nvidia_gpu.py).
+_NOSET_OF_GPU = "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"
+#: Device types for which verl 0.9.1 has platforms (plugin/platform/platform_cuda.py:28, platform_npu.py:37).
 _NATIVE_DEVICE_TYPES = ("cuda", "npu")
 
 
@@ -36,7 +40,7 @@ def _delegated_method(name: str) -> Callable[..., Any]:
 
 
 class Members:
-    """verl's `PlatformBase` for any accelerator; verl's defaults stay."""
+    """The members that accel-train's platform overrides in verl's `PlatformBase`."""
 
     current_device = _delegated_method("current_device")
     device_count = _delegated_method("device_count")
@@ -50,14 +54,17 @@ class Members:
 
     @cached_property
     def accelerator(self) -> accel_core.Accelerator:
-        """Return the accelerator that this process chose."""
+        """Return this process's accelerator; choose one if none is chosen yet."""
         return accel_core.get_accelerator()
 
     device_name = property(lambda self: self.accelerator.device_type)
 
     @property
     def device_module(self) -> Any:
-        """Return `torch.<device type>`, which verl calls often. Raises torch's error if torch has none."""
+        """Return torch's module for the device type, such as `torch.cuda`.
+
+        Raises torch's error if there is no such module.
+        """
         return importlib.import_module("torch").get_device_module(
             self.accelerator.device_type
         )
@@ -66,7 +73,7 @@ class Members:
     def vendor_name(self) -> str:
         """Register verl's FSDP engines for the device type, and return the backend's name.
 
-        verl reads this name when it is about to look up an engine.
+        verl reads this property just before it looks up an engine.
         """
         fsdp = importlib.import_module("verl.workers.engine.fsdp.transformer_impl")
         engines = {
@@ -74,7 +81,8 @@ class Members:
             "value_model": fsdp.FSDPEngineWithValueHead,
         }
         for model_type, engine in engines.items():
-            with suppress(AssertionError):  # raised if the engine is registered already
+            # verl raises AssertionError if the engine is registered already.
+            with suppress(AssertionError):
                 register_engine = fsdp.EngineRegistry.register(
                     model_type=model_type,
                     backend=["fsdp", "fsdp2"],
@@ -84,7 +92,10 @@ class Members:
         return self.accelerator.name
 
     def is_platform_available(self, use_smi_check: bool = False) -> bool:
-        """Return whether an accelerator was chosen; an error becomes a warning (verl logs it at DEBUG)."""
+        """Return whether an accelerator other than the CPU was chosen.
+
+        An error becomes a warning, because verl logs errors of this method only at DEBUG.
+        """
         with errors_as_warning("verl", _NEXT_STEP):
             return self.accelerator.is_accelerator()
         return False
@@ -92,14 +103,14 @@ class Members:
     def get_device_capability(
         self, device_index: int = 0
     ) -> tuple[int | None, int | None]:
-        """Return the compute capability, major and minor; `None` for both if the vendor defines none."""
+        """Return the major and minor compute capability; `(None, None)` if the vendor defines none."""
         return self.accelerator.device_properties(device_index).capability or (
             None,
             None,
         )
 
     def set_allocator_settings(self, settings: str) -> Any:
-        """Pass the settings to the vendor's allocator; warn if that allocator accepts none."""
+        """Pass `settings` to the vendor's allocator, or warn if the allocator accepts no settings."""
         memory: Any = getattr(self.device_module, "memory", None)
         if not hasattr(memory, "_set_allocator_settings"):
             return warn_user(
@@ -108,12 +119,12 @@ class Members:
         return memory._set_allocator_settings(settings)
 
     def communication_backend_name(self) -> Any:
-        """Return the name of torch.distributed's backend; `staged` is registered by then."""
+        """Return the communication backend's name for torch.distributed. `staged` is registered if needed."""
         launch = importlib.import_module("accel_train.launch.communication")
         return launch.communication_of(self.accelerator)
 
     def visible_devices_envvar(self) -> str:
-        """Return the visible-devices variable that takes precedence; empty if the device has none."""
+        """Return the visible-devices variable that takes precedence; empty if the vendor has none."""
         return next(iter(self.accelerator.visible_devices_envs()), "")
 
     def nvtx_range(self, msg: str) -> AbstractContextManager[None]:
@@ -121,22 +132,34 @@ class Members:
         return self.accelerator.range(msg)
 
     def ray_resource_name(self) -> str:
-        """Return Ray's name for the device, else the backend's name, for `ray start --resources`."""
-        return self.accelerator.backend.request.ray or self.accelerator.name
+        """Return Ray's resource name for the device; `"GPU"` if Ray does not support the device.
+
+        Before PPO, verl counts only Ray's resources `GPU` and `NPU` (0.9.1,
+        single_controller/ray/base.py:230). If the name is `"GPU"`, start Ray with the number of devices, such
+        as `ray start --num-gpus 8`.
+        """
+        return self.accelerator.backend.request.ray or "GPU"
 
     def ray_noset_envvars(self) -> list[str]:
         """Return the variables that stop Ray from setting the visible-devices variable."""
-        return list(filter(None, [self.accelerator.backend.request.ray_noset]))
+        request = self.accelerator.backend.request
+        if not request.ray:
+            return [_NOSET_OF_GPU]
+        return [request.ray_noset] if request.ray_noset else []
 
     def is_ipc_supported(self) -> Any:
-        """Return whether tensors can be shared by handle: only on CUDA; else verl copies via the host."""
+        """Return whether processes can share tensors by handle, which only CUDA supports.
+
+        On other devices, verl copies such tensors through host memory.
+        """
         return self.device_name == "cuda"
 
 
 def _register() -> None:
-    """Register the platform with verl, and select it if a pin names a device that verl does not support.
+    """Register the platform with verl.
 
-    Raises `TypeError` if this release of verl requires members that the platform lacks.
+    If `DS_ACCELERATOR` names a device that verl does not support, also select the platform. Raises
+    `TypeError` if this release of verl requires members that the platform lacks.
     """
     platforms = importlib.import_module("verl.plugin.platform")
     platform_class: Any = type("AccelPlatform", (Members, platforms.PlatformBase), {})
@@ -147,7 +170,7 @@ def _register() -> None:
             f"{', '.join(missing_members)}"
         )
     platforms.PlatformRegistry.register(platform="accel")(platform_class)
-    # Read here: accel_core's settings are not loaded for a program that pins nothing.
+    # Read here, so that accel_core's settings are not loaded in a program without a pin.
     pin = os.environ.get("DS_ACCELERATOR", "").strip(" ,")
     if not pin or os.environ.get("VERL_PLATFORM"):
         return
@@ -156,9 +179,9 @@ def _register() -> None:
 
 
 def _is_native_to_verl(platform: Members) -> bool:
-    """Return whether verl has a platform of its own for the device; False if the choice fails.
+    """Return whether verl itself has a platform for the device; False if choosing an accelerator fails.
 
-    The platform then raises the error of the choice later, where verl does not hide it.
+    In that case, the platform raises the error later, where verl does not hide it.
     """
     from accel_core.errors import AccelError
 
@@ -169,7 +192,7 @@ def _is_native_to_verl(platform: Members) -> bool:
 
 
 def __getattr__(name: str) -> None:
-    """Register the platform when verl imports `loaded`; an error becomes a warning."""
+    """Register the platform when verl imports the name `loaded`. An error becomes a warning."""
     if name != "loaded":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with errors_as_warning("verl", _NEXT_STEP):

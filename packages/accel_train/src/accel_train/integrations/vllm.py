@@ -1,4 +1,4 @@
-"""Give a vendor's vLLM `Platform` the members that concern devices, from the backend's declaration.
+"""Give a vendor's vLLM `Platform` the members that concern devices, based on the backend's declaration.
 
     from accel_train.integrations.vllm import DeviceMembers
     from vllm.platforms.interface import Platform, PlatformEnum
@@ -7,8 +7,8 @@
         backend = ACME  # the plugin's `accel_core.Backend`
         _enum = PlatformEnum.OOT
 
-The vendor writes the rest: attention, quantization, workers, configuration. A member that the class itself
-defines takes precedence. Importing this module imports neither vLLM nor torch.
+The vendor writes the other members: attention, quantization, workers and configuration. A member that the
+vendor's class itself defines takes precedence. Importing this module imports neither vLLM nor torch.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ __all__ = ["DeviceMembers"]
 
 
 class DeviceMembers:
-    """The device members of vLLM's `Platform` for the backend `backend`; put it before `Platform`.
+    """A mixin with the device members of vLLM's `Platform`, to put before `Platform` in the base classes.
 
-    Attributes from the declaration are set when the class is made. The other members call the accelerator,
-    which starts at the first call.
+    `backend` is the declaration of the backend. The mixin sets attributes from this declaration when a
+    subclass is created. The other members call the accelerator, which is created at the first call.
     """
 
     backend: accel_core.Backend
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Set the attributes from `backend`, except those that the class defines itself.
+        """Set the attributes from `backend`, except those that the class itself defines.
 
-        Raises `InvalidBackendError` if `backend` is not a declaration.
+        Raises `InvalidBackendError` if `backend` is not an `accel_core.Backend`.
         """
         super().__init_subclass__(**options)
         backend = getattr(cls, "backend", None)
@@ -70,7 +70,10 @@ class DeviceMembers:
 
     @classmethod
     def _device_property(cls, name: str, device_id: int) -> Any:
-        """Return a property of a device. Raises `UnsupportedError` if the vendor does not report it."""
+        """Return the property called `name` of the device `device_id`.
+
+        Raises `UnsupportedError` if the vendor does not report the property.
+        """
         value = getattr(cls._accelerator().device_properties(device_id), name)
         if value is None:
             raise UnsupportedError(

@@ -1,1 +1,1 @@
-"""Ranks: what a launcher gives them, how they start together and how they end together."""
+"""Launch ranks on the hosts of a job, start their process group, and detect lost ranks."""

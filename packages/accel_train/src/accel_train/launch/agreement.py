@@ -1,12 +1,12 @@
-"""Compare the choices of all ranks, through the store, before any communication library is started.
+"""Compare the choices of all ranks in the store, before any communication library is started.
 
-A job in which one rank chose nccl and another gloo would hang; here every rank raises the same error instead.
-Rank 0 reads all records and publishes one verdict, so the work grows with the number of ranks, not with its
-square.
+A job in which one rank chose nccl and another rank chose gloo would hang. This module makes every rank raise
+the same error instead. Rank 0 reads all records and publishes one verdict, so the work grows linearly with
+the number of ranks.
 
-torchrun's agents keep one store across restarts, so the store may have keys of ranks that have ended, and no
-variable of torchrun's numbers the rounds. So there is a handshake: each rank writes a new random word, and
-rank 0 answers that word with the name of the round, the prefix of all other keys.
+torchrun's agents keep one store across restarts, so the store may have keys of ranks that have ended. No
+variable of torchrun numbers the starts (rounds). Therefore the ranks make a handshake: each rank writes a new
+random word, and rank 0 answers the word with the round's name, which is the prefix of all other keys.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ __all__ = [
     "exchange_records",
 ]
 
-#: Seconds that the other ranks wait longer than rank 0, which may publish its verdict at the last moment.
+#: The seconds by which the other ranks wait longer than rank 0, which may publish its verdict at the end of
+#: the timeout.
 _GRACE = 5.0
-#: Seconds between two looks at the store.
+#: Seconds between two reads of the store.
 _POLL = 0.02
 
-#: The key that rank 0 sets in its store before it closes it; a new job must not start in that store.
+#: The key that rank 0 sets in its store before it closes the store. A new job must not start in that store.
 CLOSING = "accel/closing"
 
 
@@ -56,8 +57,8 @@ class Record(NamedTuple):
     distribution: str = ""
     version: str = ""
     communication: str = ""
-    #: `"a CUDA build"` or `"a ROCm build"` if the communication is the vendor's: both are `nccl`, but they
-    #: cannot exchange data. Empty for other communication.
+    #: The kind of torch build, such as `"a CUDA build"`, if the communication backend belongs to the build.
+    #: For example, `nccl` of a CUDA build and of a ROCm build cannot exchange data. Otherwise empty.
     build: str = ""
     #: How the backend was selected, as a clause.
     selection_reason: str = ""
@@ -70,7 +71,7 @@ class Record(NamedTuple):
     def read(cls, rank: int, data: bytes) -> Record:
         """Return the record that `rank` wrote to the store.
 
-        Another version of this package may write other fields. The result then has that as its `problem`.
+        A different version of accel-train may write different fields. The result then has a `problem`.
         """
         try:
             return cls(**json.loads(data))
@@ -101,23 +102,24 @@ class Record(NamedTuple):
 class AgreementRound(NamedTuple):
     """The result of an agreement, the same on every rank."""
 
-    #: A word that no other round has: the prefix of this round's keys in the store.
+    #: The unique name of this round, which is the prefix of the round's keys in the store.
     name: str
-    #: The host of every rank.
+    #: The host of each rank.
     hosts: list[str]
 
 
 class OldStoreError(RankLostError):
-    """The store was closed before rank 0 wrote to it; it may be the store of an earlier job."""
+    """The store was closed before rank 0 wrote to it, so it may be the store of an earlier job."""
 
 
 def agree(
     store: Store, record: Record, world_size: int, timeout: float
 ) -> AgreementRound:
-    """Wait until all ranks have written their records, and check that they made the same choice.
+    """Wait until all ranks have written their records, and check that all ranks made the same choice.
 
-    Raises `RankMismatchError`, the same on every rank, if the choices differ or a rank cannot start. Raises
-    `RankLostError` if a rank does not write its record within `timeout` seconds.
+    `record` is this rank's record. Raises `RankMismatchError`, with the same message on every rank, if the
+    choices differ or a rank cannot start. Raises `RankLostError` if a rank does not write its record within
+    `timeout` seconds.
     """
 
     def judge(others: Mapping[int, bytes]) -> str:
@@ -142,10 +144,10 @@ def agree(
 def _build_verdict(
     records: Mapping[int, Record], world_size: int, timeout: float
 ) -> dict[str, Any]:
-    """Return rank 0's verdict on `records`, which are by rank, as values for JSON.
+    """Return rank 0's verdict on `records` as a JSON object. The keys of `records` are ranks.
 
-    `error`: the message of the error that every rank raises; may be empty. `absent`: the ranks without a
-    record. `hosts`: the host of each rank with a record.
+    The verdict has three items. `error` is the message of the error that every rank raises; may be empty.
+    `absent` lists the ranks without a record. `hosts` lists the host of each rank with a record.
     """
     absent = [rank for rank in range(world_size) if rank not in records]
     in_order = [_escaped(records[rank]) for rank in sorted(records)]
@@ -163,23 +165,27 @@ def _build_verdict(
 class Exchange(NamedTuple):
     """The result of `exchange_records` on one rank."""
 
-    #: A word that no other round has: the prefix of this round's keys in the store.
+    #: The unique name of this round, which is the prefix of the round's keys in the store.
     round_name: str
     #: Rank 0's verdict on the records of all ranks.
     verdict: bytes
     world_size: int
-    #: The job's store, below the round's prefix.
+    #: The job's store, with the round's prefix.
     store: Store
 
     def wait_for_readers(self) -> None:
-        """Wait briefly until all other ranks have read the verdict.
+        """Wait for up to 5 seconds until all other ranks have read the verdict.
 
-        For rank 0, whose process may have the store, and ends it.
+        Called on rank 0, because the store may be in rank 0's process, which is about to end.
         """
         end = time.monotonic() + _GRACE
-        with suppress(RuntimeError):  # the store is closed, so no rank can be awaited
+        with suppress(
+            RuntimeError
+        ):  # Raised if the store is closed. No rank can read it then.
             while time.monotonic() < end:
-                readers = self.store.add("verdict-read", 0)  # adding 0 reads the number
+                readers = self.store.add(
+                    "verdict-read", 0
+                )  # Adding 0 reads the number.
                 if readers >= self.world_size - 1:
                     return
                 time.sleep(_POLL)
@@ -192,10 +198,10 @@ def exchange_records(
     judge: Callable[[Mapping[int, bytes]], str],
     timeout: float,
 ) -> Exchange:
-    """Give `own_record` to rank 0, and return rank 0's verdict, which is the same on every rank.
+    """Send `own_record` to rank 0, and return rank 0's verdict, which is the same on every rank.
 
-    On rank 0, `judge` gets the other ranks' records, by rank, and returns the verdict. It is called when all
-    ranks have written a record, or after `timeout` seconds with the records that exist. Keys of an earlier
+    On rank 0, `judge` gets the other ranks' records by rank, and returns the verdict. It is called when all
+    ranks have written a record, or after `timeout` seconds with the existing records. Keys of an earlier
     round in the store are ignored. Raises `RankLostError` if rank 0 does not answer.
     """
     from torch._C._distributed_c10d import PrefixStore
@@ -213,9 +219,9 @@ def exchange_records(
 def _collect_records(
     store: Store, round_store: Store, name: str, world_size: int, timeout: float
 ) -> dict[int, bytes]:
-    """On rank 0: answer the words of the other ranks until all records are there; return these by rank.
+    """Answer the words of the other ranks until all of them have written a record, on rank 0.
 
-    After `timeout` seconds the result has the records that are there.
+    Returns the records by rank. After `timeout` seconds, the existing records are returned.
     """
     end = time.monotonic() + timeout
     records: dict[int, bytes] = {}
@@ -235,9 +241,10 @@ def _collect_records(
 def _answer_word(
     store: Store, rank: int, name: str, answered: dict[int, bytes]
 ) -> None:
-    """On rank 0: answer the word of `rank` with the round's name, unless it is in `answered`.
+    """Answer the word of `rank` with the round's name, on rank 0, unless the word is in `answered`.
 
-    A word may be that of an earlier rank that has ended. Then the present rank's word follows.
+    The word may be from a process of an earlier start. The present process of that rank then writes a new
+    word later.
     """
     if not store.check([f"word/{rank}"]):
         return
@@ -248,10 +255,10 @@ def _answer_word(
 
 
 def _send_record(store: Store, me: Rank, own_record: str, timeout: float) -> Exchange:
-    """On any other rank: get the round's name, write the record, and read rank 0's verdict.
+    """Get the round's name, write the record, and read rank 0's verdict, on any rank except 0.
 
-    Raises `OldStoreError` if the store closes before rank 0 answers, and `RankLostError` if rank 0 is not
-    reached within `timeout` seconds.
+    Raises `OldStoreError` if the store closes before rank 0 answers, and `RankLostError` if rank 0 does not
+    answer within `timeout` seconds.
     """
     from torch._C._distributed_c10d import PrefixStore
 
@@ -288,7 +295,7 @@ def _send_record(store: Store, me: Rank, own_record: str, timeout: float) -> Exc
 
 
 def _escaped(record: Record) -> Record:
-    """Return the record with control characters escaped: its texts come from another host."""
+    """Return the record with control characters escaped, because its texts come from a different host."""
     texts: dict[str, Any] = {}
     for name, value in record._asdict().items():
         if isinstance(value, str):
@@ -308,7 +315,7 @@ def _absent_message(absent: list[int], world_size: int, timeout: float) -> str:
 
 
 def _problems_message(records: Iterable[Record]) -> str:
-    """Return a line for each rank that cannot start; empty if all can."""
+    """Return a line for each rank that cannot start; empty if all ranks can start."""
     lines = [
         f"rank {record.rank} (host {record.host}) cannot start: {record.problem}"
         for record in records
@@ -331,20 +338,23 @@ def _differences_message(records: Sequence[Record]) -> str:
     choices_without_build = {choice[:-1] for choice in ranks_by_choice}
     if len(choices_without_build) == 1:
         lines.append(
-            f"{records[0].communication} of one build of torch cannot exchange data with that of another. "
-            "Start one job on the hosts of each vendor, or set ACCEL_COMMUNICATION_BACKEND=gloo"
+            f"{records[0].communication} cannot exchange data between different builds of torch. Start a "
+            "separate job on the hosts of each vendor, or set ACCEL_COMMUNICATION_BACKEND=gloo"
         )
         return "\n".join(lines)
     pin = f"DS_ACCELERATOR={backend_of_rank_0}"
     lines.append(
-        f"Install the same version everywhere, or pin a backend that all hosts have: {pin} (on each host, "
-        "accel why shows the choice there)."
+        f"Install the same version on every host, or pin a backend that all hosts have, such as {pin}. To "
+        "see the choice on a host, run accel why there."
     )
     return "\n".join(lines)
 
 
 def _choice_line(group: Sequence[Record], backend_of_rank_0: str) -> str:
-    """Return a line about ranks with the same choice, with the reason against rank 0's backend there."""
+    """Return a line about a group of ranks with the same choice.
+
+    If their backend differs from rank 0's, the line includes their reason against rank 0's backend.
+    """
     first = group[0]
     hosts = ", ".join(dict.fromkeys(record.host for record in group))
     ranks = enumerated([record.rank for record in group])
@@ -357,7 +367,10 @@ def _choice_line(group: Sequence[Record], backend_of_rank_0: str) -> str:
 
 
 def enumerated(ranks: Sequence[int], max_ranks: int = 8) -> str:
-    """Return `"rank 1"`, or `"ranks 1, 2 and 30 more"` with the first `max_ranks` ranks."""
+    """Return the ranks as text, such as `"rank 1"` or `"ranks 1, 2 and 30 more"`.
+
+    At most `max_ranks` ranks are listed.
+    """
     listed = ", ".join(str(rank) for rank in ranks[:max_ranks])
     text = f"ranks {listed}" if len(ranks) > 1 else f"rank {listed}"
     if len(ranks) > max_ranks:
@@ -366,6 +379,6 @@ def enumerated(ranks: Sequence[int], max_ranks: int = 8) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the first line of the error's message without its full stop; its class if it has no message."""
+    """Return the first line of the error's message without its full stop, or the class without a message."""
     lines = str(error).splitlines() or [type(error).__name__]
     return lines[0].rstrip(".")

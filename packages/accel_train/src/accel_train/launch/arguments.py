@@ -11,10 +11,10 @@ __all__ = ["check_seconds", "check_type", "to_timedelta"]
 
 
 def to_timedelta(name: str, value: Any) -> timedelta | None:
-    """Convert the argument `name`, a `timedelta` or seconds, to a `timedelta`; `None` stays `None`.
+    """Return `value`, a `timedelta` or a number of seconds, as a `timedelta`; return `None` for `None`.
 
-    Raises `InvalidArgumentError`, a `TypeError`, for any other type. Raises `LaunchError`, a `ValueError`,
-    for a time of 0 or less.
+    `name` is the argument's name for messages. Raises `InvalidArgumentError`, a `TypeError`, for any other
+    type. Raises `LaunchError`, a `ValueError`, for a time of 0 or less.
     """
     if value is None:
         return None
@@ -34,7 +34,10 @@ def to_timedelta(name: str, value: Any) -> timedelta | None:
 
 
 def check_seconds(name: str, value: Any, expected: str = "seconds above 0") -> None:
-    """Check that the argument `name` is a number of seconds above 0. Raises what `to_timedelta` raises."""
+    """Check that the argument called `name` is a number of seconds above 0.
+
+    Raises the errors of `to_timedelta`.
+    """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise _wrong_type(name, value, expected)
     if not value > 0:  # also true for NaN
@@ -42,9 +45,10 @@ def check_seconds(name: str, value: Any, expected: str = "seconds above 0") -> N
 
 
 def check_type(name: str, value: Any, kind: type, expected: str) -> None:
-    """Check that the argument `name` is `None` or an instance of `kind`.
+    """Check that the argument called `name` is `None` or an instance of `kind`.
 
-    Raises `InvalidArgumentError`, a `TypeError`, for anything else; also for `True` as an `int`.
+    `expected` describes the valid values. Raises `InvalidArgumentError`, a `TypeError`, for any other value,
+    including a bool for the kind `int`.
     """
     if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
         raise _wrong_type(name, value, expected)

@@ -30,7 +30,7 @@ OPTIONS = {
     "--backend": ("NAME", "accelerator to use: a name as in DS_ACCELERATOR"),
     "--communication-backend": (
         "NAME",
-        "torch.distributed's backend [the accelerator's own]",
+        "torch.distributed's backend [the accelerator's default]",
     ),
     "--timeout": ("SECONDS", "time limit for each probe, as for accel list"),
     "--folder": (
@@ -41,8 +41,8 @@ OPTIONS = {
 #: `accel run`'s own options without a value: the help text of each.
 FLAGS = {
     "--one-device-per-rank": (
-        "show each rank only its own device, as device 0 [each rank sees all devices, and uses the one with "
-        "the number LOCAL_RANK]"
+        "make only one device visible to each rank, as device 0 [all devices are visible to each rank, which "
+        "uses the device with the index LOCAL_RANK]"
     ),
     "--no-bind": "do not bind ranks to cores",
     "--no-integrations": "do not prepare frameworks (Accelerate, DeepSpeed) that the ranks import",
@@ -68,13 +68,13 @@ TORCHRUN_OPTIONS = {
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse torchrun's options and `accel run`'s own, in any order.
+    """Parse the options of torchrun and of `accel run`, in any order.
 
-    Exits with status 0 after printing a help text, and with 2 for bad usage. Raises
-    `BackendUnavailableError` if torch, which has torchrun's parser, is not installed, and `LaunchError` if
-    torch has no torchrun.
+    Exits with status 0 after printing a help text, and with status 2 after a usage error. Raises
+    `BackendUnavailableError` if torch, which contains torchrun's parser, is not installed. Raises
+    `LaunchError` if the installed torch has no torchrun.
     """
-    # First, because the import of torch takes a second or more.
+    # Checked first, because importing torch takes a second or more.
     if arguments and arguments[0] in ("-h", "--help"):
         _print_and_exit(_help())
     try:
@@ -97,7 +97,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _unknown_option_message(argument: str, parser: argparse.ArgumentParser) -> str:
-    """Return the message for an option that does not exist, with the most similar option that does."""
+    """Return the message for an option that does not exist, with the most similar existing option."""
     known = set(re.findall(r"--[a-z][\w-]*", parser.format_help()))
     option = argument.partition("=")[0]
     matches = difflib.get_close_matches(option.replace("_", "-"), known, n=1)
@@ -108,7 +108,7 @@ def _unknown_option_message(argument: str, parser: argparse.ArgumentParser) -> s
 
 
 def _set_defaults(parser: argparse.ArgumentParser) -> None:
-    """Set `accel run`'s defaults of two torchrun options, unless torchrun's `PET_…` variables set them."""
+    """Set defaults of `accel run` for two torchrun options, unless torchrun's `PET_…` variables set them."""
     if "PET_NPROC_PER_NODE" not in os.environ:
         parser.set_defaults(nproc_per_node="auto")
     signals = parser.get_default("signals_to_handle")
@@ -133,9 +133,9 @@ def _torchrun_parser() -> argparse.ArgumentParser:
 def _combined_parser(
     parsers: list[argparse.ArgumentParser], missing_reason: str = ""
 ) -> argparse.ArgumentParser:
-    """Return a parser with the options of `parsers`, those of `accel run`, `--help` and `--help-all`.
+    """Return a parser with the options of `parsers` and of `accel run`, and `--help` and `--help-all`.
 
-    `missing_reason`: the reason why torchrun's options are not among them, for the help; otherwise empty.
+    `missing_reason` is why torchrun's options are missing, for the help text; empty if they are included.
     """
     parser = argparse.ArgumentParser(
         prog="accel run",
@@ -143,7 +143,7 @@ def _combined_parser(
         parents=parsers,
         conflict_handler="resolve",
         add_help=False,
-        # Otherwise an option of the script is an error if two options of torchrun begin like it.
+        # Otherwise, an option of the script that abbreviates two options of torchrun would be an error.
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -207,9 +207,10 @@ def _print_and_exit(text: str) -> NoReturn:
 
 
 def _help(*, show_all: bool = False, missing_reason: str = "") -> str:
-    """Return the help text: `accel run`'s own options, and torchrun's most used ones, or all if `show_all`.
+    """Return the help text with the options of `accel run`, and with torchrun's most used options.
 
-    `missing_reason`: the reason why torchrun's options cannot be shown; empty if they can.
+    With `show_all`, the text has all of torchrun's options. `missing_reason` is why torchrun's options cannot
+    be shown; empty if they can be shown.
     """
     if not missing_reason and torch_build() is None:
         missing_reason = (
@@ -228,7 +229,7 @@ def _help(*, show_all: bool = False, missing_reason: str = "") -> str:
         help="show this help with all options of torchrun",
     )
     if missing_reason:
-        own_parser.epilog = f"torchrun's own options are not shown: {missing_reason}"
+        own_parser.epilog = f"torchrun's options are not shown: {missing_reason}"
         return own_parser.format_help()
     if show_all:
         torchrun_parser = _torchrun_parser()

@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 
 __all__ = ["communication_of", "prepare_communication"]
 
-#: The package of oneCCL's bindings; its import registers the backend `ccl`.
+#: The package of oneCCL's bindings. Importing the package registers the backend `ccl`.
 _CCL_PACKAGE = "oneccl_bindings_for_pytorch"
 
 
 def communication_of(accelerator: Accelerator, requested: str | None = None) -> str:
-    """Return the backend for `torch.distributed.init_process_group`: `"hccl"`, `"staged"`.
+    """Return the communication backend for `torch.distributed.init_process_group`, such as `"hccl"`.
 
-    It is `requested`, or else the value of `ACCEL_COMMUNICATION_BACKEND`, which `accel run` sets, or else
-    the accelerator's own backend. Raises `LaunchError` if torch does not have it for the device type.
+    The backend is `requested`, or the value of `ACCEL_COMMUNICATION_BACKEND` (which `accel run` sets), or the
+    accelerator's default, in this order. Raises `LaunchError` if torch does not have the backend for the
+    device type.
     """
     if accelerator.device_name() != "cpu":
-        register(
-            accelerator
-        )  # "staged" may be requested for a device with a backend of its own
-    own = accelerator.communication_backend_name()
+        # "staged" may be requested even for a device with its own communication backend.
+        register(accelerator)
+    default = accelerator.communication_backend_name()
     configured = requested or ACCEL_COMMUNICATION_BACKEND.read(os.environ)
-    name = (configured or own).lower()
-    if name == own:
+    name = (configured or default).lower()
+    if name == default:
         prepared = prepare_communication(accelerator)
-        # The variable of accel run may have a backend that does not work here; an argument is kept.
+        # A backend from the environment variable may not work on this host. An argument is kept.
         if not requested:
             name = prepared
     problem = unusable_reason(name, accelerator.device_name())
@@ -47,9 +47,10 @@ def communication_of(accelerator: Accelerator, requested: str | None = None) -> 
 
 
 def prepare_communication(accelerator: Accelerator) -> str:
-    """Import the package that registers the accelerator's own backend with torch; return the backend.
+    """Import the package that registers the accelerator's communication backend with torch.
 
-    Only the CPU's `ccl` needs this. If oneCCL's bindings fail, the accelerator uses gloo, with a warning.
+    Returns the backend's name. Only the CPU's `ccl` needs such an import. If oneCCL's bindings fail, the
+    accelerator uses gloo, and a warning is issued.
     """
     is_cpu = accelerator.device_name() == "cpu"
     if is_cpu and accelerator.communication_backend_name() == "ccl":

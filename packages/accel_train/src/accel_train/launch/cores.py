@@ -1,4 +1,4 @@
-"""Read the CPU cores and NUMA nodes of this host from Linux's `/sys`; write lists of cores in its format."""
+"""Read the CPU cores and NUMA nodes of this host from Linux's `/sys`, and format lists of cores."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ __all__ = [
 
 _PCI_DEVICES = "/sys/bus/pci/devices"
 _NODES = "/sys/devices/system/node"
-#: More cores than any machine has: a malformed range such as "0-9999999999" must not fill memory.
+#: More cores than any machine has. The limit keeps a malformed range such as "0-9999999999" from filling
+#: memory.
 _MAX_CORES = 1 << 16
 
 
 def numa_nodes(root: str = "/") -> dict[int, tuple[int, ...]]:
     """Return the logical cores of each NUMA node, without nodes that have only memory (CXL, HBM).
 
-    `root`: the folder that contains `/sys`.
+    `root` is the folder that contains `sys`.
     """
     nodes = {}
     for name in hardware.names_in(_NODES, root):
@@ -36,16 +37,19 @@ def numa_nodes(root: str = "/") -> dict[int, tuple[int, ...]]:
 
 
 def numa_node_of(pci_address: str | None, root: str = "/") -> int | None:
-    """Return the NUMA node of the device at `pci_address` (`"0000:3B:00.0"`); `None` if it is unknown."""
+    """Return the NUMA node of the device at a PCI address such as `"0000:3B:00.0"`; `None` if unknown."""
     if not pci_address:
         return None
     file = f"{_PCI_DEVICES}/{pci_address.lower()}/numa_node"
-    # The kernel writes -1 for an unknown node, which is not a number from 0.
+    # The kernel writes -1 for an unknown node, for which parse_number returns None.
     return hardware.parse_number(hardware.read_text(file, root))
 
 
 def parse_ranges(text: str) -> tuple[int, ...] | None:
-    """Parse the kernel's form of a list of cores: `(0, 1, 2, 3, 8)` for `"0-3,8"`; `None` for other text."""
+    """Parse a list of cores in the kernel's format: `"0-3,8"` gives `(0, 1, 2, 3, 8)`.
+
+    Returns `None` for a text in any other format.
+    """
     cores: set[int] = set()
     for part in text.strip().split(","):
         first, dash, last = part.partition("-")
@@ -58,9 +62,9 @@ def parse_ranges(text: str) -> tuple[int, ...] | None:
 
 
 def physical_cores(ids: Collection[int], root: str = "/") -> list[tuple[int, ...]]:
-    """Group the logical cores `ids` by physical core: each group has the hyper-threads of one core.
+    """Group the logical cores `ids` by physical core. Each group has the hyper-threads of one physical core.
 
-    Groups are ordered by the lowest logical core of their physical core.
+    The groups are ordered by the lowest logical core of the physical core.
     """
     threads_of_core: dict[int, list[int]] = {}
     for logical_core in sorted(ids):
@@ -73,7 +77,7 @@ def physical_cores(ids: Collection[int], root: str = "/") -> list[tuple[int, ...
 
 
 def format_ranges(cores: Sequence[int]) -> str:
-    """Format sorted numbers in the kernel's form: `"0-3,8"` for `(0, 1, 2, 3, 8)`."""
+    """Format sorted core numbers in the kernel's format: `(0, 1, 2, 3, 8)` gives `"0-3,8"`."""
     ranges: list[list[int]] = []
     for core in cores:
         if ranges and core == ranges[-1][1] + 1:

@@ -1,6 +1,6 @@
 """Collect the variables that a launcher must pass to ranks on other hosts.
 
-Also write them in the formats of a shell and of DeepSpeed's launcher.
+The variables are also formatted for a shell and for DeepSpeed's launcher.
 """
 
 from __future__ import annotations
@@ -63,15 +63,16 @@ def forwarded(
 ) -> dict[str, str]:
     """Return the variables that ranks on other hosts need, sorted by name.
 
-    `accelerator` may also be a declaration (`Backend`), for a host on which the accelerator cannot be built,
-    such as a login node without the vendor's torch. `environ`: by default, this process's environment.
+    `accelerator` may also be a declaration (`Backend`), for a host on which the accelerator cannot be
+    created, such as a login node without the vendor's torch. `environ` is by default this process's
+    environment.
 
     The result has the variables in `environ` whose names begin with a prefix in `COMMON` or in
-    `accelerator.export_envs()`, and the declaration's default values of variables that are not set.
-    `DS_ACCELERATOR` is always there, with the accelerator's name, so that every host makes the same choice.
-    Visible-devices variables are left out, because each host has its own devices.
+    `accelerator.export_envs()`, and the declaration's default values of variables that are not set. The
+    result always has `DS_ACCELERATOR`, with the accelerator's name, so that every host makes the same choice.
+    Visible-devices variables are left out, because the devices differ between hosts.
 
-    Raises `LaunchError` if `export_envs()` returns an invalid prefix, or one that matches too much.
+    Raises `LaunchError` if `export_envs()` returns an invalid prefix, or a prefix that matches too much.
     """
     env = os.environ if environ is None else environ
     if isinstance(accelerator, Backend):
@@ -94,17 +95,17 @@ def forwarded(
 
 
 def checked_prefixes(name: str, prefixes: Iterable[str]) -> list[str]:
-    """Return, as a list, the prefixes that `export_envs()` of the accelerator `name` returned.
+    """Return, as a list, the `prefixes` that `export_envs()` of the accelerator called `name` returned.
 
-    Raises `LaunchError` for an invalid prefix, and for one that would send most of the environment to other
-    hosts. A declaration's prefixes need no such check: they are validated when the declaration is made.
+    Raises `LaunchError` for an invalid prefix, and for a prefix that would send most of the environment to
+    other hosts. A declaration's prefixes are validated when the declaration is created, not here.
     """
     prefix_list = [prefixes] if isinstance(prefixes, str) else list(prefixes)
     for prefix in prefix_list:
         if not isinstance(prefix, str) or not is_variable_prefix(prefix):
             raise LaunchError(
-                f"export_envs() of {name} has {prefix!r}, {EXPECTED_PREFIX}. Nothing was forwarded. Report "
-                f"this to the maintainers of {name}'s plugin."
+                f"export_envs() of {name} returned the prefix {prefix!r}, {EXPECTED_PREFIX}. No variable was "
+                f"forwarded. Report this to the maintainers of {name}'s plugin."
             )
     return prefix_list
 
@@ -112,9 +113,9 @@ def checked_prefixes(name: str, prefixes: Iterable[str]) -> list[str]:
 def isolation_env(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return variables that stop torch from loading other vendors' packages in the ranks.
 
-    Use them if `autoload_conflicts` returns packages, which break `import torch` on every rank. accel-train's
-    integrations are then loaded by a `sitecustomize` module: its folder comes first in `PYTHONPATH`, before
-    the entries in `environ`. `environ`: by default, this process's environment.
+    Use these variables if `autoload_conflicts` returns packages that break `import torch` in every rank. A
+    `sitecustomize` module then loads accel-train's integrations. The module's folder comes first in
+    `PYTHONPATH`, before the entries in `environ`, which is by default this process's environment.
     """
     env = os.environ if environ is None else environ
     entries = [startup.AT_START]
@@ -131,9 +132,9 @@ def import_variables(
 ) -> dict[str, str]:
     """Return the variables with which `import torch` makes the backend's device available in every rank.
 
-    `conflicts`: packages of other vendors that break `import torch`; the variables then keep torch from
-    loading any package by its entry point. `ACCEL_IMPORT` names the vendor's package, which torch may not
-    load itself. `environ`: by default, this process's environment.
+    `conflicts` are packages of other vendors that break `import torch`. If there are any, the variables keep
+    torch from loading packages by entry points. `ACCEL_IMPORT` names the vendor's package, because torch may
+    not load it. `environ` is by default this process's environment.
     """
     env = os.environ if environ is None else environ
     variables = isolation_env(env) if conflicts else {}
@@ -149,7 +150,7 @@ def import_variables(
 def _package_to_import(backend: Backend, *, autoload: bool) -> str:
     """Return the package to name in `ACCEL_IMPORT` for the backend's device; empty if none is needed.
 
-    `autoload`: whether torch loads packages by their entry points.
+    `autoload` is True if torch loads packages by their entry points.
     """
     installed = installed_imports(backend)
     vendor_package = installed[0] if installed else backend.vendor_imports[0]
@@ -157,7 +158,7 @@ def _package_to_import(backend: Backend, *, autoload: bool) -> str:
         return vendor_package
     is_generic = backend.name == builtin.GENERIC.name
     if is_generic and backend.provenance is not None and not autoload:
-        return backend.provenance.value  # the package of the entry point
+        return backend.provenance.value  # This is the package of the entry point.
     return ""
 
 
@@ -166,8 +167,8 @@ def describe_difference(
 ) -> str:
     """Return a sentence that compares the forwarded `variables` with `environ`.
 
-    The sentence lists the variables in `environ` that are left out, by reason, and those that were added or
-    changed.
+    The sentence lists the variables in `environ` that are left out, grouped by reason, and the variables that
+    were added or changed.
     """
     visibility = backend.visibility
     device_variables = (*visibility.filters, *visibility.variables)
@@ -204,13 +205,13 @@ def _left_out_reason(
 
 
 def isolation_reason(conflicts: Sequence[AutoloadConflict]) -> str:
-    """Return a sentence for users: the variable that is set for the ranks, and the conflicts that need it."""
+    """Return a sentence that torch's autoload is off in the ranks, with the conflicts as the reason."""
     reasons = "; ".join(conflict.reason for conflict in conflicts)
     return f"{AUTOLOAD}=0 is set for the ranks: {reasons}."
 
 
 def pin_of(accelerator: Accelerator | Backend) -> str:
-    """Return the value of `DS_ACCELERATOR` that selects this accelerator or declaration, and no other.
+    """Return the value of `DS_ACCELERATOR` that selects only this accelerator or declaration.
 
     The value is the backend's name, which DeepSpeed accepts too, or `name@distribution` if several installed
     distributions declare that name.
@@ -234,9 +235,9 @@ def pin_of(accelerator: Accelerator | Backend) -> str:
 
 
 def as_shell(variables: Mapping[str, str]) -> str:
-    """Return lines for a POSIX shell: `export NAME='any value'`.
+    """Return lines for a POSIX shell, such as `export NAME='any value'`.
 
-    The text is ASCII, so that no locale changes it: any other byte is written in octal, as an argument of
+    The text is ASCII, so that no locale changes it. Any other byte is written in octal as an argument of
     `printf`, which restores the byte.
     """
     return "\n".join(
@@ -270,11 +271,11 @@ def is_utf8(value: str) -> bool:
 
 
 def as_deepspeed(variables: Mapping[str, str]) -> str:
-    """Return lines for DeepSpeed's `.deepspeed_env`: `NAME=value`.
+    """Return lines for DeepSpeed's `.deepspeed_env`, such as `NAME=value`.
 
-    DeepSpeed (0.19.8, `launcher/runner.py`) reads the file as text, line by line, and strips each value. It
-    writes the value for a shell between double quotes, without escapes, and joins all values with commas for
-    Slurm's `srun --export`. Raises `LaunchError` for values that would not survive this.
+    DeepSpeed (0.19.8, `launcher/runner.py`) reads the file as text, line by line, and strips each value. For
+    a shell, it puts the value between double quotes without escapes. For Slurm's `srun --export`, it joins
+    all values with commas. Raises `LaunchError` for values that these steps would change.
     """
     faulty = sorted(
         name for name, value in variables.items() if not _fits_deepspeed(value)

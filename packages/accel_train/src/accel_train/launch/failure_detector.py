@@ -72,9 +72,9 @@ class _Status:
 class FailureDetector:
     """Sends this rank's heartbeats, detects lost ranks, and waits for all ranks at the end of the job.
 
-    `hosts`: the host of each rank. `silence`: seconds without a heartbeat after which a rank counts as lost.
-    `store`: a connection that nothing else uses, below a prefix that no other job has. `communication`: the
-    name of torch's communication backend, by which errors of collectives are recognized.
+    `hosts` is the host of each rank. `silence` is the number of seconds without a heartbeat after which a
+    rank counts as lost. `store` is a separate connection to the store, with a prefix that is unique to the
+    job. `communication` is the name of torch's communication backend, for recognizing errors of collectives.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class FailureDetector:
         # Only the heartbeat thread uses these:
         self._heartbeats_sent = 0
         self._statuses_published = 0
-        #: The value that this rank's key had last.
+        #: The last known value of this rank's key.
         self._own_value = ""
         #: The value of each watched rank's key, and the time when that value was new.
         self._values: dict[int, bytes] = {}
@@ -135,17 +135,17 @@ class FailureDetector:
         )
 
     def start(self) -> None:
-        """Start the threads that send heartbeats and watch the store; none in a job of one rank."""
+        """Start the threads that send heartbeats and watch the store. A job of one rank needs no threads."""
         if self._others:
             self._heartbeat_thread.start()
             if self._rank != 0:
                 self._store_thread.start()
 
     def stop(self, failure: str = "") -> None:
-        """End the heartbeats, and report to the other ranks that this one has left.
+        """End the heartbeats, and report to the other ranks that this rank has left.
 
-        `failure`: the error that ended this rank. On rank 0, whose process may have the store, this waits
-        briefly until the other ranks have read the report. A second call does nothing.
+        `failure` is the error that ended this rank; empty without an error. Rank 0, whose process may have
+        the store, waits briefly until the other ranks have read the report. A second call does nothing.
         """
         # A forked child is not a rank of the job.
         if self._stop.is_set() or os.getpid() != self._process:
@@ -174,7 +174,7 @@ class FailureDetector:
     def lost_ranks_error(self, *, at_the_end: bool = False) -> RankLostError | None:
         """Return the error for the ranks that are lost now; `None` if no rank is lost.
 
-        `at_the_end`: ranks that left without `shutdown()` count as lost too.
+        With `at_the_end`, ranks that left without `shutdown()` count as lost too.
         """
         status = self._status
         lost = dict(status.lost)
@@ -191,14 +191,15 @@ class FailureDetector:
         return RankLostError("; ".join(sentences), ranks=tuple(ranks))
 
     def _sentence(self, rank: int, event: str) -> str:
-        """Return a sentence about a rank: `"rank 2 (host b) has been silent for 10 s"`."""
+        """Return a sentence about a rank, such as `"rank 2 (host b) has been silent for 10 s"`."""
         return f"rank {rank} (host {self._hosts[rank]}) {event}"
 
     def explain(self, error: BaseException) -> RankLostError | None:
         """Return the `RankLostError` for the lost rank that caused `error`; `None` if no rank is lost.
 
-        Call it when `error` ends this rank. If a collective raised it, this waits until the loss of a rank
-        would have been detected. If no rank is lost, `error` is reported to the other ranks.
+        Call this method when `error` ends this rank. If a collective raised the error, the method waits for
+        the time in which a lost rank would be detected. If no rank is lost, `error` is reported to the other
+        ranks.
         """
         if isinstance(error, RankLostError):
             return None
@@ -213,9 +214,10 @@ class FailureDetector:
         return loss
 
     def wait_for_all(self, timeout: float) -> None:
-        """Wait until every rank has called this.
+        """Wait until every rank has called this method.
 
-        Raises `RankLostError` if a rank is lost, left before, or does not call this within `timeout` seconds.
+        Raises `RankLostError` if a rank is lost, has left, or does not call this method within `timeout`
+        seconds.
         """
         if not self._others:
             return
@@ -239,12 +241,12 @@ class FailureDetector:
         raise late
 
     def _is_end_decided(self) -> bool:
-        """Return whether all ranks have arrived at the end, or one of them never will."""
+        """Return whether all ranks have arrived at the end, or a rank is lost and will not arrive."""
         has_loss = self.lost_ranks_error(at_the_end=True) is not None
         return self._status.complete or has_loss
 
     def release_store(self) -> None:
-        """End this rank's use of the store, after `wait_for_all`; rank 0 first waits for the others."""
+        """End this rank's use of the store, after `wait_for_all`. Rank 0 first waits for the other ranks."""
         if self._rank == 0:
             with self._frequent_heartbeats():
                 self._changed.wait_for(
@@ -324,7 +326,7 @@ class FailureDetector:
         return _Reports.parse(self._store.get(_REPORTS))
 
     def _send_heartbeat(self) -> None:
-        """Change the value of this rank's key; if the status publisher overwrote it, read the status."""
+        """Change the value of this rank's key. If a published status overwrote the value, read the status."""
         self._heartbeats_sent += 1
         key, new_value = str(self._rank), str(self._heartbeats_sent)
         while True:
@@ -336,7 +338,7 @@ class FailureDetector:
             self._take_status(_Status.from_json(self._store.get(_STATUS)))
 
     def _read_heartbeats_and_reports(self) -> None:
-        """On rank 0: read all heartbeats and reports, and publish the status if it has changed."""
+        """Read all heartbeats and reports on rank 0, and publish the status if it has changed."""
         silent = self._find_silent_ranks()
         reports = self._read_reports()
         with self._changed:
@@ -350,7 +352,7 @@ class FailureDetector:
         self._publish_if_changed(_Status(lost, left, is_complete))
 
     def _read_heartbeat_of_rank_0(self) -> None:
-        """On rank 0's watcher: publish a status if rank 0 falls silent, or sends heartbeats again."""
+        """Publish a status if rank 0 falls silent or sends heartbeats again. Its deputy calls this."""
         lost = dict(self._status.lost)
         lost.pop(0, None)
         if self._find_silent_ranks() and not self._status.complete:
@@ -361,7 +363,7 @@ class FailureDetector:
             self._publish_if_changed(replace(self._status, lost=lost))
 
     def _find_silent_ranks(self) -> set[int]:
-        """Read the watched ranks' heartbeats; return the ranks without a new one for `silence` seconds."""
+        """Read the watched ranks' heartbeats, and return the ranks that have been silent for too long."""
         keys = [str(rank) for rank in self._watched]
         # Reading a key that does not exist yet would block.
         if not self._has_all_keys:
@@ -391,7 +393,7 @@ class FailureDetector:
             self._publish(status)
 
     def _publish(self, status: _Status) -> None:
-        """Write `status` to the store, and overwrite every other rank's key so that it reads the status."""
+        """Write `status` to the store, and overwrite the other ranks' keys so that they read the status."""
         self._statuses_published += 1
         mark = f"status {self._rank} {self._statuses_published}"
         keys = [str(rank) for rank in sorted(self._others)]
@@ -403,7 +405,7 @@ class FailureDetector:
         self._take_status(status)
 
     def _take_status(self, status: _Status) -> None:
-        """Replace this rank's status by a published one, and log the changes."""
+        """Replace this rank's status with the published `status`, and log the changes."""
         lost = dict(status.lost)
         lost.pop(self._rank, None)
         with self._changed:
@@ -441,7 +443,7 @@ class FailureDetector:
             reports = self._read_reports()
 
     def _handle_store_error(self, error: BaseException) -> None:
-        """End this rank's heartbeats after an error of the store, unless the job is ending anyway."""
+        """Record a store failure or log it after an error of the store, unless the job is ending anyway."""
         if self._stop.is_set() or self._status.complete or self._status.closing:
             return
         if self._rank == 0:
@@ -475,7 +477,7 @@ class FailureDetector:
                 _log.warning("%s", self._sentence(0, "sends heartbeats again"))
 
     def _set_store_failure(self, event: str) -> None:
-        """Record and log that rank 0's host or process, and the store with it, is lost."""
+        """Record and log that the store is lost, and with it rank 0's host or process."""
         with self._changed:
             self._store_failure = event
             self._changed.notify_all()
@@ -514,13 +516,13 @@ class _Reports:
 
 
 def _batches(keys: list[str]) -> Iterator[list[str]]:
-    """Yield the keys in batches: TCPStore's server parses a long request again for each part that arrives."""
+    """Yield the keys in batches, because TCPStore's server parses each received part of a request again."""
     for start in range(0, len(keys), _BATCH):
         yield keys[start : start + _BATCH]
 
 
 def _deputy(hosts: Sequence[str]) -> int:
-    """Return the rank that watches rank 0: the first rank on another host, or else rank 1."""
+    """Return the rank that watches rank 0: the first rank on a different host, or otherwise rank 1."""
     for rank, host in enumerate(hosts):
         if host != hosts[0]:
             return rank
@@ -528,9 +530,9 @@ def _deputy(hosts: Sequence[str]) -> int:
 
 
 def _library_pattern(communication: str) -> re.Pattern[str] | None:
-    """Return a pattern of the communication libraries' names: gloo and nccl for `"cpu:gloo,cuda:nccl"`.
+    """Return a pattern that matches the names of the communication libraries; `None` without a library.
 
-    Returns `None` if `communication` is empty.
+    For example, the pattern for `"cpu:gloo,cuda:nccl"` matches gloo and nccl.
     """
     names = {
         part.rpartition(":")[2].strip().lower() for part in communication.split(",")
@@ -550,7 +552,8 @@ def _is_from_collective(
     """Return whether a collective raised `error`, so that a lost rank may be the cause.
 
     The signs are torch's error classes, a communication library's name in the message, and a traceback that
-    ends in torch.distributed. Words such as "timed out" are not a sign: a data loader's errors have them too.
+    ends in torch.distributed. Words such as "timed out" are not a sign, because a data loader's errors also
+    contain them.
     """
     if not isinstance(error, RuntimeError):
         return False

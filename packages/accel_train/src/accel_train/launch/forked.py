@@ -1,4 +1,4 @@
-"""Start a child process by a fork, so that parent and child share the imports that are done before it."""
+"""Start a child process by a fork, so that the child does not repeat the parent's imports."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["ForkedChild", "child_starter"]
 
 
 def child_starter() -> Callable[..., Any] | None:
-    """Return `ForkedChild` if a fork of this process is as good as a new process, else `None`.
+    """Return `ForkedChild` if a fork of this process can replace a new process, else `None`.
 
-    Call this before torch is imported: a forked child could not undo the effects of that import.
+    Call this function before torch is imported, because a forked child cannot undo that import's effects.
     """
     if sys.platform != "linux":
         return None
@@ -36,7 +36,7 @@ def child_starter() -> Callable[..., Any] | None:
 
 
 class ForkedChild:
-    """A fork of this process that runs `child.main`, with the part of `Popen` that `child.run` uses."""
+    """A fork of this process that runs `child.main`, with the members of `Popen` that `child.run` uses."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class ForkedChild:
     ) -> None:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
-                stream.flush()  # otherwise the child would write the buffered text again
+                stream.flush()  # Otherwise the child process would write the buffered text again.
         self._status: int | None = None
         self.pid = os.fork()
-        # A process group of its own keeps Ctrl-C from the child. Parent and child both set it, because
-        # either may run first.
+        # A separate process group keeps Ctrl-C from the child. Both the parent and the child set the group,
+        # because either may run first.
         with contextlib.suppress(OSError):
             os.setpgid(self.pid, self.pid)
         if self.pid == 0:
@@ -83,7 +83,7 @@ class ForkedChild:
 
 
 def _run_child(files: list[Any], folder: str) -> NoReturn:
-    """Replace the standard streams by `files`, run `child.main` in the forked process, and exit."""
+    """Replace the standard streams with `files`, run `child.main` in the forked process, and exit."""
     try:
         for number, file in enumerate(files):
             os.dup2(file.fileno(), number)

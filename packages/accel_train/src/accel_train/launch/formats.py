@@ -1,4 +1,4 @@
-"""Write variables for ranks in the formats of Ray, Slurm and Docker, and a device for Transformers' tests.
+"""Format variables for ranks for Ray, Slurm and Docker, and a device for Transformers' tests.
 
 The formats of DeepSpeed and of a shell are in `environment`.
 """
@@ -38,7 +38,7 @@ _LEFT_OUT = {
 def variables_in_format(
     output_format: str, variables: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the variables that a format (`"docker"`, `"slurm"`, …) writes, without those it leaves out."""
+    """Return `variables` without those that the format (such as `"docker"`) leaves out."""
     left_out = _LEFT_OUT.get(output_format, ())
     return {
         name: value
@@ -50,8 +50,8 @@ def variables_in_format(
 def as_ray(variables: Mapping[str, str]) -> str:
     """Return a JSON object for `ray.init(runtime_env=...)`, and for `ray job submit --runtime-env-json`.
 
-    Raises `LaunchError` for values that Ray would change: Ray (2.60.0, `_private/utils.py:1674`) replaces
-    `$NAME` and `${NAME}` in each value, has no way to quote them, and accepts text only.
+    Raises `LaunchError` for values that Ray would change. Ray (2.60.0, `_private/utils.py:1674`) replaces
+    `$NAME` and `${NAME}` in each value, has no quotes against this, and accepts only UTF-8 text.
     """
     _check_values(
         variables, _fits_ray, "Ray replaces $NAME in values, and accepts UTF-8 only"
@@ -94,9 +94,9 @@ def as_docker(variables: Mapping[str, str], backend: Backend) -> str:
 
 
 def container_flags(backend: Backend) -> list[str]:
-    """Return the declaration's options of `docker run` that give a container the devices.
+    """Return the declaration's options of `docker run` that give a container access to the devices.
 
-    The declaration's `--device` names one device node; the result names every such node of this host.
+    The declaration's `--device` names one device node. The result names all such nodes of this host.
     """
     flags: list[str] = []
     for word in shlex.split(backend.request.docker):
@@ -112,7 +112,7 @@ def container_flags(backend: Backend) -> list[str]:
 
 
 def _nodes_like(node: str, backend: Backend) -> list[str]:
-    """Return this host's device nodes that match the same pattern of the declaration as `node`, sorted."""
+    """Return this host's device nodes that match the declared pattern that `node` matches, sorted."""
     for pattern in backend.hardware.nodes:
         if fnmatch(node, pattern):
             return sorted(glob(pattern))

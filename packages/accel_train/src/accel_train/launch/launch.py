@@ -1,7 +1,7 @@
-"""`accel run`: examine the accelerator on this host, and start torchrun's launcher.
+"""Examine the accelerator on this host and start torchrun's launcher, for `accel run`.
 
-The accelerator is examined in a child process. The launcher lives as long as the job, so it must not load
-a vendor's package or hold a device.
+The accelerator is examined in a child process. The launcher runs as long as the job, so it must not load a
+vendor's package or occupy a device.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def examine_machine(
 ) -> Machine:
     """Choose the accelerator in a child process, and return its description.
 
-    `backend`: the value of `--backend`, which replaces `DS_ACCELERATOR`. `communication`: the communication
-    backend of torch.distributed; `None` for the accelerator's own. `timeout`: seconds for each probe; `None`
-    for the setting's value. `start` starts the child process, with the arguments of `subprocess.Popen`,
-    which is the default.
+    `backend` is the value of `--backend`, which replaces `DS_ACCELERATOR`. `communication` is the
+    communication backend of torch.distributed; `None` means the accelerator's default. `timeout` is the time
+    limit for each probe in seconds; `None` means the setting's value. `start` is called with the arguments of
+    `subprocess.Popen` to start the child process; the default is `subprocess.Popen`.
 
-    Raises the `AccelError` that the choice raises, and `BackendUnavailableError` if the child does not
-    answer. Raises `LaunchError` if no child can be started, or if torch does not have the communication
-    backend for the device.
+    Raises the `AccelError` that the choice raises, and `BackendUnavailableError` if the child process does
+    not answer. Raises `LaunchError` if no child process can be started, or if torch does not have the
+    communication backend for the device.
     """
     if backend is not None:
         try:
@@ -95,7 +95,7 @@ def examine_machine(
 
 
 def _with_backend_option(message: str, backend: str | None) -> str:
-    """Replace `DS_ACCELERATOR` at the start of a message by `--backend`, if the user typed that option."""
+    """Replace `DS_ACCELERATOR` at the start of a message with `--backend`, if the user typed that option."""
     variable = f"{DS_ACCELERATOR.name}={os.environ.get(DS_ACCELERATOR.name, '')!r}"
     if backend is None or not message.startswith(variable):
         return message
@@ -105,9 +105,10 @@ def _with_backend_option(message: str, backend: str | None) -> str:
 def describe_machine_in_child(
     chosen: Chosen, arguments: dict[str, Any], report_progress: Progress
 ) -> dict[str, Any]:
-    """Return the fields of `Machine` for the chosen accelerator; runs in the child process.
+    """Return the fields of `Machine` for the chosen accelerator, in the child process.
 
-    `report_progress` is called with the name of each step, for the message of a child that does not answer.
+    `report_progress` is called with the name of each step, for the error message if the child process does
+    not answer.
     """
     from accel_core.interface.devices import missing_defaults
     from accel_train.launch.communication import communication_of
@@ -152,7 +153,7 @@ def visibility_report(
 ) -> dict[str, Any]:
     """Return the four `visibility_*` fields of `Machine`.
 
-    `count`: the number of devices that the accelerator counts while the variables in `environ` are set.
+    `count` is the number of devices that the accelerator reports while the variables in `environ` are set.
     """
     inventory = visible_devices.inventory(backend)
     masks = visible_devices.masks(backend, environ, inventory)
@@ -185,10 +186,10 @@ def visibility_report(
 
 
 def _visibility_limit(values: str, count: int, total: int | None) -> str:
-    """Return the clause that variables hide devices; empty if they hide none.
+    """Return the clause that visible-devices variables hide devices; empty if no device is hidden.
 
-    `values`: the variables with their values; may be empty. `count`: the number of visible devices.
-    `total`: the number of devices of this host; `None` if unknown.
+    `values` is the text of the variables with their values; may be empty. `count` is the number of visible
+    devices. `total` is the number of devices of this host; `None` if unknown.
     """
     if not values:
         return ""
@@ -200,9 +201,10 @@ def _visibility_limit(values: str, count: int, total: int | None) -> str:
 
 
 def _device_ids(accelerator: Any) -> Any:
-    """Return the ids of the devices that the vendor's variable shows; of all devices if it is not set.
+    """Return the ids of the devices that the visible-devices variable makes visible.
 
-    Returns `None` if the ids are unknown, or if the vendor has no such variable.
+    If the variable is not set, the ids of all devices are returned. Returns `None` if the ids are unknown, or
+    if the vendor has no such variable.
     """
     if not accelerator.visible_devices_envs():
         return None
@@ -211,9 +213,9 @@ def _device_ids(accelerator: Any) -> Any:
 
 
 def _single_device_error(accelerator: Any, ids: Any, count: int) -> str:
-    """Return the reason why a rank cannot be limited to one of the `count` devices; empty if it can.
+    """Return the reason why a rank cannot be limited to one of the `count` devices; empty if it can be.
 
-    `ids`: the result of `_device_ids`.
+    `ids` is the result of `_device_ids`.
     """
     variables = accelerator.visible_devices_envs()
     if not variables:
@@ -236,9 +238,9 @@ def _single_device_env(accelerator: Any, ids: Sequence[Any]) -> list[dict[str, s
 
 
 def _pci_address(accelerator: Any, index: int) -> str | None:
-    """Return the PCI address of the device number `index`; `None` if it cannot be read.
+    """Return the PCI address of the device with the index `index`; `None` if it cannot be read.
 
-    The address only serves to find the device's NUMA node. Ranks without a known node are spread over all
+    The address is only used to find the device's NUMA node. Ranks without a known node are spread over all
     nodes, so any error is ignored.
     """
     with suppress(Exception):
@@ -259,9 +261,9 @@ def launch(
 ) -> None:
     """Start torchrun's agent, and return when all ranks on this host have succeeded.
 
-    `module_before`: a module that each rank runs before its script. `started_file`: the path of a file that
-    each rank creates when it starts. Both may be empty. Raises torch's `ChildFailedError` if ranks failed
-    and no restart is left.
+    `module_before` is the name of a module that each rank runs before its script. `started_file` is the path
+    of a file that each rank creates when it starts. Either may be empty. Raises torch's `ChildFailedError` if
+    ranks failed and no restart is left.
     """
     from torch.distributed.elastic.multiprocessing.errors import record
     from torch.distributed.run import run
@@ -289,9 +291,9 @@ def _insert_worker(
 ) -> None:
     """Change torchrun's arguments so that each rank starts `accel_train.launch.worker`.
 
-    The worker then replaces itself by the script. `module_before` and `started_file` are those of `launch`.
-    In its messages torchrun names a job by the first argument without a dash: that stays the script.
-    Raises `LaunchError` for both `--module` and `--no-python`.
+    The worker then replaces itself with the script. `module_before` and `started_file` are parameters of
+    `launch`. torchrun's messages call a job by its first argument without a dash, which is still the script.
+    Raises `LaunchError` if both `--module` and `--no-python` are given.
     """
     if arguments.module and arguments.no_python:
         raise LaunchError("--module and --no-python cannot be used together")
@@ -301,7 +303,7 @@ def _insert_worker(
     elif arguments.no_python:
         script_option = "--command"
     job = {
-        "launcher": os.getpid(),  # a rank ends when this process ends
+        "launcher": os.getpid(),  # A rank ends when this process ends.
         "started": started_file,
         "ranks": [plan._asdict() for plan in plans],
     }

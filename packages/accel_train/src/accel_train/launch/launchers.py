@@ -26,20 +26,23 @@ __all__ = [
 
 
 class Launcher(NamedTuple):
-    """A launcher, and the names of the variables that it sets for each process; empty for one it lacks."""
+    """A launcher, and the names of the variables that it sets for each process.
+
+    A name is empty if the launcher does not set such a variable.
+    """
 
     name: str
     #: The variable with the process's rank.
     rank: str
     #: The variable with the number of ranks.
     world_size: str = ""
-    #: The variables with the rank's number on its host, and with the number of ranks on this host.
+    #: The variables with the rank's number on its host, and with the number of ranks on that host.
     local_rank: str = ""
     local_world_size: str = ""
 
 
-#: In the order in which they are looked up. MPI's come before Slurm's: if `mpirun` starts its daemons with
-#: `srun`, Slurm's variables hold the daemon's rank.
+#: The launchers, in the order in which their variables are looked up. MPI's variables precede Slurm's: if
+#: `mpirun` starts its daemons with `srun`, Slurm's variables contain the daemon's rank.
 LAUNCHERS = (
     Launcher(
         "Open MPI",
@@ -58,7 +61,7 @@ LAUNCHERS = (
     Launcher(
         "MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"
     ),  # and Intel MPI
-    # Not SLURM_NTASKS: Slurm sets that for a batch script too, which is one process.
+    # SLURM_NTASKS is not used, because Slurm also sets it for a batch script, which is one process.
     Launcher("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
     Launcher("PMIx", "PMIX_RANK"),
 )
@@ -68,7 +71,7 @@ _DEFAULT_PORT = 29500
 
 
 def launched_by(environ: Mapping[str, str]) -> Launcher | None:
-    """Return the launcher that started this process as one of several ranks; `None` if none did."""
+    """Return the launcher that started this process as one of several ranks; `None` without a launcher."""
     for launcher in LAUNCHERS:
         rank = environ.get(launcher.rank)
         if not rank:
@@ -76,7 +79,7 @@ def launched_by(environ: Mapping[str, str]) -> Launcher | None:
         if launcher.world_size:
             has_peers = environ.get(launcher.world_size, "1") not in ("", "1")
         else:
-            # Rank 0 may be the only one, but any other rank has peers.
+            # Rank 0 may be the only rank, but any other rank has peers.
             has_peers = rank != "0"
         if has_peers:
             return launcher
@@ -84,10 +87,11 @@ def launched_by(environ: Mapping[str, str]) -> Launcher | None:
 
 
 def torchrun_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Translate another launcher's variables to torchrun's; variables that are set already are left out.
+    """Return torchrun's variables for this process, translated from the variables of any other launcher.
 
-    The result is empty if `RANK` or `WORLD_SIZE` is set, or if no launcher set a rank and a world size. It
-    has `MASTER_ADDR` if all ranks are on one host, or if Slurm gives the list of hosts.
+    Variables that are set already are left out. The result is empty if `RANK` or `WORLD_SIZE` is set, or if
+    no launcher set a rank and a world size. The result includes `MASTER_ADDR` if all ranks are on one host,
+    or if Slurm provides the list of hosts.
     """
     if environ.get(RANK.name) or environ.get(WORLD_SIZE.name):
         return {}
@@ -118,9 +122,9 @@ def _launcher_with_size(environ: Mapping[str, str]) -> Launcher | None:
 
 
 def adopt_launcher() -> None:
-    """Set torchrun's variables in this process's environment from those of another launcher.
+    """Set torchrun's variables in this process's environment, from the variables of any other launcher.
 
-    Then torch, the vendors' packages and the frameworks find the rank too.
+    torch, the vendors' packages and the frameworks can then read the rank too.
     """
     os.environ.update(torchrun_variables(os.environ))
 
@@ -128,8 +132,8 @@ def adopt_launcher() -> None:
 def _local_rank(launcher: Launcher, environ: Mapping[str, str]) -> str:
     """Return the rank's number on its host; empty if it is unknown.
 
-    The number may be in another launcher's variable: `srun --mpi=pmi2` sets MPICH's rank and size, but
-    Slurm's local rank. That launcher's rank and size are then the same as `launcher`'s.
+    The number may be in a variable of a second launcher: `srun --mpi=pmi2` sets MPICH's rank and size, but
+    Slurm's local rank. The second launcher's rank and size then equal those of `launcher`.
     """
     rank_and_size = (environ[launcher.rank], environ[launcher.world_size])
     for other in LAUNCHERS:
@@ -155,7 +159,7 @@ def _address(launcher: Launcher, environ: Mapping[str, str]) -> str:
 
 
 def _first_host(nodes: str) -> str:
-    """Return the first host in Slurm's list: `"node03"` of `"node[03-05,9],login1"`."""
+    """Return the first host in Slurm's list, such as `"node03"` for `"node[03-05,9],login1"`."""
     match = re.match(r"([^\[,]*)(?:\[([^\],-]*)[^\]]*\])?([^\[,]*)", nodes)
     if match is None:
         return ""

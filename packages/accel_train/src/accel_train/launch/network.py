@@ -35,11 +35,11 @@ class NetworkSettings(NamedTuple):
 
 
 def network_settings(arguments: argparse.Namespace) -> NetworkSettings:
-    """Return the settings that a job on several hosts needs here; empty if the host's name is no problem.
+    """Return the settings that a job on several hosts needs on this host.
 
-    If this host's name resolves to a loopback address only, and the rendezvous endpoint is this host,
-    torchrun gets `is_host=1` and starts the store here. `GLOO_SOCKET_IFNAME`, unless it is set, becomes the
-    interface with the route to the endpoint.
+    The settings are empty unless this host's name resolves only to a loopback address. If the rendezvous
+    endpoint is this host, torchrun gets `is_host=1` and starts the store here. `GLOO_SOCKET_IFNAME`, unless
+    it is set already, becomes the interface with the route to the endpoint.
     """
     if str(arguments.nnodes).rpartition(":")[2] == "1":  # the maximum number of hosts
         return NetworkSettings({}, "", [])
@@ -70,16 +70,16 @@ def network_settings(arguments: argparse.Namespace) -> NetworkSettings:
 
 
 def _needs_is_host(arguments: argparse.Namespace, host: str) -> bool:
-    """Return whether `host` is this host, and torchrun would not recognize that."""
+    """Return whether torchrun needs `is_host=1`, because `host` is this host and c10d is the rendezvous."""
     if arguments.rdzv_backend != "c10d" or "is_host" in (arguments.rdzv_conf or ""):
         return False
     return _is_this_host(host)
 
 
 def rendezvous_endpoint(arguments: argparse.Namespace) -> tuple[str, int]:
-    """Return the host and port of `--rdzv-endpoint`, or else of `--master-addr` and `--master-port`.
+    """Return the host and port of `--rdzv-endpoint`, or otherwise of `--master-addr` and `--master-port`.
 
-    An endpoint without a port has torchrun's default port.
+    For an endpoint without a port, torchrun's default port is returned.
     """
     if not arguments.rdzv_endpoint:
         return str(arguments.master_addr), int(arguments.master_port)
@@ -90,7 +90,7 @@ def rendezvous_endpoint(arguments: argparse.Namespace) -> tuple[str, int]:
 
 
 def _loopback_of(name: str) -> str:
-    """Return the loopback address of `name`; empty if it resolves to any other address, or to none."""
+    """Return the loopback address of `name`; empty if `name` resolves to any other address, or to none."""
     addresses = _addresses(name)
     if not addresses or not all(_is_loopback(address) for address in addresses):
         return ""
@@ -129,7 +129,9 @@ def _interface_towards(host: str, port: int) -> str:
         suppress(OSError),
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
     ):
-        probe.connect((host, port))  # a datagram socket: nothing is sent
+        probe.connect(
+            (host, port)
+        )  # Nothing is sent, because this is a datagram socket.
         source_address = probe.getsockname()[0]
         for _, name in socket.if_nameindex():
             if _address_of(name, probe) == source_address:

@@ -1,6 +1,6 @@
-"""Plan the ranks on this host: the device, cores and variables of each.
+"""Plan the ranks on this host: the device, cores and variables of each rank.
 
-The cores of a rank are near its device, and no two ranks get the same ones.
+The cores of a rank are near its device. Ranks do not share cores unless there are more ranks than cores.
 """
 
 from __future__ import annotations
@@ -34,33 +34,34 @@ __all__ = [
 ]
 
 
-#: More ranks than any host has cores: a typing error must not start processes until memory is full.
+#: More ranks than any host has cores. The limit keeps a typing error from filling the memory with processes.
 _MAX_RANKS = 1 << 12
 
 
 class Machine(NamedTuple):
-    """The accelerator on this host, as the launcher needs to know it."""
+    """The description of the accelerator on this host that the launcher needs."""
 
     #: The backend's name.
     name: str
-    #: The value of `DS_ACCELERATOR` that selects it: `name`, or `name@distribution` if the name is ambiguous.
+    #: The value of `DS_ACCELERATOR` that selects the backend: `name`, or `name@distribution` if `name` is
+    #: ambiguous.
     pin: str
-    #: The distribution that declares it, with its version; empty if none does.
+    #: The distribution that declares the backend, with its version; empty if no distribution declares it.
     origin: str
     is_cpu: bool
     #: The number of visible devices.
     device_count: int
-    #: The communication backend of torch.distributed: `"hccl"`.
+    #: The communication backend of torch.distributed, such as `"hccl"`.
     communication: str
-    #: Each device's name in torch: `"npu:0"`.
+    #: The name of each device in torch, such as `"npu:0"`.
     device_names: list[str]
     #: Each device's PCI address; `None` if it is unknown.
     pci_addresses: list[str | None]
     #: For each device, the variables that hide all other devices.
     single_device_env: list[dict[str, str]]
-    #: The reason why a rank cannot be limited to one device; empty if it can.
+    #: The reason why a rank cannot be limited to one device; empty if it can be.
     single_device_error: str
-    #: The warnings that the choice gave; empty if it gave none.
+    #: The warnings that were issued during the choice; empty if there were none.
     warning: str
     #: The declaration's default values of variables that are not set.
     defaults: dict[str, str] = {}  # noqa: RUF012 - never changed
@@ -82,7 +83,7 @@ class RankPlan(NamedTuple):
     """The plan of one rank on this host."""
 
     device: str
-    #: The rank's cores in the kernel's form (`0-3,8`); empty if the rank is not bound to cores.
+    #: The rank's cores in the kernel's format, such as `0-3,8`; empty if the rank is not bound to cores.
     cores: str
     environment: dict[str, str]
 
@@ -92,8 +93,8 @@ def plan_ranks(
 ) -> list[RankPlan]:
     """Return a plan for each rank on this host, ordered by local rank.
 
-    `root`: the folder that contains `/sys` and `/proc`. Raises `LaunchError` for an impossible number of
-    ranks, and for options that cannot be used here or together.
+    `root` is the folder that contains `sys` and `proc`. Raises `LaunchError` for an impossible number of
+    ranks, and for options that cannot be used on this host or together.
     """
     count = _rank_count(arguments, machine)
     _check_options(arguments, machine)
@@ -137,8 +138,8 @@ def _rank_count(arguments: argparse.Namespace, machine: Machine) -> int:
         count = machine.device_count
         if count == 0:
             raise LaunchError(
-                f"{machine.name} has no device on this host, so there is no rank to start. "
-                f"See accel why {machine.name}, or choose another with --backend."
+                f"{machine.name} has no device on this host, so no rank can be started. Run accel why "
+                f"{machine.name} for the reason, or choose another accelerator with --backend."
             )
     else:
         count = _torchrun_count(option)
@@ -154,7 +155,7 @@ def _rank_count(arguments: argparse.Namespace, machine: Machine) -> int:
 
 
 def _too_few_devices(option: str, ranks: int, machine: Machine) -> LaunchError:
-    """Return the error for more ranks than devices; `option`: the value of `--nproc-per-node`."""
+    """Return the error for more ranks than devices. `option` is the value of `--nproc-per-node`."""
     plural = "" if machine.device_count == 1 else "s"
     message = (
         f"--nproc-per-node {option}: {ranks} ranks but {machine.device_count} {machine.name} "
@@ -168,7 +169,7 @@ def _too_few_devices(option: str, ranks: int, machine: Machine) -> LaunchError:
 
 
 def _torchrun_count(option: str) -> int:
-    """Return the number of ranks that torchrun starts for `--nproc-per-node`: `4`, `cpu`, `gpu`, `xpu`.
+    """Return the number of ranks that torchrun starts for a `--nproc-per-node` such as `4` or `gpu`.
 
     Raises `LaunchError` for a value that torchrun rejects.
     """
@@ -205,8 +206,8 @@ def _cores_of_ranks(
 def bypasses_worker(arguments: argparse.Namespace) -> bool:
     """Return whether torchrun's options exclude `accel_train.launch.worker`.
 
-    With `--run-path` torchrun runs the script in a process of its own choice. With `--virtual-local-rank`
-    every rank has `LOCAL_RANK=0`, so the worker could not find its plan.
+    With `--run-path`, torchrun itself runs the script as Python code. With `--virtual-local-rank`, every rank
+    has `LOCAL_RANK=0`, so the worker could not find the rank's plan.
     """
     return bool(arguments.run_path or getattr(arguments, "virtual_local_rank", False))
 
@@ -217,11 +218,11 @@ def bypasses_worker(arguments: argparse.Namespace) -> bool:
 class Cores(NamedTuple):
     """The cores of one rank."""
 
-    #: Numbers of logical cores, sorted. If there are more ranks than cores, ranks share cores.
+    #: The sorted numbers of the logical cores. If there are more ranks than cores, ranks share cores.
     ids: tuple[int, ...]
-    #: The number of compute threads for these cores: one for each physical core, at least 1.
+    #: The number of compute threads for these cores: one for each physical core, and at least 1.
     threads: int
-    #: The NUMA node.
+    #: The NUMA node of the cores.
     node: int
 
 
@@ -234,11 +235,12 @@ def assign_cores(
 ) -> list[Cores]:
     """Return the cores of each rank, ordered by local rank.
 
-    `device_nodes`: the NUMA node of each rank's device; ranks with `None` are spread evenly over the nodes.
-    `allowed`: the logical cores that may be used. `quota`: the control group's CPU limit, in cores, for all
-    ranks together.
+    `device_nodes` is the NUMA node of each rank's device; ranks with `None` are spread evenly over the nodes.
+    `allowed` is the set of logical cores that may be used. `quota` is the control group's CPU limit in cores,
+    for all ranks together; `None` means no limit. `root` is the folder that contains `sys`.
 
-    The ranks of a node divide its physical cores evenly, so no two ranks share a core by hyper-threading.
+    The ranks of a NUMA node divide its physical cores evenly, so no two ranks share a physical core by
+    hyper-threading.
     """
     cores_of_node = {}
     for node, ids in numa_nodes(root).items():
@@ -280,9 +282,9 @@ def _share_of_node(
 ) -> Cores:
     """Return the cores of one rank of a NUMA node.
 
-    `physical`: the logical cores of each physical core of the node. `position`: the rank's number among the
-    `ranks` ranks of this node, from 0. If there are more ranks than physical cores, each rank gets all
-    cores, and one thread.
+    `physical` has the logical cores of each physical core of the node. `position` is the rank's number among
+    the `ranks` ranks of the node, from 0. If there are more ranks than physical cores, each rank gets all
+    cores and one thread.
     """
     own: list[tuple[int, ...]] = []
     if ranks <= len(physical):
@@ -302,7 +304,7 @@ def _share_of_node(
 def describe(
     machine: Machine, arguments: argparse.Namespace, plans: Sequence[RankPlan]
 ) -> str:
-    """Return the plan as text: a line for the job, one for its variables, and one for each local rank."""
+    """Return the plan as text: a line for the job, a line for its variables, and a line for each rank."""
     name = machine.name
     if machine.origin:
         name = f"{machine.name} ({machine.origin})"
@@ -342,5 +344,5 @@ def common_variables(machine: Machine, arguments: argparse.Namespace) -> dict[st
 
 
 def _communication(machine: Machine, arguments: argparse.Namespace) -> str:
-    """Return the communication backend that the user chose, else the accelerator's."""
+    """Return the communication backend that the user chose, or otherwise the accelerator's."""
     return str(arguments.communication_backend or machine.communication)

@@ -1,7 +1,7 @@
 """Start and end a rank.
 
-The start selects the rank's device, agrees with the other ranks on the accelerator, creates torch's process
-group, and starts the detection of lost ranks.
+At the start, the rank selects its device, agrees with the other ranks on the accelerator, creates torch's
+process group, and starts the detection of lost ranks.
 """
 
 from __future__ import annotations
@@ -74,11 +74,12 @@ class _Chosen(NamedTuple):
 
 
 class RankContext:
-    """This process as a rank, with torch's process group; use it in `with`, or call `shutdown()` at the end.
+    """This process as a rank of a job, with torch's process group.
 
-    The end of the block waits for all ranks and destroys the process group. An exception that leaves the
-    block destroys the group without waiting. If a collective failed because a rank was lost, its error is
-    replaced by a `RankLostError` with the rank and its host.
+    Use the object in a `with` statement, or call `shutdown()` at the end. The end of the block waits for all
+    ranks and destroys the process group. An exception that leaves the block destroys the group without
+    waiting. If a collective failed because a rank was lost, the exception is replaced with a `RankLostError`
+    that names the rank and its host.
     """
 
     def __init__(
@@ -90,14 +91,14 @@ class RankContext:
         timeout: timedelta,
     ) -> None:
         self.rank = rank.rank
-        #: This rank's number on its host. Without `LOCAL_RANK` it is the number of the device; on the CPU 0.
+        #: This rank's number on its host. Without `LOCAL_RANK`, it is the device's index, or 0 on the CPU.
         self.local_rank = chosen.device_index
         if rank.local_rank is not None:
             self.local_rank = rank.local_rank
         self.world_size = rank.world_size
         self.host = rank.host
         self.accelerator = chosen.accelerator
-        #: The name of the communication backend: `"nccl"`.
+        #: The name of the communication backend, such as `"nccl"`.
         self.backend = chosen.communication
         #: The device of this rank's tensors.
         self.device: torch.device = _device(chosen)
@@ -118,18 +119,19 @@ class RankContext:
         return self.rank == 0
 
     def print(self, *values: object, **options: Any) -> None:
-        """Print on rank 0 only, and flush the output. `options`: those of Python's `print`."""
+        """Print on rank 0 only, and flush the output. `options` are keyword arguments of Python's `print`."""
         if self.is_main:
             options.setdefault("flush", True)
             print(*values, **options)  # noqa: T201 - the user's program prints
 
     def barrier(self) -> None:
-        """Wait until every rank has called this, and until this rank's device has finished its work.
+        """Wait until every rank has called this method, and this rank's device has finished its work.
 
-        It is not needed before the end of the `with` block, which also waits for the other ranks.
+        No barrier is needed before the end of the `with` block, which also waits for the other ranks.
         """
         torch = import_torch()
-        # Not torch's barrier(): some communication backends reject its `device_ids`, others require it.
+        # torch's barrier() is not used: some communication backends reject its `device_ids`, and some
+        # require them.
         torch.distributed.all_reduce(torch.zeros(1, device=self.device))
         self.accelerator.synchronize()
 
@@ -148,11 +150,11 @@ class RankContext:
             self._fail(error)
 
     def shutdown(self) -> None:
-        """Wait until every rank has called this, then destroy the process group.
+        """Wait until every rank has called this method, then destroy the process group.
 
         On rank 0, the port of the job's store is free afterwards. A second call does nothing. Raises
-        `RankLostError` if a rank is lost, has left without `shutdown()`, or does not call this within the
-        timeout.
+        `RankLostError` if a rank is lost, has left without `shutdown()`, or does not call this method within
+        the timeout.
         """
         if not self._is_active:
             return
@@ -206,7 +208,7 @@ class RankContext:
             self._server = None
 
     def _mark_store_as_closing(self) -> None:
-        """Mark the store, if this process has it, so that the next job does not start in it."""
+        """Mark the store as closing, if this process has the store, so that the next job does not use it."""
         if self._server is not None:
             self._server.set(CLOSING, "1")
 
@@ -234,22 +236,23 @@ def init_process_group(
 ) -> RankContext:
     """Make this process a rank: select its device, agree with the other ranks, start torch's process group.
 
-    `backend`: the communication backend of torch.distributed; by default the current accelerator's
-    (`"hccl"`). For a device without collectives that is `"staged"`: gloo, through host memory. `timeout`, a
-    `timedelta` or seconds, limits the start, each collective and the end; `None` means torch's default, 30
-    minutes, or 10 for nccl. A collective with a lost host ends only after this time. `silence`: seconds
-    without a heartbeat after which a rank counts as lost. A rank that was only busy may come back, but not
-    at the end.
+    `backend` is the communication backend of torch.distributed. The default is the current accelerator's
+    backend, such as `"hccl"`. For a device without collectives, the default is `"staged"`: gloo through host
+    memory. `timeout`, a `timedelta` or a number of seconds, limits the start, each collective and the end.
+    `None` means torch's default: 10 minutes for nccl, and otherwise 30 minutes. A collective with a lost host
+    fails only after this time. `silence` is the number of seconds without a heartbeat after which a rank
+    counts as lost. A rank that was only busy no longer counts as lost when it sends heartbeats again, except
+    at the end of the job.
 
-    Without `init_method` or `store`, the ranks connect through torchrun's variables. `rank`, `world_size`,
-    `init_method`, `store` and `options` are those of `torch.distributed.init_process_group`.
-    `single_process`: start a job of one rank if no launcher started this process and no rank is given.
+    Without `init_method` or `store`, the ranks connect with torchrun's variables. `rank`, `world_size`,
+    `init_method`, `store` and `options` are arguments of `torch.distributed.init_process_group`. With
+    `single_process`, a job of one rank is started if no launcher started this process and no rank is passed.
 
-    The device is the only visible one, or the one with the number `LOCAL_RANK`. If that variable is not set
-    (`torch.multiprocessing` does not set it) and there are at least as many devices as ranks, it is the one
-    with the number `rank`.
+    If only one device is visible, the rank uses that device. Otherwise, it uses the device with the index
+    `LOCAL_RANK`. If this variable is not set (`torch.multiprocessing` does not set it), and there are at
+    least as many devices as ranks, the rank uses the device with the index `rank`.
 
-    Raises `InvalidArgumentError`, a `TypeError`, for an argument of another type. Raises `LaunchError` for a
+    Raises `InvalidArgumentError`, a `TypeError`, for an argument of a wrong type. Raises `LaunchError` for a
     time of 0 or less, if a variable is missing, if a process group exists already, or, on rank 0, if the port
     is in use. Raises `RankMismatchError` on every rank if the ranks chose different accelerators, versions or
     communication backends, or if a rank cannot start. Raises `RankLostError` on every rank if a rank does
@@ -310,7 +313,7 @@ def _second_group_error(
 ) -> LaunchError:
     """Return the error for a process that already has a process group.
 
-    The other ranks wait for this one, so the error is first reported to them.
+    The other ranks wait for this rank, so this function first reports the error to the other ranks.
     """
     error = LaunchError(
         "torch.distributed already has a process group. Call init_process_group() only once."
@@ -330,8 +333,8 @@ def _read_rank(
 ) -> tuple[Rank, AccelError | None]:
     """Return this process's rank, and the error of an invalid `LOCAL_RANK`.
 
-    With such an error the other ranks can still be reached, and they need to know of it. Raises any other
-    error of `read_rank`.
+    After such an error, this rank can still connect, and must report the error to the other ranks. Raises any
+    other error of `read_rank`.
     """
     try:
         return read_rank(rank, world_size, needs_address=needs_address), None
@@ -381,7 +384,8 @@ _had_job = False
 _REPORT_TIMEOUT = timedelta(seconds=10)
 #: Seconds in which rank 0 closes the store of one job and opens the store of the next.
 _REOPENING = 0.1
-#: Open files of a process in addition to its connections: those of data loaders and libraries.
+#: The number of files that a process may have open in addition to its connections, for data loaders and
+#: libraries.
 _OTHER_FILES = 256
 
 
@@ -403,8 +407,8 @@ def _start_together(
 ) -> _Start:
     """Connect to the other ranks, choose the accelerator, and agree with them.
 
-    `fault`: the error that keeps this rank from starting; the other ranks then raise `RankMismatchError`.
-    Raises what `rendezvous` and `agree` raise.
+    `fault` is an error that keeps this rank from starting; the other ranks then raise `RankMismatchError`.
+    Raises the errors of `rendezvous` and `agree`.
     """
     global _had_job
     end = time.monotonic() + timeout.total_seconds()
@@ -434,7 +438,7 @@ def _try_start(
     backend: str | None,
     fault: AccelError | None,
 ) -> _Start:
-    """Make one attempt of `_start_together`."""
+    """Connect, choose and agree once, for `_start_together`."""
     chosen: _Chosen | None = None
     problem = fault
     try:
@@ -463,7 +467,7 @@ def _is_about_old_store(error: AccelError) -> bool:
 
 
 def _heartbeat_store(me: Rank, start: _Start, timeout: timedelta) -> Store:
-    """Return the store for the heartbeats, over a connection that no request of torch's can block."""
+    """Return the store for the heartbeats, over a connection that torch's requests cannot block."""
     distributed = import_torch().distributed
     met = start.rendezvous
     store = met.store
@@ -490,7 +494,7 @@ def _heartbeat_store(me: Rank, start: _Start, timeout: timedelta) -> Store:
 
 
 def _allow_connections(count: int) -> None:
-    """Raise this process's soft limit of open files, if `count` connections do not fit."""
+    """Raise this process's soft limit of open files, if the limit is too low for `count` connections."""
     if resource is None:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -501,14 +505,14 @@ def _allow_connections(count: int) -> None:
         limit = needed
     else:
         limit = max(soft, min(needed, hard))
-    with suppress(OSError, ValueError):  # a sandbox may forbid it
+    with suppress(OSError, ValueError):  # A sandbox may forbid a higher limit.
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def _choose(me: Rank, backend: str | None) -> tuple[_Chosen | None, AccelError | None]:
     """Choose this rank's accelerator, device and communication backend.
 
-    Returns the choice, or else the error, which the other ranks need to know.
+    Returns either the choice and `None`, or `None` and the error to report to the other ranks.
     """
     try:
         accelerator = accel_core.get_accelerator()
@@ -525,10 +529,10 @@ def _choose(me: Rank, backend: str | None) -> tuple[_Chosen | None, AccelError |
 
 
 def _device_index(me: Rank, accelerator: Accelerator) -> int:
-    """Return the number of this rank's device.
+    """Return the index of this rank's device.
 
-    Raises `LaunchError` if there is no device, no device with the number `LOCAL_RANK`, or if several ranks
-    would have to share devices without a `LOCAL_RANK`.
+    Raises `LaunchError` if there is no device, or no device with the index `LOCAL_RANK`. Also raises it if
+    `LOCAL_RANK` is not set and there are more ranks than devices.
     """
     if accelerator.device_name() == "cpu":
         return me.local_rank or 0
@@ -538,10 +542,10 @@ def _device_index(me: Rank, accelerator: Accelerator) -> int:
             f"{accelerator.name} has no device here. See: accel why {accelerator.name}"
         )
     if count == 1:
-        return 0  # the only device of this host, or the one that the launcher shows to this rank
+        return 0  # Only one device is visible.
     if me.local_rank is None:
         if me.world_size <= count:
-            return me.rank  # different for any two ranks, so also for two on this host
+            return me.rank  # No two ranks have the same number.
         raise LaunchError(
             f"LOCAL_RANK is not set, and {accelerator.name} has {count} devices for {me.world_size} ranks, "
             "so this rank's device is unknown. Start the script with accel run, or set LOCAL_RANK."

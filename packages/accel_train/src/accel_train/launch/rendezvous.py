@@ -46,17 +46,16 @@ def read_rank(
     needs_address: bool = True,
     environ: Mapping[str, str] | None = None,
 ) -> Rank:
-    """Return this process's rank from torchrun's variables; `rank` and `world_size` override them.
+    """Return this process's rank from torchrun's variables, which `rank` and `world_size` override.
 
-    `needs_address`: the ranks connect to `MASTER_ADDR` and `MASTER_PORT`, so these must be set too.
-    `environ`: by default, this process's environment. Raises `LaunchError` for variables that are not set,
-    with all their names, and for a rank outside the world size. Raises `SettingError` for a value that is
-    not a number.
+    With `needs_address`, the ranks connect to `MASTER_ADDR` and `MASTER_PORT`, so these variables must be set
+    too. `environ` is by default this process's environment. Raises `LaunchError`, which names all missing
+    variables, and for a rank outside the world size. Raises `SettingError` for a value that is not a number.
     """
     env = os.environ if environ is None else environ
     _require_set(_needed_variables(rank, world_size, needs_address=needs_address), env)
     if needs_address:
-        MASTER_PORT.read(env)  # its error is clearer than torch's
+        MASTER_PORT.read(env)  # The error raised here is clearer than torch's.
     if rank is None:
         rank = RANK.read(env)
     if world_size is None:
@@ -95,7 +94,7 @@ def _require_set(names: Sequence[str], environ: Mapping[str, str]) -> None:
 
 
 def _is_set(name: str, environ: Mapping[str, str]) -> bool:
-    """Return whether the variable has a value other than blanks."""
+    """Return whether the variable called `name` is set to a value other than spaces."""
     return bool(environ.get(name, "").strip())
 
 
@@ -130,15 +129,15 @@ class Rendezvous(NamedTuple):
 
     #: This rank's connection.
     store: Store
-    #: The listening store, on rank 0 only; `None` for a store that the caller gave. It listens as long as it
-    #: is referenced, and nothing else may hold a reference.
+    #: The listening store, on rank 0 only; `None` if the caller passed a store. It listens as long as it is
+    #: referenced, so no other object may hold a reference.
     server: Store | None
     #: The store's address; `None` and 0 for a store that is not a `TCPStore`.
     host: str | None
     port: int
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}" if self.host else "the store that was given"
+        return f"{self.host}:{self.port}" if self.host else "the store that was passed"
 
 
 def rendezvous(
@@ -149,10 +148,10 @@ def rendezvous(
     *,
     again: bool = False,
 ) -> Rendezvous:
-    """Connect to the store that all ranks share: `store`, or that of `init_method` (default `"env://"`).
+    """Connect to the store that all ranks share: `store`, or the store at `init_method` (default `"env://"`).
 
-    `again`: this process was in an earlier job. Raises `LaunchError` if rank 0 cannot listen at the address.
-    Raises `RankLostError` if a rank does not connect within `timeout`.
+    `again` is True if this process was in an earlier job. Raises `LaunchError` if rank 0 cannot listen at the
+    address. Raises `RankLostError` if a rank does not connect within `timeout`.
     """
     if store is not None:
         return Rendezvous(store, None, *_address(store))
@@ -186,7 +185,7 @@ def _rendezvous_errors(
     try:
         yield
     except RuntimeError as error:
-        # torch's DistNetworkError has the system's error in its text alone.
+        # torch's DistNetworkError has the system's error only in its text.
         if "EADDRINUSE" in str(error):
             raise LaunchError(
                 f"{me} cannot listen at {address}: the port is in use on this host, perhaps by a run that "
@@ -209,7 +208,7 @@ def _rendezvous_errors(
 
 
 def _address(store: Store) -> tuple[str | None, int]:
-    """Return host and port of a `TCPStore`, which prefix stores may wrap; `None` and 0 for other stores."""
+    """Return the host and port of a `TCPStore`, which prefix stores may wrap; otherwise `None` and 0."""
     innermost: Any = store
     while getattr(innermost, "underlying_store", None) is not None:
         innermost = innermost.underlying_store

@@ -1,4 +1,4 @@
-"""The variables that launchers set for ranks, torchrun's and our own, and that ranks read."""
+"""The environment variables that launchers set for ranks, and variables that ranks read."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ LOCAL_RANK = Variable("LOCAL_RANK", parse_whole_number, 0)
 LOCAL_WORLD_SIZE = Variable("LOCAL_WORLD_SIZE", parse_whole_number, 1)
 MASTER_ADDR = Variable("MASTER_ADDR", str, "")
 MASTER_PORT = Variable("MASTER_PORT", parse_whole_number, 0)
-#: Set by `accel run`: torch.distributed's backend for its ranks.
+#: The communication backend for the ranks, which `accel run` sets.
 ACCEL_COMMUNICATION_BACKEND = Variable("ACCEL_COMMUNICATION_BACKEND", str, "")
 
 
 def _parse_ignore(text: str) -> bool:
-    """Return True for `ignore`. Raises `ValueError`, with what is expected, for any other text."""
+    """Return True for `ignore`. Raises `ValueError`, which contains the expected value, for other text."""
     if text.lower() != "ignore":
         raise ValueError("ignore")
     return True
 
 
-#: `ignore`: print no warning, as the program is intended to use the CPU.
+#: With the value `ignore`, no warning is printed. For programs that are intended to use the CPU.
 ACCEL_UNUSED = Variable("ACCEL_UNUSED", _parse_ignore, False)

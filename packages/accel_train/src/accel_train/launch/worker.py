@@ -3,9 +3,9 @@
     python -m accel_train.launch.worker --plan=JSON [--before=MODULE] --python|--module|--command SCRIPT
         ARGUMENTS...
 
-The worker replaces its process by the script, so that OpenMP and the vendor's runtime find the rank's
+The worker replaces its process with the script, so that OpenMP and the vendor's runtime find the rank's
 variables when they load. `JSON` has the fields `launcher` (a process id), `started` (a path, or empty) and
-`ranks` (a list of `RankPlan` fields, by local rank).
+`ranks` (a list with the `RankPlan` fields of each local rank).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from accel_train.launch.cores import parse_ranges
 
 __all__ = ["REFUSED", "main"]
 
-#: Exit status of the module before the script if the script must not start: EX_CONFIG of sysexits.h.
+#: The exit status with which the module before the script prevents the script: EX_CONFIG of sysexits.h.
 REFUSED = 78
 #: The option of prctl() that sets the signal for the death of the parent process (linux/prctl.h).
 _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Prepare this process by the plan for `LOCAL_RANK`, then replace it by the script.
+    """Prepare this process according to the plan for `LOCAL_RANK`, then replace the process with the script.
 
-    `arguments`: those of the command line in this module's docstring, without `python -m`.
+    `arguments` are the arguments of the command line in this module's docstring, without `python -m`.
     """
     plan, script_option, *command = arguments
     module_before = ""
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> None:
         module_option = ["-m"] if script_option == "--module" else []
         command = [python, "-u", *module_option, *command]
     if os.name == "nt":
-        # On Windows exec starts a new process and ends this one, and torchrun waits for this one.
+        # On Windows, exec starts a new process and ends this process, for which torchrun waits.
         raise SystemExit(subprocess.call(command))
     try:
         os.execvp(command[0], command)
@@ -64,35 +64,36 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _bind_cores(ranges: str) -> None:
-    """Bind this process to the cores in `ranges`: `"0-3,8"`. Do nothing if it is empty."""
+    """Bind this process to the cores in `ranges`, such as `"0-3,8"`. Do nothing if `ranges` is empty."""
     cores = parse_ranges(ranges)
     if not cores:
         return
     try:
         os.sched_setaffinity(0, cores)
-    except OSError as error:  # the cpuset may have changed since the launch
+    except OSError as error:  # The cpuset may have changed since the launch.
         sys.stderr.write(f"accel run: could not bind to cores {ranges}: {error}\n")
 
 
 def _end_with_launcher(launcher: int) -> None:
-    """Make Linux kill this process when its parent, the launcher, ends. `launcher`: its process id.
+    """Make Linux kill this process when its parent process, the launcher, ends.
 
-    The script inherits this from the worker. On other systems a rank may outlive a launcher that is killed.
+    `launcher` is the launcher's process id. The setting also holds for the script. On other systems, a rank
+    may outlive a launcher that is killed.
     """
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != launcher:  # the launcher ended before the call
+    if os.getppid() != launcher:  # The launcher ended before the call.
         raise SystemExit(128 + signal.SIGKILL)
 
 
 def _run_module_before_script(module: str, own_variables: Iterable[str]) -> None:
-    """Run a module in a process of its own; exit with `REFUSED` if its exit status is that.
+    """Run a module in a separate process, and exit with `REFUSED` if the module exits with that status.
 
-    The module's arguments are the names of the variables that only this rank has. After any other exit
-    status the script starts.
+    The module's arguments, `own_variables`, are the names of the variables that only this rank has. After any
+    other exit status, the script starts.
     """
-    # Imported here: the import takes as long as the rest of this module, in each rank.
+    # Imported here because this import doubles the start time of each rank.
     from accel_core.torch_import import AUTOLOAD
     from accel_train.launch.variables import ACCEL_UNUSED
 

@@ -1,14 +1,15 @@
-"""Make Lightning use the accelerator that accel_core chose: a Lightning `Accelerator`, and strategies for it.
+"""Make Lightning use the accelerator that accel_core chose, by a Lightning `Accelerator` and strategies.
 
     from lightning.pytorch import Trainer
     from accel_train.lightning import trainer_options
 
     trainer = Trainer(**trainer_options(), max_epochs=3)
 
-Lightning recognizes its own accelerators by class. It gives any other accelerator the device `cpu`, unless a
-strategy sets another one, so this module returns the accelerator and the strategy together. Importing this
-module does not import Lightning. Its functions use `lightning`; if the process has imported only
-`pytorch_lightning` (`lightning_fabric`), or only that is installed, they use that.
+Lightning recognizes its own accelerators by class. It gives any other accelerator the device `cpu`, unless
+the strategy sets the device, so this module returns the accelerator and the strategy together. Importing this
+module does not import Lightning. The functions here use the package `lightning`. They use
+`pytorch_lightning` (or `lightning_fabric`) if the process has imported only that package, or if only that
+package is installed.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ __all__ = [
     "trainer_options",
 ]
 
-#: Names of the strategies that `register` adds: one device, and a process per device.
+#: Names of the strategies that `register` adds: a single device, DDP, and FSDP.
 STRATEGY = "accel"
 STRATEGY_DDP = "accel_ddp"
 STRATEGY_FSDP = "accel_fsdp"
-#: Our class for each of Lightning's strategies, by name.
+#: The name of accel-train's class for each of Lightning's strategies.
 _CLASS_OF_STRATEGY = {
     "ddp": "DataParallel",
     "fsdp": "FullySharded",
@@ -50,14 +51,15 @@ _CLASS_OF_STRATEGY = {
 }
 _UNSUPPORTED_STRATEGY = (
     "strategy={strategy!r}: on {backend} Lightning trains with auto, ddp, fsdp or model_parallel. Its "
-    "deepspeed strategy supports CUDA only: use DeepSpeed itself, after accel_train.deepspeed.activate()"
+    "deepspeed strategy supports CUDA only: use DeepSpeed without Lightning, after "
+    "accel_train.deepspeed.activate()"
 )
 
 
 class LightningOptions(TypedDict):
-    """Result of `trainer_options` and `fabric_options`, for `Trainer(**options)` and `Fabric(**options)`."""
+    """Arguments for `Trainer(**options)` or `Fabric(**options)`."""
 
-    #: Lightning's `Accelerator` and `Strategy`, of the Lightning package that the process has imported.
+    #: The `Accelerator` and `Strategy` are from the Lightning package that the process uses.
     accelerator: Any
     strategy: Any
     devices: list[int] | int | str
@@ -65,11 +67,12 @@ class LightningOptions(TypedDict):
 
 
 def accelerator(name: str | None = None) -> Any:
-    """Return a Lightning `Accelerator` for the backend `name`, or for the accelerator this process chose.
+    """Return a Lightning `Accelerator` for the backend called `name`, or for the chosen accelerator.
 
-    On the CPU, `Trainer(accelerator=...)` or `Fabric(accelerator=...)` needs nothing else. On any other
-    device a strategy must go with it: `trainer_options` and `fabric_options` return both. Raises
-    `IntegrationMissingError` without Lightning 2.3 or newer, and what `accel_core.accelerator(name)` raises.
+    On the CPU, pass the result as `Trainer(accelerator=...)` or `Fabric(accelerator=...)`. On any other
+    device, Lightning also needs a strategy for the device: `trainer_options` and `fabric_options` return the
+    accelerator and the strategy. Raises `IntegrationMissingError` unless Lightning 2.3 or newer is installed.
+    Also raises the errors of `accel_core.accelerator(name)`.
     """
     return _classes.accelerator_class("pytorch", name)()
 
@@ -84,12 +87,15 @@ def trainer_options(
 ) -> LightningOptions:
     """Return the arguments `accelerator`, `strategy`, `devices` and `num_nodes` of a Lightning `Trainer`.
 
-    `devices` is a count, a list of indices, `"0,2"`, or -1 for all. With `"auto"` it is the number of ranks
-    on this host if torchrun or `accel run` started them; else all devices, or one process on the CPU.
-    `strategy` is `"ddp"`, `"fsdp"`, `"model_parallel"`, or `"auto"`: DDP for several devices or nodes, else a
-    single device. `options` are arguments of Lightning's class for that strategy: `DDPStrategy`,
-    `FSDPStrategy`, `ModelParallelStrategy`. Raises `ValueError` for devices that do not exist,
-    `IntegrationError` for another strategy, and what `accelerator` raises.
+    `name` is the name of a backend; `None` means the chosen accelerator. `devices` is a count, a list of
+    indices, text such as `"0,2"`, or -1 for all devices. `"auto"` means the number of ranks on this host if
+    torchrun or `accel run` started them. Otherwise `"auto"` means all devices, or one process on the CPU.
+    `strategy` is `"ddp"`, `"fsdp"`, `"model_parallel"` or `"auto"`. `"auto"` means DDP for several devices or
+    nodes, and otherwise a single device. `options` are arguments of Lightning's class for the strategy:
+    `DDPStrategy`, `FSDPStrategy` or `ModelParallelStrategy`.
+
+    Raises `ValueError` for devices that do not exist, `IntegrationError` for any other `strategy`, and the
+    errors of `accelerator`.
     """
     return _options("pytorch", name, devices, num_nodes, strategy, options)
 
@@ -102,26 +108,29 @@ def fabric_options(
     strategy: str = "auto",
     **options: Any,
 ) -> LightningOptions:
-    """Return the same arguments for a Lightning `Fabric`; parameters as in `trainer_options`.
+    """Return the arguments `accelerator`, `strategy`, `devices` and `num_nodes` of a Lightning `Fabric`.
 
-    Under `fabric run` its `--devices` and `--num-nodes` hold, and `devices` here may only repeat them.
+    The parameters and errors are those of `trainer_options`. In a script that `fabric run` started, the
+    command's `--devices` and `--num-nodes` take precedence: leave `devices` at `"auto"` or pass the command's
+    value.
     """
     if not os.environ.get("LT_CLI_USED"):
         return _options("fabric", name, devices, num_nodes, strategy, options)
     num_nodes = int(os.environ.get("LT_NUM_NODES", num_nodes))
     fabric_arguments = _options("fabric", name, devices, num_nodes, strategy, options)
-    # Fabric replaces "auto" by the command's value, and rejects any other value.
+    # Fabric replaces "auto" with the value of the command, and rejects any other value.
     return {**fabric_arguments, "devices": devices}
 
 
 def register() -> list[str]:
-    """Register our classes by name: `Trainer(accelerator="npu", strategy="accel")`, as in YAML files.
+    """Register accelerators and strategies with Lightning by name, and return the accelerators' names.
 
-    Every backend with an installed plugin gets its name in Lightning's registries, except names that
-    Lightning uses itself (`cpu`, `cuda`, `mps`). The strategies are `accel` for one device, `accel_ddp` and
-    `accel_fsdp` for several. `auto` then finds the chosen accelerator where Lightning alone would take the
-    CPU. Returns the names of the accelerators. Imports no vendor; a second call changes nothing. Lightning
-    does not discover accelerators, so call this before the `Trainer` is made.
+    A program or a YAML file can then use names: `Trainer(accelerator="npu", strategy="accel")`. Each backend
+    with an installed plugin is registered under its name, except names that Lightning itself uses (`cpu`,
+    `cuda`, `mps`). The strategies are `accel` for one device, and `accel_ddp` and `accel_fsdp` for several
+    devices. `auto` then selects the chosen accelerator if Lightning would otherwise use the CPU. No vendor
+    package is imported. A second call changes nothing. Lightning does not discover accelerators, so call this
+    function before the `Trainer` is created.
     """
     strategies = {
         STRATEGY: "SingleDevice",
@@ -135,9 +144,10 @@ def register() -> list[str]:
 
 
 def prepare() -> None:
-    """Install an import hook by which Lightning's `auto` uses our accelerator; `accel run` calls this.
+    """Install an import hook that makes Lightning's `auto` use the accelerator that accel_core chooses.
 
-    Nothing is chosen until a `Trainer` or a `Fabric` is made, and `accelerator="cpu"` still means the CPU.
+    `accel run` calls this function. No accelerator is chosen until a `Trainer` or a `Fabric` is created.
+    `accelerator="cpu"` still selects the CPU.
     """
     _hook.install()
 
@@ -146,7 +156,7 @@ def prepare() -> None:
 def _register_on_import(module: ModuleType) -> Iterator[None]:
     """Register for `auto` right after Lightning's connector is imported, before it reads the registries."""
     yield
-    # In a release that this does not fit, `auto` keeps Lightning's meaning.
+    # If this release of Lightning is not supported, `auto` keeps Lightning's meaning.
     with contextlib.suppress(ImportError, AttributeError, KeyError, TypeError):
         _auto.register(LIGHTNING_CONNECTORS[module.__name__])
 
@@ -164,7 +174,7 @@ def _options(
 ) -> LightningOptions:
     """Return the arguments for Lightning's `Trainer` (`subpackage` "pytorch") or `Fabric` ("fabric").
 
-    `options` are arguments of the strategy's class. Raises what `trainer_options` raises.
+    `options` are arguments of the strategy's class. Raises the errors of `trainer_options`.
     """
     accelerator_class = _classes.accelerator_class(subpackage, name)
     if devices == "auto":

@@ -1,11 +1,12 @@
-"""Make Lightning's `auto` choose accel_core's accelerator, where it would take the CPU.
+"""Make Lightning's `auto` choose accel_core's accelerator where Lightning would use the CPU.
 
-Lightning's connector asks its own accelerators in turn, and takes the name `cpu` if none is available. It
-looks that name up in a registry, and those of strategies for several processes in another; both accept
-replacements (`override=True`). Our entries make Lightning's own objects, unless the program left the choice
-to Lightning and accel_core chose an accelerator. No function of Lightning's is replaced.
+Lightning's connector checks its own accelerators in turn, and uses the name `cpu` if none is available. It
+looks this name up in a registry of accelerators. It looks up strategies for several processes in a registry
+of strategies. Both registries accept replacements (`override=True`). accel-train's entries create Lightning's
+own objects, unless the program left the choice to Lightning and accel_core chose an accelerator. No function
+of Lightning is replaced.
 
-`subpackage` is `"pytorch"` for Lightning's `Trainer`, `"fabric"` for its `Fabric`.
+`subpackage` is `"pytorch"` for Lightning's `Trainer`, and `"fabric"` for its `Fabric`.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 _CPU = "cpu"
-#: Values of `precision` with which Lightning, under the name `cpu`, would continue in bf16.
+#: Values of `precision` that Lightning changes to bf16 for an accelerator that is registered as `cpu`.
 _FP16 = ("16-mixed", "16", 16)
 
 
 def register(subpackage: str) -> None:
-    """Replace the entries of Lightning's registries that `auto` uses; a second call changes nothing."""
+    """Replace the entries of Lightning's registries that `auto` uses. A second call changes nothing."""
     accelerators, strategies = _classes.registries(subpackage)
     cpu_accelerator = accelerators[_CPU]["accelerator"]
     if issubclass(cpu_accelerator, _AcceleratorEntry):
@@ -51,17 +52,20 @@ def register(subpackage: str) -> None:
         )
 
 
-def _entry_class(entry_members: Any, lightning_class: Any, subpackage: str) -> Any:
-    """Return a class for a registry that makes objects of `lightning_class`, or ours."""
+def _entry_class(mixin: Any, lightning_class: Any, subpackage: str) -> Any:
+    """Return a class for a registry entry, derived from `mixin` and `lightning_class`.
+
+    Calling the class returns an object of `lightning_class`, or of accel-train's class.
+    """
     return type(
         lightning_class.__name__,
-        (entry_members, lightning_class),
+        (mixin, lightning_class),
         {"subpackage": subpackage, "lightning_class": lightning_class},
     )
 
 
 def _replace_entry(registry: Any, name: str, new_class: Any) -> None:
-    """Replace the class of a registry's entry; its description and options stay."""
+    """Replace the class of the registry's entry `name`, and keep the entry's description and options."""
     entry = registry[name]
     registry.register(
         name,
@@ -73,13 +77,16 @@ def _replace_entry(registry: Any, name: str, new_class: Any) -> None:
 
 
 class _AcceleratorEntry:
-    """Registry entry for the CPU: it makes our accelerator if `auto` led to it, else Lightning's."""
+    """Registry entry for the CPU, which creates accel-train's accelerator if `auto` led to this entry.
+
+    Otherwise the entry creates Lightning's accelerator for the CPU.
+    """
 
     subpackage: ClassVar[str]
     lightning_class: ClassVar[Any]
 
     def __new__(cls, **options: Any) -> Any:
-        """Return our accelerator if the program left the choice to Lightning, else Lightning's."""
+        """Return accel-train's accelerator if the program left the choice to Lightning, else Lightning's."""
         arguments = lightning_arguments()
         if _is_left_to_lightning(cls.subpackage, arguments):
             accelerator = _accelerator_for_auto(cls.subpackage, arguments)
@@ -89,13 +96,19 @@ class _AcceleratorEntry:
 
 
 class _StrategyEntry:
-    """Registry entry for DDP: it makes our strategy if the accelerator is ours, else Lightning's."""
+    """Registry entry for DDP, which creates accel-train's strategy if the accelerator is accel-train's.
+
+    Otherwise the entry creates Lightning's strategy.
+    """
 
     subpackage: ClassVar[str]
     lightning_class: ClassVar[Any]
 
     def __new__(cls, **options: Any) -> Any:
-        """Return our strategy, for one device or several, if the connector's accelerator is ours."""
+        """Return a strategy for the connector's accelerator.
+
+        If the accelerator is accel-train's, the strategy is accel-train's, for one device or for several.
+        """
         connector = lightning_arguments().get("self")
         accelerator = getattr(connector, "accelerator", None)
         if not isinstance(accelerator, AcceleratorMembers):
@@ -107,26 +120,26 @@ class _StrategyEntry:
 
 
 class _AutoMembers:
-    """The members in which our accelerator differs if `auto` chose it."""
+    """The members that accel-train's accelerator overrides if `auto` chose it."""
 
     num_nodes: ClassVar[int]
-    #: Whether the strategy is left to Lightning too, and there is one host.
+    #: Whether the strategy is left to Lightning too, and only one host trains.
     may_be_single: ClassVar[bool]
-    #: Whether one process uses one device.
+    #: Whether one process with one device trains.
     is_single: ClassVar[bool] = False
 
     @classmethod
     def auto_device_count(cls) -> int:
-        """Return how many ranks a launcher started on this host, else the number of devices."""
+        """Return how many ranks a launcher started on this host, or the number of devices if none did."""
         count: int = super().auto_device_count()  # type: ignore[misc]
         return launched_ranks(cls.num_nodes) or count
 
     @classmethod
     def get_parallel_devices(cls, devices: Any) -> list[torch.device]:
-        """Return the device of each process; a single device is returned twice.
+        """Return the `torch.device` of each process. If one process trains, its device is returned twice.
 
-        For one device Lightning makes its strategy for the CPU; for two it looks in the registry, where it
-        finds our strategy, which takes the first.
+        For one device, Lightning would create its own strategy for the CPU. For two devices, Lightning finds
+        accel-train's strategy in the registry, and this strategy uses the first device.
         """
         parallel_devices: list[torch.device] = super().get_parallel_devices(devices)  # type: ignore[misc]
         cls.is_single = cls.may_be_single and len(parallel_devices) == 1
@@ -136,9 +149,9 @@ class _AutoMembers:
 
 
 def _is_left_to_lightning(subpackage: str, arguments: dict[str, Any]) -> bool:
-    """Return whether the program wants `auto`, with a strategy that our strategies can replace.
+    """Return whether the program requests `auto`, and a strategy that accel-train's can replace.
 
-    `arguments`: those of Lightning's connector.
+    `arguments` are the arguments of Lightning's connector.
     """
     if arguments.get("accelerator") != "auto" or arguments.get("precision") in _FP16:
         return False
@@ -156,9 +169,9 @@ def _is_left_to_lightning(subpackage: str, arguments: dict[str, Any]) -> bool:
 
 
 def _accelerator_for_auto(subpackage: str, arguments: dict[str, Any]) -> Any:
-    """Return our accelerator for the connector's arguments.
+    """Return accel-train's accelerator for the connector's arguments.
 
-    `None` if accel_core chose the CPU, or this release of Lightning is not supported.
+    Returns `None` if accel_core chose the CPU, or if this release of Lightning is not supported.
     """
     try:
         accelerator_class = _classes.accelerator_class(subpackage, None)

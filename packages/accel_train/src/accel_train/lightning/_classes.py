@@ -1,6 +1,6 @@
-"""Derive our accelerator and strategies from Lightning's classes, for its `Trainer` or its `Fabric`.
+"""Derive accel-train's accelerator and strategies from Lightning's classes.
 
-The argument `subpackage` is `"pytorch"` for the `Trainer`, `"fabric"` for the `Fabric`.
+The argument `subpackage` is `"pytorch"` for Lightning's `Trainer`, and `"fabric"` for its `Fabric`.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _REGISTRY_NAMES = {
 
 @functools.cache
 def derived_classes(subpackage: str) -> Any:
-    """Return the accelerator and the strategies for `"pytorch"` or `"fabric"`, by name. Imports Lightning.
+    """Return a namespace with accel-train's accelerator class and strategy classes. Imports Lightning.
 
-    Raises `IntegrationMissingError` if Lightning is missing or too old, and `IntegrationError` for a release
-    without one of their base classes.
+    `subpackage` is `"pytorch"` or `"fabric"`. Raises `IntegrationMissingError` if Lightning is missing or too
+    old, and `IntegrationError` if this release of Lightning lacks one of the base classes.
     """
     try:
         return SimpleNamespace(**{cls.__name__: cls for cls in _derive_all(subpackage)})
@@ -59,36 +59,36 @@ def derived_classes(subpackage: str) -> Any:
 
 
 def _derive_all(subpackage: str) -> list[Any]:
-    """Derive our accelerator, strategies and FSDP precision from Lightning's classes; return all of them."""
+    """Return accel-train's accelerator, strategy and FSDP precision classes, derived from Lightning's."""
     strategies: Any = lightning_module(subpackage, "strategies")
     names = _MEMBER_NAMES[subpackage]
 
-    def derive(name: str, members: Any, lightning_class: Any, **attributes: Any) -> Any:
-        """Return a class of `members` and Lightning's class, which pickle can find by its names."""
+    def derive(name: str, mixin: Any, lightning_class: Any, **attributes: Any) -> Any:
+        """Return a class derived from `mixin` and `lightning_class`, which pickle can find by its name."""
         return type(
             name,
-            (members, lightning_class),
+            (mixin, lightning_class),
             {
                 "__module__": __name__,
                 "__qualname__": f"{subpackage}.{name}",
-                "__doc__": members.__doc__,
+                "__doc__": mixin.__doc__,
                 **attributes,
             },
         )
 
     def derive_strategy(
-        name: str, members: Any, lightning_class: Any, sharded_precision: Any = None
+        name: str, mixin: Any, lightning_class: Any, sharded_precision: Any = None
     ) -> Any:
-        """Return a strategy class whose precision plugin is for our device."""
+        """Return a strategy class whose precision plugin is for the accelerator's device."""
         precision = _members.precision_for_device(
             getattr(lightning_class, names.precision), sharded_precision
         )
         attributes: dict[str, Any] = {names.precision: precision}
-        if issubclass(members, _members.ProcessesMembers):
+        if issubclass(mixin, _members.ProcessesMembers):
             attributes["names"] = names
-            attributes[names.reduce] = members.reduce_or_average
-            attributes[names.device_ids] = members.device_ids
-        return derive(name, members, lightning_class, **attributes)
+            attributes[names.reduce] = mixin.reduce_or_average
+            attributes[names.device_ids] = mixin.device_ids
+        return derive(name, mixin, lightning_class, **attributes)
 
     def reduce_for_pickle(accelerator: Any) -> tuple[Any, tuple[str, str]]:
         return unpickled, (subpackage, accelerator.backend_name)
@@ -127,13 +127,13 @@ def _derive_all(subpackage: str) -> list[Any]:
 
 
 def accelerator_class(subpackage: str, name: str | None) -> Any:
-    """Return our Lightning accelerator's class for the backend `name`, or for the chosen one if `None`.
+    """Return accel-train's Lightning accelerator class for the backend called `name`.
 
-    Raises what `classes` raises, and what choosing raises if the backend cannot be used.
+    `None` means the chosen accelerator's backend. Raises the errors of `derived_classes`, and the errors of
+    choosing an accelerator if the backend cannot be used.
     """
-    derived_classes(
-        subpackage
-    )  # raises if Lightning is missing, before anything is chosen
+    # Raises an error if Lightning is missing, before an accelerator is chosen.
+    derived_classes(subpackage)
     if name is None:
         return _class_for_backend(subpackage, accel_core.get_accelerator().name)
     accel_core.accelerator(name)
@@ -142,7 +142,7 @@ def accelerator_class(subpackage: str, name: str | None) -> Any:
 
 @functools.cache
 def _class_for_backend(subpackage: str, name: str) -> Any:
-    """Return the subclass of our Lightning accelerator for a backend's name."""
+    """Return the subclass of accel-train's Lightning accelerator for the backend called `name`."""
     base = derived_classes(subpackage).AccelAccelerator
     return type(
         f"AccelAccelerator[{name}]",
@@ -152,12 +152,15 @@ def _class_for_backend(subpackage: str, name: str) -> Any:
 
 
 def unpickled(subpackage: str, name: str) -> Any:
-    """Return the accelerator when it is unpickled: Lightning sends it to the processes that it spawns."""
+    """Create the accelerator for the backend called `name`; pickle calls this function.
+
+    Lightning pickles the accelerator for the processes that it spawns.
+    """
     return _class_for_backend(subpackage, name)()
 
 
 def registries(subpackage: str) -> tuple[Any, Any]:
-    """Return Lightning's registries of accelerators and of strategies, for its `Trainer` or its `Fabric`."""
+    """Return Lightning's registry of accelerators and its registry of strategies, as a pair."""
     accelerator_registry, strategy_registry = _REGISTRY_NAMES[subpackage]
     return (
         getattr(lightning_module(subpackage, "accelerators"), accelerator_registry),
@@ -166,10 +169,11 @@ def registries(subpackage: str) -> tuple[Any, Any]:
 
 
 def register(strategies: dict[str, str]) -> list[str]:
-    """Add our accelerators and strategies to the registries of Lightning's `Trainer` and `Fabric`.
+    """Add accel-train's accelerators and strategies to the registries of Lightning's `Trainer` and `Fabric`.
 
-    `strategies` maps the name of a strategy to that of our class. Returns the names of our accelerators in
-    these registries, sorted: all backends with a plugin whose name Lightning does not use itself.
+    `strategies` maps the name of each strategy to the name of accel-train's class. Returns the sorted names
+    of the registered accelerators. These are the backends with an installed plugin, except those whose names
+    Lightning itself uses.
     """
     backends = sorted({candidate.name for candidate in discover() if candidate.name})
     registered = set()
@@ -193,7 +197,7 @@ def register(strategies: dict[str, str]) -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Return the classes of `pytorch` or `fabric`, as pickle looks a class up: `_classes.pytorch.NAME`."""
+    """Return the classes of `pytorch` or `fabric`. pickle looks up a class as `_classes.pytorch.NAME`."""
     if name not in _MEMBER_NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return derived_classes(name)

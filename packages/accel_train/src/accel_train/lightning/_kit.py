@@ -1,4 +1,4 @@
-"""Find which of Lightning's packages to use, without importing the others."""
+"""Find which of Lightning's packages to use, without importing its other packages."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from accel_train.launch.variables import WORLD_SIZE
 
 __all__ = ["installed_release", "launched_ranks", "lightning_module"]
 
-#: Packages with the same code: of the distribution `lightning`, and of the older ones that it came from.
+#: Packages with the same code. The first is in the distribution `lightning`, the second in an older one.
 _PACKAGES = {
     "pytorch": ("lightning.pytorch", "pytorch_lightning"),
     "fabric": ("lightning.fabric", "lightning_fabric"),
 }
-#: The oldest release with our base classes: `ModelParallelStrategy`, and an FSDP that can be derived from.
+#: The oldest release with the base classes: `ModelParallelStrategy`, and an FSDP that supports subclasses.
 _OLDEST_SUPPORTED = "2.3"
 
 
 def lightning_module(subpackage: str, name: str) -> ModuleType:
-    """Return Lightning's module `name` (`"strategies"`) for `"pytorch"` or `"fabric"`.
+    """Import and return Lightning's module called `name`, such as `"strategies"`.
 
-    It is from the package that this process has imported, else from an installed one; `lightning` comes
-    first. Raises `IntegrationMissingError` if none is installed, or if it is too old.
+    `subpackage` is `"pytorch"` or `"fabric"`. The module is from the Lightning package that this process has
+    imported, or otherwise from an installed one; `lightning` comes first. Raises `IntegrationMissingError` if
+    no Lightning package is installed, or if the installed one is too old.
     """
     package = _package(subpackage)
     if not package:
@@ -44,13 +45,19 @@ def lightning_module(subpackage: str, name: str) -> ModuleType:
 
 
 def installed_release(subpackage: str) -> tuple[str, str]:
-    """Return the name and version of Lightning's distribution; both empty without metadata."""
+    """Return the name and version of the installed Lightning distribution.
+
+    The version is an empty string without metadata. Both are empty strings if Lightning is not installed.
+    """
     distribution = _package(subpackage).partition(".")[0].replace("_", "-")
     return distribution, packages.version(distribution) or ""
 
 
 def _package(subpackage: str) -> str:
-    """Return the package that is imported, else one that is installed; empty if there is none."""
+    """Return the name of the imported Lightning package, or otherwise of an installed one.
+
+    Returns an empty string if no Lightning package is installed.
+    """
     names = _PACKAGES[subpackage]
     for name in names:
         if name in sys.modules:
@@ -62,13 +69,13 @@ def _package(subpackage: str) -> str:
 
 
 def _is_too_old(version: str) -> bool:
-    """Return whether `version` is older than `_OLDEST_SUPPORTED`; False for one that cannot be parsed."""
-    # Imported here: it takes longer than this module.
+    """Return whether `version` is older than `_OLDEST_SUPPORTED`; False if it cannot be parsed."""
+    # Imported here because importing packaging takes longer than importing this module.
     from packaging.version import InvalidVersion, Version
 
     try:
         return Version(version) < Version(_OLDEST_SUPPORTED)
-    except InvalidVersion:  # a private build: it is accepted
+    except InvalidVersion:  # A private build may have any version, and is accepted.
         return False
 
 

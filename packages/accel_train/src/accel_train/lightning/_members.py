@@ -1,6 +1,7 @@
-"""Define the members of our Lightning accelerators and strategies, for any of Lightning's packages.
+"""Define the members of accel-train's Lightning accelerators and strategies, as mixin classes.
 
-This module does not import Lightning: `_classes` combines these classes with Lightning's.
+This module does not import Lightning. `_classes` combines these mixins with the classes of a Lightning
+package.
 """
 
 from __future__ import annotations
@@ -40,31 +41,32 @@ class Names(NamedTuple):
 
 
 class AcceleratorMembers:
-    """The members of Lightning's `Accelerator`, on the accelerator of the backend `backend_name`.
+    """The members of Lightning's `Accelerator`, which use the accelerator of the backend `backend_name`.
 
-    Lightning calls most of them on the class, so each backend has its own class.
+    Lightning calls most of these members on the class, so each backend has a separate class.
     """
 
     backend_name: ClassVar[str]
-    #: The context in which torch.compile's default is the device's compiler: `setup_device` to `teardown`.
+    #: The active context manager in which torch.compile uses the device's compiler by default; entered by
+    #: `setup_device` and left by `teardown`.
     _compiler_context: AbstractContextManager[None] | None = None
 
     @classmethod
     def core_accelerator(cls) -> Accelerator:
-        """Return accel_core's accelerator. Raises what `accel_core.accelerator(name)` raises."""
+        """Return accel_core's accelerator. Raises the errors of `accel_core.accelerator(name)`."""
         return accel_core.accelerator(cls.backend_name)
 
     def setup_device(self, device: torch.device) -> None:
-        """Select the device for this process, and its compiler as the default of torch.compile.
+        """Select `device` for this process, and make the device's compiler torch.compile's default.
 
-        Raises `IntegrationError` for a device of another type.
+        Raises `IntegrationError` if the device's type is not the accelerator's device type.
         """
         accelerator = self.core_accelerator()
         if device.type != accelerator.device().type:
             raise IntegrationError(
                 f"Lightning's strategy places the model on {device}, but the accelerator is "
-                f"{accelerator.name} (device type {accelerator.device().type}). Lightning does so if no "
-                f"strategy is given for an accelerator that it does not support. {_NEXT_STEP}"
+                f"{accelerator.name} (device type {accelerator.device().type}). Lightning uses {device} if "
+                f"no strategy is passed for an accelerator that it does not support. {_NEXT_STEP}"
             )
         if device.index is not None:
             accelerator.set_device(device.index)
@@ -74,7 +76,7 @@ class AcceleratorMembers:
             self._compiler_context.__enter__()
 
     def setup(self, trainer: Any) -> None:
-        """Prepare for the `Trainer`. Raises `IntegrationError` if its autocast is for another device."""
+        """Check the `Trainer`. Raises `IntegrationError` if its autocast is for another device type."""
         accelerator = self.core_accelerator()
         autocast_device = getattr(trainer.precision_plugin, "device", None)
         if not isinstance(autocast_device, str):
@@ -87,7 +89,7 @@ class AcceleratorMembers:
             )
 
     def teardown(self) -> None:
-        """Return cached memory to the device, and restore torch.compile's default."""
+        """Release cached memory of the device, and restore torch.compile's default compiler."""
         if self._compiler_context is not None:
             self._compiler_context.__exit__(None, None, None)
             self._compiler_context = None
@@ -102,7 +104,10 @@ class AcceleratorMembers:
 
     @classmethod
     def parse_devices(cls, devices: int | str | list[int]) -> list[int] | int:
-        """Return device indices; on the CPU a count. Raises `ValueError` for missing devices."""
+        """Return the indices of `devices`, or on the CPU their number.
+
+        Raises `ValueError` for devices that do not exist.
+        """
         indices = device_indices(cls.core_accelerator(), devices)
         return len(indices) if _is_cpu(cls.core_accelerator()) else indices
 
@@ -116,16 +121,15 @@ class AcceleratorMembers:
 
     @classmethod
     def auto_device_count(cls) -> int:
-        """Return the number of devices; on the CPU one, as Lightning does."""
-        return (
-            1
-            if _is_cpu(cls.core_accelerator())
-            else cls.core_accelerator().device_count()
-        )
+        """Return the number of devices, or 1 on the CPU, like Lightning."""
+        accelerator = cls.core_accelerator()
+        if _is_cpu(accelerator):
+            return 1
+        return accelerator.device_count()
 
     @classmethod
     def is_available(cls) -> bool:
-        """Return whether the backend can be used and has a device; never raises."""
+        """Return whether the backend can be used and has a device. An `AccelError` counts as False."""
         try:
             return cls.core_accelerator().is_available()
         except AccelError:
@@ -138,20 +142,21 @@ class AcceleratorMembers:
 
     @classmethod
     def register_accelerators(cls, accelerator_registry: Any) -> None:
-        """Add this class to a registry of Lightning's under the backend's name."""
+        """Add this class to Lightning's `accelerator_registry`, under the backend's name."""
         accelerator_registry.register(
             cls.backend_name, cls, description=f"accel_core: {cls.backend_name}"
         )
 
 
 def device_indices(accelerator: Accelerator, devices: Any) -> list[int]:
-    """Return the indices that `devices` means: a count, -1, a list, or one of these as text.
+    """Return the device indices for `devices`: a count, -1 for all, a list, or one of these as text.
 
-    On the CPU any count is valid, because processes share it. If torchrun started the ranks and each sees one
-    device, each rank uses that device. Raises `ValueError` for anything else.
+    On the CPU, any count is valid, because processes share the CPU. If torchrun started the ranks and one
+    device is visible to each rank, each rank uses index 0. Raises `ValueError` for any other value, and for
+    devices that do not exist.
     """
     is_cpu, count = _is_cpu(accelerator), accelerator.device_count()
-    # Each rank of torchrun may see its own device only, as device 0.
+    # Under torchrun, only one device may be visible to each rank, with index 0.
     share_index = False
     if count == 1 and not is_cpu:
         share_index = import_torch().distributed.is_torchelastic_launched()
@@ -173,9 +178,9 @@ def device_indices(accelerator: Accelerator, devices: Any) -> list[int]:
 def _indices_of_count(
     devices: int, all_devices: int, *, share_index: bool
 ) -> list[int]:
-    """Return the indices for a number of devices; -1 means `all_devices`, any other number below 1 none.
+    """Return the indices of the first `devices` devices. -1 means `all_devices` devices.
 
-    `share_index`: every rank uses index 0.
+    Any other number below 1 gives an empty list. With `share_index`, every rank uses index 0.
     """
     if devices == -1:
         return list(range(all_devices))
@@ -185,9 +190,9 @@ def _indices_of_count(
 
 
 def _are_indices(value: Any, limit: int | None, *, may_repeat: bool) -> bool:
-    """Return whether `value` is a list of one index or more, all below `limit` unless that is `None`.
+    """Return whether `value` is a list of at least one index, each below `limit`.
 
-    `may_repeat`: an index may occur more than once.
+    `None` as `limit` means no limit. With `may_repeat`, an index may occur more than once.
     """
     if not isinstance(value, list) or not value:
         return False
@@ -200,7 +205,7 @@ def _are_indices(value: Any, limit: int | None, *, may_repeat: bool) -> bool:
 
 
 def _parsed_devices(devices: Any) -> Any:
-    """Return text as an `int`, or as a list if it has commas; return what cannot be parsed unchanged."""
+    """Return the number or the comma-separated numbers in a text; return any other value unchanged."""
     if not isinstance(devices, str):
         return devices
     try:
@@ -217,9 +222,9 @@ def _is_cpu(accelerator: Accelerator) -> bool:
 
 
 class SingleDeviceMembers:
-    """Members of a strategy for one process on one device, the accelerator's current one."""
+    """Members of a strategy for one process on one device."""
 
-    #: Set by Lightning's connector to what the accelerator's `get_parallel_devices` returned.
+    #: Lightning's connector sets this to the return value of the accelerator's `get_parallel_devices`.
     parallel_devices: list[torch.device] | None = None
 
     @property
@@ -232,7 +237,7 @@ class SingleDeviceMembers:
 
 
 class ProcessesMembers:
-    """Members of a strategy with a process per device, over the accelerator's communication backend."""
+    """Members of a strategy with one process per device, using the accelerator's communication backend."""
 
     names: ClassVar[Names]
     accelerator: Any
@@ -245,8 +250,8 @@ class ProcessesMembers:
         super().setup_environment()  # type: ignore[misc]
 
     def device_ids(self) -> list[int] | None:
-        """Return the `device_ids` for DistributedDataParallel: one index on CUDA, else `None`."""
-        # With device ids Lightning opens a CUDA stream, whatever the device; DDP itself needs no ids.
+        """Return the `device_ids` for DistributedDataParallel: a list of one index on CUDA, else `None`."""
+        # With device ids, Lightning opens a CUDA stream on any device. DDP itself needs no ids.
         if self.root_device.type == "cuda":
             return [self.root_device.index or 0]
         return None
@@ -254,8 +259,11 @@ class ProcessesMembers:
     def reduce_or_average(
         self, tensor: Any, group: Any = None, reduce_op: Any = "mean"
     ) -> Any:
-        """Return the tensor reduced over all processes; return anything else unchanged."""
-        # Lightning averages itself only for gloo; other communication backends have no average either.
+        """Return `tensor` reduced over all processes of `group`; the default `reduce_op` is the mean.
+
+        A value that is not a tensor is returned unchanged.
+        """
+        # Some communication backends have no average, and Lightning works around that only for gloo.
         reduce = getattr(super(), self.names.reduce)
         torch = import_torch()
         is_average = str(reduce_op).lower() in ("mean", "avg")
@@ -266,22 +274,25 @@ class ProcessesMembers:
         return total.copy_(total / torch.distributed.get_world_size(group))
 
     def _get_process_group_backend(self) -> str:
-        """Return the name of the communication backend; Lightning calls this to start a group, or to log."""
+        """Return the communication backend's name. Lightning calls this to start a group and to log."""
         return _communication_backend(self)
 
 
 class FullyShardedMembers(ProcessesMembers):
-    """Methods that make Lightning's FullyShardedDataParallel strategy work on every device."""
+    """Members that make Lightning's FullyShardedDataParallel strategy work on every accelerator."""
 
     def setup_environment(self) -> None:
-        """Select the device, start the process group, and make the device mesh that was requested."""
+        """Select the device, start the process group, and create the device mesh if one was requested.
+
+        Raises `IntegrationError` on the CPU.
+        """
         if self.root_device.type == "cpu":
             raise IntegrationError(
                 "torch's FullyShardedDataParallel does not run on the CPU. Use "
                 "strategy='model_parallel' with fully_shard, or strategy='ddp'"
             )
         options = getattr(self, self.names.fsdp_options)
-        # From a tuple of numbers Lightning would make a mesh for CUDA.
+        # From a tuple of sizes, Lightning would create a mesh for CUDA.
         mesh = options.pop("device_mesh", None)
         super().setup_environment()
         if isinstance(mesh, tuple):
@@ -294,7 +305,7 @@ class FullyShardedMembers(ProcessesMembers):
 
 
 class ShardedPrecisionMembers:
-    """Lightning's precision plugin for FSDP, with autocast and scaler for `device` instead of CUDA."""
+    """Members of Lightning's precision plugin for FSDP, which uses `device` instead of CUDA."""
 
     precision: str
     scaler: Any
@@ -306,7 +317,7 @@ class ShardedPrecisionMembers:
             self.scaler = type(self.scaler)(device)
 
     def forward_context(self) -> Any:
-        """Return autocast on the device for mixed precision, else Lightning's own context."""
+        """Return an autocast context for the device in mixed precision, else Lightning's own context."""
         if "mixed" not in self.precision:
             return super().forward_context()  # type: ignore[misc]
         torch = import_torch()
@@ -315,10 +326,12 @@ class ShardedPrecisionMembers:
 
 
 def precision_for_device(precision: property, sharded: Any = None) -> property:
-    """Return a property in place of a strategy's `precision`: a plugin set to it is changed for our device.
+    """Return a property that replaces `precision` of a strategy class.
 
-    Lightning makes mixed precision for CUDA if it does not support the accelerator. `sharded` is our class in
-    place of `FSDPPrecision`. Setting raises `IntegrationError` for a number format that the device lacks.
+    A precision plugin that is set is converted for the accelerator's device, because Lightning creates mixed
+    precision for CUDA if it does not support the accelerator. `sharded` is the class that replaces
+    Lightning's `FSDPPrecision`. Setting the property raises `IntegrationError` for a data type that the
+    device does not support.
     """
 
     def get_plugin(strategy: Any) -> Any:
@@ -335,12 +348,13 @@ def precision_for_device(precision: property, sharded: Any = None) -> property:
 
 
 def _plugin_for_device(device_type: str, plugin: Any, sharded: Any) -> Any:
-    """Return Lightning's precision plugin for `device_type`: the same one if it is not for another device.
+    """Return a precision plugin like `plugin` for `device_type`, or `plugin` itself if it fits already.
 
-    `sharded`: our class in place of Lightning's `FSDPPrecision`, or `None`.
+    `sharded` is the class that replaces Lightning's `FSDPPrecision`, or `None`.
     """
     if sharded is not None:
-        lightning_class = sharded.__mro__[2]  # after the class itself and our members
+        # Lightning's class comes after the class itself and its mixin.
+        lightning_class = sharded.__mro__[2]
         if type(plugin) is lightning_class:
             return sharded(plugin.precision, device_type)
     plugin_device = getattr(plugin, "device", None)
@@ -350,7 +364,10 @@ def _plugin_for_device(device_type: str, plugin: Any, sharded: Any) -> Any:
 
 
 def _require_number_format(accelerator: Accelerator, precision: str) -> None:
-    """Raise `IntegrationError` if the device lacks the format of Lightning's `precision` ("bf16-mixed")."""
+    """Raise `IntegrationError` if the device does not support the data type of `precision`.
+
+    `precision` is Lightning's, such as "bf16-mixed".
+    """
     is_supported = {
         "16": accelerator.is_fp16_supported,
         "bf16": accelerator.is_bf16_supported,
@@ -371,10 +388,11 @@ def _require_number_format(accelerator: Accelerator, precision: str) -> None:
 
 
 def _start_process_group(strategy: Any) -> None:
-    """Start the process group with our communication backend, unless there is one.
+    """Start the process group with the accelerator's communication backend, unless a group exists.
 
-    Lightning would bind the group to the device, which needs a backend in C++; a vendor's may be in Python.
-    For CUDA, where NCCL gains from it, and for the CPU, Lightning's own way is left alone.
+    Lightning would bind the group to the device, which needs a communication backend in C++. A vendor's
+    backend may be in Python. On CUDA, where NCCL benefits from the binding, and on the CPU, Lightning starts
+    the group.
     """
     distributed = import_torch().distributed
     if strategy.root_device.type in ("cpu", "cuda") or distributed.is_initialized():
@@ -392,7 +410,7 @@ def _start_process_group(strategy: Any) -> None:
 
 
 def _communication_backend(strategy: Any) -> str:
-    """Return the communication backend: the strategy's, that of `accel run`, or the accelerator's."""
+    """Return the communication backend of the strategy, of `accel run`, or of the accelerator."""
     return communication_of(
         strategy.accelerator.core_accelerator(), strategy.process_group_backend
     )

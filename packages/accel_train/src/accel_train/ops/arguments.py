@@ -1,8 +1,9 @@
-"""Check the arguments of optimizers' operators, before anything is changed and before foreign code runs.
+"""Check the arguments of optimizer operators, before any tensor is changed and before compiled code runs.
 
-DeepSpeed's C++ takes addresses: a wrong argument crashes Python, or writes to memory of another tensor. The
-operators compute differently for some values (a rate of 1, a negative weight decay): all of them reject these
-with the same message. The argument `op` is the operator's name, for messages.
+DeepSpeed's C++ uses memory addresses, so a wrong argument crashes Python, or overwrites the memory of a
+different tensor. For some values (a decay rate of 1, a negative weight decay), operators compute different
+results, so all operators reject these values with the same message. The argument `op` is the operator's name
+for messages.
 """
 
 from __future__ import annotations
@@ -28,20 +29,21 @@ __all__ = [
     "zenflow_is_missing",
 ]
 
-#: Numbers from here up are rounded to 1 in float32, where `1 - rate` is then 0, and a divisor.
+#: The smallest number that float32 rounds to 1. For such a rate, `1 - rate` would be 0, and it is a divisor.
 _ONE_IN_FLOAT32 = 1 - 2**-25
 
 
-@functools.cache  # called for every tensor of a step
+# Cached, because every tensor of a step needs it.
+@functools.cache
 def _torch() -> Any:
     return import_torch()
 
 
 def whole_number(op: str, name: str, value: Any, least: int, bits: int) -> int:
-    """Return `value` as an int; it may be a float or a tensor that holds a whole number.
+    """Return `value` as an int. The value may be a float or a tensor that contains a whole number.
 
-    Raises `OpInputError` if it is not a whole number, is below `least`, or does not fit in a signed integer
-    of `bits` bits.
+    `name` is the argument's name for messages. Raises `OpInputError` if `value` is not a whole number, is
+    below `least`, or does not fit in a signed integer of `bits` bits.
     """
     number = 0
     try:
@@ -50,17 +52,22 @@ def whole_number(op: str, name: str, value: Any, least: int, bits: int) -> int:
     except (TypeError, ValueError, OverflowError):
         fits = False
     if not fits:
-        at_least = f"{least} or more" if least >= 0 else "a whole number"
+        at_least = "a whole number"
+        if least >= 0:
+            at_least = f"a whole number of {least} or more"
         raise OpInputError(
-            f"{op}: {name} is {value!r}, expected {at_least}, in {bits} bits"
+            f"{op}: {name} is {value!r}, expected {at_least} that fits in {bits} bits"
         )
     return number
 
 
 def check_rates(op: str, beta1: float, beta2: float, *, float32: bool = False) -> None:
-    """Raise `OpInputError` if a decay rate is not in [0, 1); with `float32`, also if it rounds to 1 there."""
+    """Raise `OpInputError` if a decay rate is not in [0, 1).
+
+    With `float32`, the error is also raised if float32 rounds a decay rate to 1.
+    """
     limit = _ONE_IN_FLOAT32 if float32 else 1.0
-    rounded = ", also in float32" if float32 else ""
+    rounded = " after rounding to float32" if float32 else ""
     for name, value in (("beta1", beta1), ("beta2", beta2)):
         if not _is_at_least_0_below(value, limit):
             raise OpInputError(
@@ -69,7 +76,7 @@ def check_rates(op: str, beta1: float, beta2: float, *, float32: bool = False) -
 
 
 def check_decay(op: str, weight_decay: float) -> None:
-    """Raise `OpInputError` for a weight decay below 0: torch rejects it too, compiled kernels ignore it."""
+    """Raise `OpInputError` for a weight decay below 0, which torch rejects and compiled kernels ignore."""
     if not _is_at_least_0_below(weight_decay, math.inf):
         raise OpInputError(
             f"{op}: weight_decay is {weight_decay!r}, expected 0 or more"
@@ -79,14 +86,14 @@ def check_decay(op: str, weight_decay: float) -> None:
 def check_undoable(
     op: str, beta1: float, beta2: float, decoupled_decay: float = 0.0, lr: float = 0.0
 ) -> None:
-    """Raise `OpInputError` if a step of Adam cannot be undone: a factor by which it multiplied is 0.
+    """Raise `OpInputError` if a step of Adam cannot be undone, because the step multiplied a tensor by 0.
 
-    The factors are `beta1`, `beta2` and, with decoupled weight decay, `1 - lr * decoupled_decay`.
+    The factors of a step are `beta1`, `beta2` and, with decoupled weight decay, `1 - lr * decoupled_decay`.
     """
     if 0 in (beta1, beta2, 1 - lr * decoupled_decay):
         raise OpInputError(
             f"{op}: a step with beta1={beta1}, beta2={beta2}, lr * weight_decay={lr * decoupled_decay} "
-            "cannot be undone"
+            "cannot be undone, because it multiplied a tensor by 0"
         )
 
 
@@ -99,7 +106,7 @@ def _is_at_least_0_below(value: Any, limit: float) -> bool:
 
 
 def _require_list(op: str, name: str, values: Any) -> None:
-    """Raise `OpInputError` unless `values` is a list or tuple; a tensor is not, although it has a length."""
+    """Raise `OpInputError` unless `values` is a list or a tuple."""
     if not isinstance(values, (list, tuple)):
         raise OpInputError(
             f"{op}: {name} is of type {type(values).__name__}, expected a list of tensors"
@@ -107,34 +114,36 @@ def _require_list(op: str, name: str, values: Any) -> None:
 
 
 def named_lists(op: str, names: Sequence[str], lists: Any) -> dict[str, Sequence[Any]]:
-    """Return the lists of a multi-tensor operator by name; the first holds the gradients.
+    """Return the tensor lists of a multi-tensor operator by name. The first list contains the gradients.
 
-    Raises `OpInputError` unless there is one list for each of `names`, all of the same length.
+    Raises `OpInputError` unless there is one list for each of `names`, and all lists have the same length.
     """
     _require_list(op, "tensor_lists", lists)
     if len(lists) != len(names):
         raise OpInputError(
-            f"{op}: {len(lists)} lists of tensors, expected {len(names)}: {', '.join(names)}"
+            f"{op}: tensor_lists has {len(lists)} lists, expected {len(names)}: {', '.join(names)}"
         )
     for name, values in zip(names, lists, strict=True):
         _require_list(op, name, values)
         if len(values) != len(lists[0]):
             raise OpInputError(
-                f"{op}: {len(values)} {name}, but {len(lists[0])} {names[0]}; expected lists of one length"
+                f"{op}: the list {name} has {len(values)} tensors, but {names[0]} has {len(lists[0])}; "
+                "expected lists of the same length"
             )
     return dict(zip(names, lists, strict=True))
 
 
 def zenflow_is_missing(op: str, name: str) -> AttributeError:
-    """Return the error for a function `name` that the portable operator lacks.
+    """Return the error for a function called `name` that the portable operator does not have.
 
-    DeepSpeed's own operator has more functions, for ZenFlow, which the message then names.
+    DeepSpeed's compiled operator also has functions for ZenFlow. For such a name, the message explains how to
+    use DeepSpeed's operator.
     """
     if not name.startswith("zenflow_"):
         return AttributeError(f"{op} has no {name!r}")
     return AttributeError(
-        f"{op} has no {name!r}: ZenFlow's overlapped step needs DeepSpeed's compiled operator, which is used "
-        "if it compiles. `accel ops CPUAdam` shows why it is not used."
+        f"{op} has no {name!r}: ZenFlow's overlapped step needs DeepSpeed's compiled operator. "
+        "`accel ops CPUAdam` shows why the compiled operator is not used."
     )
 
 
@@ -145,7 +154,7 @@ def check_mode(op: str, mode: Any) -> None:
 
 
 def require_tensor(argument_name: str, value: Any) -> None:
-    """Raise `OpInputError` unless `value` is a tensor. `argument_name` is for the message."""
+    """Raise `OpInputError` unless `value` is a tensor. The message names the argument `argument_name`."""
     if not isinstance(value, _torch().Tensor):
         raise OpInputError(
             f"{argument_name} is {value!r} ({type(value).__name__}), expected a tensor"
@@ -153,13 +162,14 @@ def require_tensor(argument_name: str, value: Any) -> None:
 
 
 def require_writable(argument_name: str, tensor: Any) -> None:
-    """Raise `OpInputError` if elements of a dense tensor share memory, as after `expand()`."""
+    """Raise `OpInputError` if elements of a dense `tensor` share memory, for example after `expand()`."""
     if tensor.is_contiguous():
         return
     for stride, size in zip(tensor.stride(), tensor.shape, strict=True):
         if stride == 0 and size > 1:
             raise OpInputError(
-                f"{argument_name} repeats its elements (expand()); expected memory for each: clone() it"
+                f"{argument_name} has elements that share memory, for example after expand(); expected "
+                "separate memory for each element. Call clone() on the tensor."
             )
 
 
@@ -169,16 +179,16 @@ def update_on_host(
     rows: Sequence[Sequence[Any]],
     update: Callable[[list[list[Any]]], Any],
 ) -> Any:
-    """Call `update` on contiguous CPU tensors that compiled code can use by address; return its result.
+    """Call `update` on contiguous CPU tensors that compiled code can use by address, and return its result.
 
-    Each of `rows` is `(gradient, parameter, *states)`, in the order of `names`; `update` gets all rows at
-    once. A tensor that is not contiguous is passed as a copy, and the copy is written back afterwards.
+    Each of `rows` is `(gradient, parameter, *states)`, in the order of `names`. `update` is called once, with
+    all rows. For a tensor that is not contiguous, `update` gets a contiguous copy, which is then copied back.
     Gradients are only read. Autograd is notified of the changes.
 
-    Raises `OpInputError` before anything is changed. Every tensor must be dense, on the CPU, and have memory
-    of its own. The tensors of one row must have the same number of elements. Parameters and gradients must
-    have the same type, float32, bfloat16 or float16. The states must all be float32, or all of their
-    parameter's type.
+    Raises `OpInputError` before any tensor is changed, unless these conditions hold. Every tensor is dense,
+    is on the CPU, and has memory. The tensors of one row have the same number of elements. Parameters and
+    gradients have the same data type: float32, bfloat16 or float16. The states of a row are all float32, or
+    all have the parameter's data type.
     """
     for index, row in enumerate(rows):
         row_names = list(names)
@@ -196,80 +206,77 @@ def update_on_host(
 
 
 def _write_back(tensor: Any, dense_tensor: Any) -> None:
-    """Copy the changed values to a tensor that is not contiguous, and notify autograd of the change.
+    """Copy `dense_tensor` back to `tensor` if `tensor` is not contiguous, and notify autograd of the change.
 
-    The memory of a contiguous tensor is that of `dense_tensor`.
+    If `tensor` is contiguous, `dense_tensor` has the same memory.
     """
     if not tensor.is_contiguous():
-        tensor.detach().copy_(dense_tensor)  # which notifies autograd
+        tensor.detach().copy_(dense_tensor)  # This call notifies autograd.
     elif not tensor.is_inference():
         _torch().autograd.graph.increment_version(tensor)
 
 
 def _check_host_tensor(argument_name: str, tensor: Any) -> None:
-    """Raise `OpInputError` unless compiled code can use the tensor: dense, on the CPU, with memory."""
+    """Raise `OpInputError` unless compiled code can use `tensor`: dense, on the CPU, and with memory."""
     torch = _torch()
     supported = (torch.float32, torch.bfloat16, torch.float16)
     require_tensor(argument_name, tensor)
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
         raise OpInputError(
-            f"{argument_name} is a {tensor.layout} tensor on {tensor.device}; expected a dense one on cpu"
+            f"{argument_name} is a {tensor.layout} tensor on {tensor.device}; expected a dense tensor on cpu"
         )
     if tensor.dtype not in supported:
         raise OpInputError(
             f"{argument_name} is {tensor.dtype}; expected one of {', '.join(map(str, supported))}"
         )
-    # A subclass that dispatches operators itself (a fake tensor, a wrapper) has no data of its own.
-    is_plain = type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
-    if not is_plain or not _has_memory(tensor):
+    # A subclass that dispatches operators itself (a fake tensor, a wrapper) has no memory with its elements.
+    is_ordinary = type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    if not is_ordinary or not _has_memory(tensor):
         raise OpInputError(
             f"{argument_name} ({type(tensor).__name__}) has no memory for its {tensor.numel()} elements: "
-            "it was freed, is fake or stands for other tensors; expected a plain one"
+            "the memory was freed, or the tensor is fake or wraps other tensors; expected an ordinary tensor"
         )
 
 
 def _check_row(op: str, names: Sequence[str], row: Sequence[Any]) -> None:
-    """Raise `OpInputError` unless gradient, parameter and states fit together in size and data type."""
+    """Raise `OpInputError` unless the gradient, parameter and states match in size and data type."""
     torch = _torch()
     gradient, parameter, *states = row
     for name, tensor in zip(names, row, strict=True):
         if tensor.numel() != parameter.numel():
             raise OpInputError(
                 f"{op}: {name} has {tensor.numel()} elements, but {names[1]} has {parameter.numel()}; "
-                "expected the same number"
+                "expected the same number of elements"
             )
         if tensor is not gradient:
             require_writable(f"{op}: {name}", tensor)
     if gradient.dtype != parameter.dtype:
         raise OpInputError(
-            f"{op}: {names[0]} are {gradient.dtype}, {names[1]} {parameter.dtype}; expected one type"
+            f"{op}: {names[0]} has the type {gradient.dtype}, but {names[1]} has {parameter.dtype}; expected "
+            "the same data type"
         )
     state_dtypes = {state.dtype for state in states}
     if len(state_dtypes) > 1 or not state_dtypes <= {parameter.dtype, torch.float32}:
-        first, *others = [
-            (name, state.dtype) for name, state in zip(names[2:], states, strict=True)
-        ]
-        given = ", ".join(
-            [
-                f"{first[0]} is {first[1]}",
-                *(f"{name} {dtype}" for name, dtype in others),
-            ]
+        state_types = ", ".join(
+            f"{name} is {state.dtype}"
+            for name, state in zip(names[2:], states, strict=True)
         )
-        raise OpInputError(
-            f"{op}: {given}; expected both float32 or both {parameter.dtype}"
-        )
+        expected = "all states in torch.float32"
+        if parameter.dtype != torch.float32:
+            expected += f", or all in {parameter.dtype}"
+        raise OpInputError(f"{op}: {state_types}; expected {expected}")
 
 
 def _has_memory(tensor: Any) -> bool:
     """Return whether the tensor's storage is large enough for its elements.
 
-    It is not after `storage.resize_(0)`, by which FSDP frees a tensor's memory.
+    It is too small after `storage.resize_(0)`, with which FSDP frees a tensor's memory.
     """
     if not tensor.numel():
         return True
     elements = tensor.numel()
     if not tensor.is_contiguous():
-        # The distance from the first to the last element, which may have gaps between them.
+        # The number of elements from the first to the last one, including gaps.
         dimensions = zip(tensor.stride(), tensor.shape, strict=True)
         elements = 1 + sum(stride * (size - 1) for stride, size in dimensions)
     needed_bytes = (tensor.storage_offset() + elements) * tensor.element_size()

@@ -1,4 +1,4 @@
-"""Provide accel-train's operators for every device, by an entry point of group `accel.op_builders`."""
+"""Provide accel-train's operators for every device, by an entry point of the group `accel.op_builders`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PORTABLE_BUILDERS = (
 
 @hookimpl
 def accel_op_builders(backend: Backend) -> OpProvider:
-    """Return the provider of the portable operators, which is used only if no other has an operator."""
+    """Return the provider of the portable operators. An operator of any other provider takes precedence."""
     return OpProvider(
         {op: f"accel_train.ops.portable:{op}" for op in _PORTABLE_BUILDERS},
         name="accel-train portable",

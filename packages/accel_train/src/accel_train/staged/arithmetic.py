@@ -1,6 +1,7 @@
-"""Reduce tensors of every data type over gloo, by converting types that gloo lacks to one that it has.
+"""Reduce tensors of every data type over gloo, by converting data types that gloo does not support.
 
-If gloo has the type, results equal gloo's bit for bit. bool follows NCCL: a sum is "any", a product is "all".
+For a data type that gloo supports, results are bit-identical to gloo's. bool follows NCCL: a sum is "any",
+and a product is "all".
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-# Not torch.distributed's names: some are private there, and these are the same in every version.
+# torch.distributed is not used, because some of these names are private there in some versions of torch.
 from torch._C import _distributed_c10d as c10d
 
 from accel_train.staged.host import bytes_of
@@ -23,7 +24,7 @@ from accel_train.staged.host import bytes_of
 __all__ = ["Reduction", "copy_bytes", "reduction_for"]
 
 _ReduceOp = c10d.ReduceOp
-#: Data types that every gloo reduces.
+#: Data types that every version of gloo reduces.
 _GLOO_TYPES = frozenset(
     (
         torch.float32,
@@ -35,7 +36,7 @@ _GLOO_TYPES = frozenset(
         torch.int64,
     )
 )
-#: The wider type in which a type is reduced. The low bits of sums and products of integers are the same.
+#: For each data type, the wider type in which gloo reduces it. The low bits of integer results are the same.
 _WIDER_TYPE = {
     torch.int16: torch.int32,
     torch.uint16: torch.int32,
@@ -43,30 +44,30 @@ _WIDER_TYPE = {
     torch.bfloat16: torch.float32,
 }
 _BITWISE_OPS = ("BAND", "BOR", "BXOR")
-#: The operation on 0 and 1 that equals one on bools.
+#: For each operation on bools, the equal operation on uint8 values of 0 and 1.
 _UINT8_OP_OF_BOOL = {
     "SUM": "MAX", "MAX": "MAX", "BOR": "MAX", "PRODUCT": "MIN", "MIN": "MIN", "BAND": "MIN", "BXOR": "BXOR",
 }  # fmt: skip
 
 
 class Reduction(NamedTuple):
-    """The steps by which ranks reduce tensors of one type: before gloo, gloo's operation, and after it."""
+    """The steps that reduce tensors of one data type: conversion, gloo's operation, and conversion back."""
 
     #: gloo's operation, an element of `ReduceOp.RedOpType`.
     op: Any
-    #: Returns the tensor for gloo, of a contiguous host tensor; it may use the same memory.
+    #: Converts a contiguous host tensor to the tensor for gloo, which may share the host tensor's memory.
     to_gloo: Callable[[Tensor], Tensor]
-    #: Writes gloo's result into the host tensor; `None` if `to_gloo` returned the same memory.
+    #: Writes gloo's result into the host tensor; `None` if `to_gloo` returns a tensor with the same memory.
     from_gloo: Callable[[Tensor, Tensor], None] | None
-    #: The last step, on the host tensor in its own type; `None` if there is none.
+    #: The last step, which changes the host tensor in place; `None` if no such step is needed.
     finish: Callable[[Tensor], object] | None = None
 
     def write_result(
         self, host: Tensor, reduced: Tensor, *, separate_memory: bool = False
     ) -> None:
-        """Write gloo's result `reduced` into the host tensor, and do the last step.
+        """Write gloo's result `reduced` into the host tensor `host`, and do the last step.
 
-        `separate_memory`: gloo has written to other memory than that of `host`.
+        `separate_memory` is True if gloo has not written into the memory of `host`.
         """
         if self.from_gloo is not None:
             self.from_gloo(host, reduced)
@@ -79,8 +80,7 @@ class Reduction(NamedTuple):
 def reduction_for(dtype: torch.dtype, op: Any, ranks: int) -> Reduction:
     """Return the steps by which `ranks` ranks reduce tensors of `dtype` with `op`.
 
-    Raises `ValueError` for an operation that the type does not support, with torch's message if torch has
-    one.
+    `ranks` is the number of ranks. Raises `ValueError` for an operation that is not defined for `dtype`.
     """
     name = getattr(op, "op", op).name
     if name == "PREMUL_SUM":
@@ -92,7 +92,7 @@ def reduction_for(dtype: torch.dtype, op: Any, ranks: int) -> Reduction:
 
 
 def _premultiplied_sum(dtype: torch.dtype, factor: Any, ranks: int) -> Reduction:
-    """Return a sum of tensors that are multiplied with `factor` first."""
+    """Return the reduction that multiplies each tensor by `factor` and then sums the products."""
     summed = reduction_for(dtype, _ReduceOp.SUM, ranks)
 
     def to_gloo(host: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ def _premultiplied_sum(dtype: torch.dtype, factor: Any, ranks: int) -> Reduction
 
 
 def _average(dtype: torch.dtype, ranks: int) -> Reduction:
-    """Return a sum that is divided by the number of ranks; integers are rounded toward 0."""
+    """Return the reduction to the mean over `ranks` ranks. Integers are rounded toward 0."""
     if dtype is torch.bool:
         raise _undefined("AVG", dtype)
     rounding = None if dtype.is_floating_point or dtype.is_complex else "trunc"
@@ -112,7 +112,7 @@ def _average(dtype: torch.dtype, ranks: int) -> Reduction:
 
 
 def _plain_reduction(dtype: torch.dtype, name: str) -> Reduction:
-    """Return the steps for one of gloo's own operations, by its name in `ReduceOp`."""
+    """Return the steps for the operation of gloo that `ReduceOp` calls `name`."""
     if not _is_defined(name, dtype):
         raise _undefined(name, dtype)
     op = getattr(_ReduceOp, name)
@@ -131,7 +131,7 @@ def _plain_reduction(dtype: torch.dtype, name: str) -> Reduction:
 
 
 def _is_defined(name: str, dtype: torch.dtype) -> bool:
-    """Return whether the operation has a meaning for the dtype: complex numbers have a sum only."""
+    """Return whether the operation is defined for `dtype`. For complex numbers, only the sum is."""
     if dtype.is_complex:
         return name == "SUM"
     return not (name in _BITWISE_OPS and dtype.is_floating_point)
@@ -143,7 +143,10 @@ def _as_real_row(host: Tensor) -> Tensor:
 
 
 def _reduction_in_wider_type(op: Any, dtype: torch.dtype) -> Reduction:
-    """Return a reduction in the wider type that gloo has. Raises `ValueError` if there is none."""
+    """Return a reduction in a wider data type that gloo supports.
+
+    Raises `ValueError` if there is no such type for `dtype`.
+    """
     wider_type = _WIDER_TYPE.get(dtype)
     if wider_type is None:
         if not dtype.is_floating_point:
@@ -153,17 +156,20 @@ def _reduction_in_wider_type(op: Any, dtype: torch.dtype) -> Reduction:
 
 
 def _undefined(name: str, dtype: torch.dtype) -> ValueError:
-    """Return the error for an operation that the type does not support."""
+    """Return the error for an operation that is not defined for `dtype`."""
     return ValueError(f"ReduceOp.{name} is not defined for {dtype}")
 
 
 def _divide(host: Tensor, divisor: int, rounding: str | None) -> None:
-    """Divide a tensor in place, also of types that torch cannot divide. `rounding`: as `rounding_mode`."""
+    """Divide `host` in place by `divisor`, including data types that torch cannot divide.
+
+    `rounding` is the `rounding_mode` of `torch.div`.
+    """
     if host.is_complex():
-        # A division of complex numbers would round in another way.
+        # A complex division would round differently.
         torch.view_as_real(host).div_(divisor)
     elif host.element_size() == 1 and host.is_floating_point():
-        # torch has no division of 8-bit floats.
+        # torch cannot divide 8-bit floats.
         host.copy_(host.to(torch.float32).div_(divisor))
     elif host.dtype is torch.uint64:
         _divide_uint64(host, divisor)
@@ -174,9 +180,9 @@ def _divide(host: Tensor, divisor: int, rounding: str | None) -> None:
 
 
 def _divide_uint64(host: Tensor, divisor: int) -> None:
-    """Divide a uint64 tensor in place by int64 operations, rounding toward 0."""
+    """Divide the uint64 tensor `host` in place with int64 operations, rounding toward 0."""
     bits = host.view(torch.int64)
-    # Half of the number fits in int64. Twice its quotient is the result, or one too small.
+    # Half of each number fits in int64. Twice the half's quotient is the result, or less by 1.
     half = (bits >> 1) & torch.iinfo(torch.int64).max
     quotient = half.div_(divisor, rounding_mode="trunc") << 1
     remainder = bits - quotient * divisor
@@ -184,12 +190,12 @@ def _divide_uint64(host: Tensor, divisor: int) -> None:
 
 
 def copy_bytes(host: Tensor, reduced: Tensor) -> None:
-    """Copy the bytes of `reduced`, a result in the data type of `host`, to `host`."""
+    """Copy the bytes of `reduced` to `host`. Both tensors have the same data type."""
     bytes_of(host).copy_(bytes_of(reduced))
 
 
 def _copy_narrowed(host: Tensor, reduced: Tensor) -> None:
-    """Copy a result in a wider type to `host` in its narrow type; integers modulo its range."""
+    """Copy `reduced`, which has a wider data type, to `host`. Integers wrap around."""
     if host.dtype.is_floating_point:
         host.copy_(reduced)
         return
@@ -203,9 +209,9 @@ def _copy_narrowed(host: Tensor, reduced: Tensor) -> None:
 
 
 def _uint64_reduction(name: str) -> Reduction:
-    """Return a reduction of uint64 as int64, which has the same bits.
+    """Return a reduction of uint64 tensors that treats their bits as int64.
 
-    For `MIN` and `MAX` the highest bit is inverted before and after, which makes the order the same.
+    For `MIN` and `MAX`, the highest bit is inverted before and after, so that the order of numbers is kept.
     """
     op = getattr(_ReduceOp, name)
     if name not in ("MIN", "MAX"):
@@ -223,7 +229,7 @@ def _uint64_reduction(name: str) -> Reduction:
 
 @functools.lru_cache
 def _gloo_sums(dtype: torch.dtype) -> bool:
-    """Return whether this torch's gloo sums tensors of that type, by a try in a group of one rank."""
+    """Return whether the installed torch's gloo sums tensors of `dtype`, by a test in a group of one rank."""
     gloo: Any = c10d.ProcessGroupGloo(c10d.HashStore(), 0, 1, timedelta(seconds=30))
     with suppress(RuntimeError):
         gloo.allreduce([torch.ones(1, dtype=dtype)], c10d.AllreduceOptions()).wait()

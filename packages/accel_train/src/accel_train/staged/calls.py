@@ -1,4 +1,4 @@
-"""Read the arguments of torch.distributed's calls to a process group: lists, options, splits."""
+"""Read the arguments with which torch.distributed calls a process group: lists, options and splits."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = [
 
 
 def tensor_list(tensors: Any) -> list[Tensor]:
-    """Return a list of tensors, of one tensor or several."""
+    """Return `tensors`, a single tensor or several tensors, as a list."""
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
 
 def gloo_options(options_class: Any, torch_options: Any, op: Any = None) -> Any:
-    """Return gloo's options of a class, with timeout and root of the options that torch passed.
+    """Return gloo's options as an object of `options_class`, with the timeout and root of `torch_options`.
 
-    `op`: the reduce operation, for classes that have one.
+    `op` is the reduce operation, for classes that have one.
     """
     options = options_class()
     if op is not None:
@@ -40,19 +40,19 @@ def gloo_options(options_class: Any, torch_options: Any, op: Any = None) -> Any:
 
 
 def reduce_op(op_or_options: Any) -> Any:
-    """Return the reduce operation that torch passed, by itself or in options; a sum for `None`."""
+    """Return the reduce operation that torch passed, either directly or in options; a sum for `None`."""
     if op_or_options is None:
         return torch.distributed.ReduceOp.SUM
     return getattr(op_or_options, "reduceOp", op_or_options)
 
 
 def require_dense(tensors: Iterable[Tensor]) -> None:
-    """Raise `UnsupportedError` for a sparse tensor."""
+    """Raise `UnsupportedError` if any of `tensors` is sparse."""
     for tensor in tensors:
         if tensor.layout is not torch.strided:
             raise UnsupportedError(
-                f"a tensor of layout {tensor.layout} cannot be staged through host memory, expected a dense "
-                "tensor: pass tensor.to_dense(), or for gradients use an Embedding with sparse=False"
+                f"a tensor of layout {tensor.layout} cannot be staged through host memory; expected a dense "
+                "tensor. Pass tensor.to_dense(), or, for gradients, create the Embedding with sparse=False."
             )
 
 
@@ -65,16 +65,17 @@ def require_parts(total: int, part_size: int, ranks: int) -> None:
 
 
 def split_sizes(tensor: Tensor, row_counts: list[int], ranks: int) -> list[int]:
-    """Return the number of bytes of each rank's part of a tensor that is split along dimension 0.
+    """Return the size in bytes of each rank's part of `tensor`, which is split along dimension 0.
 
-    `row_counts`: the rows of each rank's part; empty for equal parts. Raises `ValueError` if the parts do not
-    add up to the tensor.
+    `row_counts` has the number of rows in each rank's part; empty means equal parts. Raises `ValueError` if
+    the parts do not add up to the tensor.
     """
     length = tensor.shape[0] if tensor.dim() else 0
     if not row_counts:
         if length % ranks:
             raise ValueError(
-                f"dimension 0 is {length}, expected a multiple of the {ranks} ranks, or splits"
+                f"dimension 0 is {length}, expected a multiple of the number of ranks, {ranks}, or explicit "
+                "splits"
             )
         row_counts = [length // ranks] * ranks
     if len(row_counts) != ranks or sum(row_counts) != length:

@@ -1,4 +1,4 @@
-"""Declare what the staged process group needs of an accelerator, and the group's name."""
+"""Declare the accelerator members that the staged process group needs, and the group's name."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ class Device(Protocol):
 
     @property
     def Event(self) -> Any:  # noqa: N802 - torch's names
-        """Return the class of events."""
+        """Return the class of the device's events."""
 
     @property
     def Stream(self) -> Any:  # noqa: N802
-        """Return the class of streams; its `one_queue` is True if the device has a single queue."""
+        """Return the class of the device's streams.
+
+        The class attribute `one_queue` is True if the device has a single queue.
+        """
 
     def device_name(self, device_index: int | None = None) -> str:
         """Return the device type."""
 
     def device_guard(self, device_index: int | None) -> AbstractContextManager[Any]:
-        """Return a context manager that selects a device."""
+        """Return a context manager that selects the device with the index `device_index`."""
 
     def stream(self, stream: Any) -> AbstractContextManager[Any]:
-        """Return a context manager that makes a stream the current one."""
+        """Return a context manager that makes `stream` the current stream."""
 
     def current_stream(self, device_index: int | None = None) -> Any:
-        """Return the current stream of this thread."""
+        """Return the calling thread's current stream on a device."""

@@ -1,4 +1,4 @@
-"""Wait for gloo's threads before a group ends, as these threads must have dropped their tensors by then."""
+"""Wait for gloo's threads before a group ends, because these threads must drop their tensors first."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from pathlib import Path
 
 __all__ = ["wait_for_gloo"]
 
-#: Most seconds to wait. A thread that waits for another rank sleeps, and is not waited for.
+#: The time limit of the wait, in seconds. A thread that waits for another rank sleeps and is not awaited.
 _TIMEOUT = 60.0
-#: Seconds between two looks: longer than the 5 ms after which a waiting thread asks for Python's lock again.
+#: Seconds between two checks. A thread that waits for Python's lock (GIL) requests it again after 5 ms, so
+#: the interval is longer.
 _POLL_INTERVAL = 0.01
 
 
 def wait_for_gloo() -> None:
-    """Wait until all of gloo's threads sleep, for 60 seconds at most.
+    """Wait until all of gloo's threads sleep, for at most 60 seconds.
 
-    Works on Linux with torch 2.11 or newer, which names the threads; returns at once elsewhere. The threads
-    drop their tensors after a collective has ended, and need Python's lock for it. Whoever drops the last
-    reference to a group waits for these threads; DistributedDataParallel's reducer does so while it holds
-    that lock (pytorch#56297). A thread that needs the lock after Python's end aborts the process
-    (pytorch#190489).
+    Works on Linux with torch 2.11 or newer, which names the threads; otherwise returns immediately. After a
+    collective has ended, the threads drop their tensors, for which they need Python's lock (GIL). The code
+    that drops the last reference to a group waits for these threads. DistributedDataParallel's reducer does
+    so while it holds the lock, which deadlocks (pytorch#56297). A thread that needs the lock after Python
+    has shut down aborts the process (pytorch#190489).
     """
     end = time.monotonic() + _TIMEOUT
     while any(_gloo_thread_states()) and time.monotonic() < end:
@@ -33,9 +34,9 @@ def wait_for_gloo() -> None:
 
 
 def _gloo_thread_states() -> Iterator[str]:
-    """Yield the state of each of gloo's threads, as Linux writes it: `S` sleeps, `R` runs or waits."""
+    """Yield Linux's state of each gloo thread, such as `S` (sleeping) or `R` (running or runnable)."""
     for path in glob.iglob("/proc/self/task/*/stat"):
-        with suppress(OSError):  # the thread has ended
+        with suppress(OSError):  # Raised if the thread has ended.
             name, _, rest = Path(path).read_text("ascii", "replace").rpartition(")")
             if "gloo" in name:
                 yield rest.split()[0]

@@ -1,4 +1,4 @@
-"""Run torch.distributed's collectives for a device that has none: `StagedProcessGroup`."""
+"""Run torch.distributed's collectives for a device without collectives, with `StagedProcessGroup`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from accel_train.staged.worker import Worker
 
 __all__ = ["StagedProcessGroup"]
 
-# Any: torch declares members with overloads that nobody calls on a group of Python's.
+# Typed as Any, because torch declares overloads that are never called on a group written in Python.
 _ProcessGroup: Any = c10d.ProcessGroup
 
 #: Most handles of small results that a group keeps, and most bytes of their tensors.
@@ -40,13 +40,13 @@ _MAX_SMALL_WORKS, _MAX_SMALL_BYTES = 256, 64
 class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     """A process group that sends tensors through host memory, over gloo.
 
-    It accepts tensors of the device and of the CPU, of every data type, contiguous or
-    not, empty or not. Results equal those of gloo for the same tensors on the CPU. Every
-    collective returns a `Work`, and runs in a thread of the group, in parallel to the
-    program. `wait()` of a failed collective raises `CommunicationError`, a
-    `RuntimeError`.
+    The group accepts dense tensors of the device and of the CPU, of every data type,
+    including empty and non-contiguous tensors. Results equal those of gloo for the same
+    tensors on the CPU. Every collective returns a `Work`, and runs in a thread of the
+    group, in parallel with the program. `wait()` of a failed collective raises
+    `CommunicationError`, a `RuntimeError`.
 
-    Members have the names and the arguments that torch.distributed calls them with.
+    torch.distributed defines the names and arguments of the members.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         self._name = name
         self._gloo: Any = c10d.ProcessGroupGloo(store, rank, size, timeout)
         # DeviceMesh finds a group by the name that its backends keep. The CPU is
-        # registered because torch then leaves pickled objects on the host_tensor.
+        # registered so that torch leaves pickled objects in host memory.
         for device_type in ("cpu", device.device_name()):
             self._register_backend(
                 torch.device(device_type),
@@ -73,7 +73,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         self._description = (
             f"rank {rank} of {size}, {name} over gloo for {device.device_name()}"
         )
-        # An older gloo cannot be stopped.
+        # gloo in an older torch cannot be aborted.
         abort = getattr(self._gloo, "abort", lambda: None)
         self._copies = Copies(device)
         self._own_messages = OwnMessages(timeout)
@@ -82,11 +82,11 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         #: The latest handles of small results. DistributedDataParallel's `join()` leaves one to C++, which
         #: crashes if it calls a handle whose Python object is gone.
         self._small_works: deque[Any] = deque(maxlen=_MAX_SMALL_WORKS)
-        #: The handles of the calls that torch is coalescing; `None` if it is not.
+        #: The handles of the calls that torch is coalescing; `None` if torch is not coalescing.
         self._coalesced: list[Any] | None = None
 
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
-        """Return the name under which torch.distributed knows it, as `"staged"`."""
+        """Return the backend's name in torch.distributed, such as `"staged"`."""
         return self._name
 
     def _set_default_timeout(self, timeout: timedelta) -> None:
@@ -94,20 +94,20 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         self._own_messages.timeout = timeout
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Set the timeout of the collectives that follow."""
+        """Set the timeout of all later collectives."""
         self._gloo.set_timeout(timeout)
         self._own_messages.timeout = timeout
 
     def shutdown(self) -> None:
-        """End the thread. torch calls this when the group is destroyed."""
+        """End the group's thread. torch calls this when the group is destroyed."""
         self._close()
 
     def abort(self) -> None:
-        """Cancel the operations that are running."""
+        """End the group's thread, and cancel running operations that do not end soon."""
         self._close()
 
     def on_call(self) -> None:
-        """Do nothing; a derived class may override this, which each call of the program calls first."""
+        """Do nothing. A subclass may override this hook, which runs at the start of each collective."""
 
     # How every collective runs
 
@@ -122,9 +122,9 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     ) -> Any:
         """Start a collective, and return its handle.
 
-        `compute` gets host copies of `reads`, and returns a host tensor for each of
-        `writes`, to be copied to it. `result` is the handle's result: by default
-        `writes`, or `reads` if that is empty.
+        `compute` gets host copies of `reads`, and returns a host tensor for each tensor
+        in `writes`. Each host tensor is then copied to its tensor in `writes`. `result`
+        is the handle's result: by default `writes`, or `reads` if `writes` is empty.
         """
         self.on_call()
         reads, writes = list(reads), list(writes)
@@ -137,7 +137,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return self._add_to_coalesced(work)
 
     def _add_to_coalesced(self, work: Any) -> Any:
-        """Note the handle if torch is coalescing calls; return it."""
+        """Record the handle `work` if torch is coalescing calls, and return the handle."""
         if self._coalesced is not None:
             self._coalesced.append(work)
         return work
@@ -152,7 +152,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     # Messages between two ranks, and the barrier
 
     def send(self, tensors: Any, destination: int, tag: int = 0) -> Any:
-        """Send a tensor to a rank, or to this one, which receives it with the same tag."""
+        """Send a tensor to a rank, which may be this one and receives it with the same `tag`."""
         [tensor] = tensor_list(tensors)
         self._begin_message(tensor)
         with self._copies.on_current_stream(self._copies.device_index([tensor])):
@@ -166,7 +166,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return self._message_work("send", tensor, gloo_work, finish=lambda: None)
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> Any:
-        """Receive a tensor from a rank, or from this one."""
+        """Receive a tensor from the rank `source`, also from this rank."""
 
         def receive_bytes(row: Tensor) -> Any:
             if source == self.rank():
@@ -176,7 +176,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return self._receive(tensors, receive_bytes, "recv")
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
-        """Receive a tensor from any rank; the returned work has the rank."""
+        """Receive a tensor from any rank. The returned `Work` reports the rank."""
         return self._receive(
             tensors, lambda row: self._gloo.recv_anysource([row], tag), "recv"
         )
@@ -184,9 +184,10 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     def _receive(
         self, tensors: Any, receive_bytes: Callable[[Tensor], Any], name: str
     ) -> Any:
-        """Start to receive a tensor, and return the handle.
+        """Start receiving a tensor, and return the handle.
 
-        `receive_bytes` starts gloo's receive into a row of bytes, and returns its work.
+        `receive_bytes` starts gloo's receive operation into a row of bytes, and returns
+        gloo's `Work`.
         """
         [tensor] = tensor_list(tensors)
         self._begin_message(tensor)
@@ -211,12 +212,12 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     def _message_work(
         self, name: str, tensor: Tensor, gloo_work: Any, finish: Callable[[], None]
     ) -> Any:
-        """Return the handle of a message; waiting for it calls `finish` at the end."""
+        """Return the handle of a message. Its `wait()` calls `finish` after gloo's `Work` ended."""
         description = f"{self._description}: {describe_collective(name, [tensor])}"
         return self._add_to_coalesced(MessageWork(description, gloo_work, finish))
 
     def barrier(self, opts: Any = None) -> Any:
-        """Wait until every rank has called this, after the earlier collectives."""
+        """Start a barrier, which ends when every rank has called it, after all earlier collectives."""
         options = gloo_options(c10d.BarrierOptions, opts)
 
         def barrier_on_host(_: list[Tensor]) -> list[Tensor]:
@@ -236,7 +237,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return self._reduce_all("all_reduce_coalesced", list(tensors), opts)
 
     def _reduce_all(self, name: str, tensors: list[Tensor], opts: Any) -> Any:
-        """Start to reduce all tensors over all ranks, in place; return the handle."""
+        """Start reducing all tensors over all ranks, in place, and return the handle."""
         reductions = self._reductions(tensors, opts)
 
         def reduce_all_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
@@ -246,7 +247,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return self._run(name, reduce_all_on_host, reads=tensors, writes=tensors)
 
     def _reductions(self, tensors: Sequence[Tensor], opts: Any) -> list[Reduction]:
-        """Return for each tensor the steps of the reduction that `opts` has."""
+        """Return the reduction steps for each tensor, by the operation in `opts`."""
         return [reduction_for(t.dtype, reduce_op(opts), self.size()) for t in tensors]
 
     def _reduce_hosts(
@@ -268,7 +269,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
             reduction.write_result(host_tensor, gloo_tensor)
 
     def reduce(self, tensors: Any, opts: Any = None) -> Any:
-        """Reduce over all ranks; only the root's tensor changes."""
+        """Reduce the tensors over all ranks. Only the root's tensors change."""
         tensors = tensor_list(tensors)
         reductions = self._reductions(tensors, opts)
         is_root = gloo_options(c10d.ReduceOptions, opts).rootRank == self.rank()
@@ -294,13 +295,16 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     def reduce_scatter_single(
         self, output: Tensor, source: Tensor, opts: Any = None
     ) -> Any:
-        """Reduce `source` over all ranks; each keeps its part, in the order of ranks."""
+        """Reduce `source` over all ranks, and write this rank's part of the result to `output`.
+
+        The parts are equal and in the order of ranks.
+        """
         return self.reduce_scatter_single_coalesced([output], [source], opts)
 
     def reduce_scatter_single_coalesced(
         self, outputs: Any, inputs: Any, opts: Any = None
     ) -> Any:
-        """Do several `reduce_scatter_single` at once."""
+        """Do `reduce_scatter_single` for each pair of an output and an input."""
         outputs, inputs = list(outputs), list(inputs)
         for output, source in zip(outputs, inputs, strict=True):
             require_parts(source.numel(), output.numel(), self.size())
@@ -325,7 +329,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     def _scatter_reduced(
         self, reduction: Reduction, host_tensor: Tensor, shape: torch.Size, opts: Any
     ) -> Tensor:
-        """Reduce `host_tensor` over all ranks; return this rank's part of it, of that shape."""
+        """Reduce `host_tensor` over all ranks, and return this rank's part, with the shape `shape`."""
         gloo_tensor = reduction.to_gloo(host_tensor).view(-1)
         reduced_part = gloo_tensor.new_empty(gloo_tensor.numel() // self.size())
         if reduced_part.numel():
@@ -336,9 +340,9 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return part
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Reduce `inputs[0][r]` over all ranks, for each rank `r`, which gets the result.
+        """Reduce `inputs[0][r]` over all ranks, for each rank `r`; rank `r` gets that result.
 
-        The tensors for different `r` may differ in size.
+        The tensors for different ranks may differ in size.
         """
         output, parts = tensor_list(outputs)[0], list(inputs[0])
         require_parts(parts[self.rank()].numel(), output.numel(), 1)
@@ -351,7 +355,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
                 return [
                     self._scatter_reduced(reductions[0], joined, output.shape, opts)
                 ]
-            # gloo scatters only equal parts: reduce all of them on every rank.
+            # gloo scatters only equal parts, so each rank reduces all parts.
             self._reduce_hosts(reductions, host_tensors, opts)
             return [host_tensors[self.rank()].view(output.shape)]
 
@@ -362,7 +366,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     # Data movement
 
     def broadcast(self, tensors: Any, opts: Any = None) -> Any:
-        """Copy the root's tensor to all ranks."""
+        """Copy the root's tensors to all ranks."""
         tensors = tensor_list(tensors)
         options = gloo_options(c10d.BroadcastOptions, opts)
         is_root = options.rootRank == self.rank()
@@ -387,7 +391,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return self._run("broadcast", receive, writes=tensors)
 
     def _empty_like(self, tensors: Iterable[Tensor]) -> list[Tensor]:
-        """Return a host tensor of the same shape and type for each tensor, with any values."""
+        """Return an uninitialized host tensor of the same shape and data type for each tensor."""
         return [self._worker.memory.empty_like(tensor) for tensor in tensors]
 
     def all_gather_single(
@@ -399,7 +403,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     def all_gather_single_coalesced(
         self, outputs: Any, inputs: Any, opts: Any = None
     ) -> Any:
-        """Do several `all_gather_single` at once."""
+        """Do `all_gather_single` for each pair of an output and an input."""
         outputs, inputs = list(outputs), list(inputs)
         for output, source in zip(outputs, inputs, strict=True):
             require_parts(output.nbytes, source.nbytes, self.size())
@@ -483,7 +487,10 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
             self._gloo.allgather([rows], [own_row], options).wait()
 
     def _broadcast_each(self, rows: list[Tensor], opts: Any) -> None:
-        """Broadcast row `r` from rank `r`, for all `r`: gloo's `allgather` needs equal sizes."""
+        """Broadcast row `r` from rank `r`, for each rank `r`.
+
+        This replaces gloo's `allgather`, which needs equal sizes.
+        """
         works = []
         for root, row in enumerate(rows):
             options = gloo_options(c10d.BroadcastOptions, opts)
@@ -540,9 +547,9 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         input_splits: Any,
         opts: Any = None,
     ) -> Any:
-        """Send a part of `source` to each rank and receive one of each into `output`.
+        """Send a part of `source` to each rank, and receive a part from each rank into `output`.
 
-        The splits are numbers of rows; without splits the parts are equal.
+        The splits are the numbers of rows in the parts. Without splits, the parts are equal.
         """
         received = split_sizes(output, list(output_splits), self.size())
         sent = split_sizes(source, list(input_splits), self.size())
@@ -551,7 +558,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     alltoall_base = all_to_all_single
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Send `inputs[r]` to rank `r`; receive into `outputs[r]` what it sends here."""
+        """Send `inputs[r]` to each rank `r`, and receive into `outputs[r]` from rank `r`."""
         outputs, inputs = list(outputs), list(inputs)
         received, sent = [t.nbytes for t in outputs], [t.nbytes for t in inputs]
         return self._all_to_all(outputs, inputs, received, sent, opts)
@@ -564,9 +571,9 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         sent: list[int],
         opts: Any,
     ) -> Any:
-        """Exchange parts of `inputs` with all ranks, and write what arrives to `outputs`.
+        """Exchange parts of `inputs` with all ranks, and write the received parts to `outputs`.
 
-        `received` and `sent`: the number of bytes of the part from and for each rank.
+        `received` and `sent` are the sizes in bytes of the parts from and for each rank.
         """
         options = gloo_options(c10d.AllToAllOptions, opts)
 
@@ -575,7 +582,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
             arrived = torch.empty(sum(received), dtype=torch.uint8)
             self._gloo.alltoall_base(arrived, row, received, sent, options).wait()
             results = self._empty_like(outputs)
-            # Split by the outputs, not by the ranks: there may be one output for all.
+            # Split by the outputs, not by the ranks: one output may hold all parts.
             pieces = torch.split(arrived, [result.nbytes for result in results])
             for result, piece in zip(results, pieces, strict=True):
                 bytes_of(result).copy_(piece)
@@ -585,7 +592,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
 
 def _wait_for_all(works: Iterable[Any]) -> None:
-    """Start all operations of an iterator, then wait for each."""
+    """Start all operations by iterating over `works`, then wait for each of them."""
     for work in list(works):
         work.wait()
 

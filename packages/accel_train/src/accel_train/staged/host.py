@@ -1,4 +1,4 @@
-"""Order copies between device and host with the device's other work, and reuse host memory for them."""
+"""Order copies between device and host with the device's other work, and reuse host memory for the copies."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from accel_train.staged.device import Device
 
 __all__ = ["Copies", "HostMemory", "bytes_of"]
 
-#: Most bytes of host memory that are kept between collectives.
+#: The most bytes of host memory that are kept between collectives.
 _MAX_REUSED_BYTES = 1 << 28
-#: Each host tensor starts at a multiple of this: views of a type must begin at a multiple of its size.
+#: Each host tensor starts at a multiple of this number of bytes, because a view of a data type must start at
+#: a multiple of the type's size.
 _ALIGNMENT = 64
 
 
 def bytes_of(tensor: Tensor) -> Tensor:
-    """Return a contiguous host tensor as one row of bytes, in the same memory."""
+    """Return a view of a contiguous host tensor as a 1-D uint8 tensor of its bytes."""
     if not tensor.numel():
         return tensor.new_empty(0, dtype=torch.uint8)
-    # A single element counts as contiguous whatever its stride is, and then has no view
-    # as bytes.
+    # A tensor of one element is contiguous with any stride, but with some strides, torch
+    # cannot view it as bytes.
     return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
 class HostMemory:
-    """Host tensors of one collective at a time, in memory that the next one uses again.
+    """The host tensors of one collective at a time, in memory that the next collective reuses.
 
-    New memory costs a page fault for every 4 KiB, which doubles the time of a large
+    New memory causes a page fault for every 4 KiB, which doubles the time of a large
     collective.
     """
 
@@ -41,7 +42,7 @@ class HostMemory:
         self._used_bytes = 0
 
     def empty_like(self, tensor: Tensor) -> Tensor:
-        """Return a contiguous tensor of the same shape and type, with any values."""
+        """Return an uninitialized, contiguous host tensor of the same shape and data type."""
         size = tensor.numel() * tensor.element_size()
         start = self._used_bytes
         blocks = math.ceil(size / _ALIGNMENT)
@@ -52,13 +53,13 @@ class HostMemory:
         return part.view(tensor.dtype).view(tensor.shape)
 
     def copy_of(self, tensor: Tensor) -> Tensor:
-        """Return a contiguous copy."""
+        """Return a contiguous copy of `tensor` in host memory."""
         return self.empty_like(tensor).copy_(tensor.detach())
 
     def reuse(self) -> None:
-        """Reuse all memory for the next collective, as the previous one has ended.
+        """Make all memory available to the next collective. The previous one must have ended.
 
-        The memory grows to what the previous one needed, up to `_MAX_REUSED_BYTES`.
+        The memory grows to the size that the previous collective needed, up to 256 MiB.
         """
         if self._buffer.numel() < self._used_bytes <= _MAX_REUSED_BYTES:
             self._buffer = torch.empty(
@@ -67,12 +68,12 @@ class HostMemory:
         self._used_bytes = 0
 
     def forget(self) -> None:
-        """Give the memory up after a collective failed, because gloo may still use it."""
+        """Stop using the memory after a collective failed, because gloo may still write to it."""
         self._buffer = torch.empty(0, dtype=torch.uint8)
 
 
 class Copies:
-    """Orders the copies of a group's thread with respect to the device's other work."""
+    """Orders the copies of a group's thread relative to the device's other work."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -80,19 +81,19 @@ class Copies:
         self._streams: dict[int, Any] = {}
 
     def device_index(self, tensors: Iterable[Tensor]) -> int | None:
-        """Return the index of the tensors' device; `None` if all are on the host."""
+        """Return the index of the tensors' device; `None` if all tensors are on the host."""
         for tensor in tensors:
             if tensor.device.type == self._type:
                 return tensor.device.index or 0
         return None
 
     def record_event(self, index: int | None) -> Any:
-        """Return an event in the calling thread's stream, for `on_side_stream` to wait for.
+        """Record an event in the calling thread's stream, and return it for `on_side_stream`.
 
-        `None` if there is nothing to wait for: `index` is `None`, for the host, or the
-        device has a single queue.
+        Returns `None` if nothing has to be awaited, because `index` is `None` (the host)
+        or the device has a single queue.
         """
-        # Classes written for DeepSpeed have no Stream for a device with a single queue.
+        # DeepSpeed's classes have no Stream for a device with a single queue.
         stream = self._device.Stream
         if index is None or stream is None or getattr(stream, "one_queue", False):
             return None
@@ -103,10 +104,10 @@ class Copies:
 
     @contextmanager
     def on_side_stream(self, index: int | None, event: Any) -> Iterator[None]:
-        """Run the block's copies after `event`, in a stream of their own.
+        """Run the block's copies in a separate stream, after `event` of `record_event`.
 
-        They run in parallel to the program's work, and have finished at the end of the
-        block. `index`: of the device; `None` for the host. `event`: of `record_event`.
+        The copies run in parallel with the program's work, and have finished at the end
+        of the block. `index` is the device's index; `None` means the host.
         """
         if index is None:
             yield
@@ -115,8 +116,8 @@ class Copies:
             if event is None:
                 yield
                 return
-            # Wait on the host, not in the stream: outputs that are not copied from must
-            # be free too.
+            # Wait on the host, not in the stream: earlier work on the outputs must have
+            # ended too before gloo's result is copied to them.
             event.synchronize()
             stream = self._streams.get(index)
             if stream is None:
@@ -126,8 +127,8 @@ class Copies:
             stream.synchronize()
 
     def on_current_stream(self, index: int | None) -> AbstractContextManager[Any]:
-        """Run the block's copies in the calling thread's stream, in order with it.
+        """Run the block's copies in the calling thread's stream, in order with its other work.
 
-        `index`: of the device; `None` for the host.
+        `index` is the device's index; `None` means the host.
         """
         return self._device.device_guard(index)

@@ -15,23 +15,23 @@ __all__ = ["STAGED", "is_registered_for", "register", "unusable_reason"]
 
 
 def is_registered_for(name: str, device_type: str) -> bool:
-    """Return whether torch.distributed here has a backend of that name for tensors of that device type."""
+    """Return whether the installed torch has a communication backend called `name` for the device type."""
     distributed = import_torch().distributed
     if not distributed.is_available() or not distributed.is_backend_available(name):
         return False
-    # Not torch's mapping from device to backend, which names gloo for mps, which gloo does not support.
+    # torch's mapping from device to backend is not used: it names gloo for mps, which gloo does not support.
     device_types = distributed.Backend.backend_capability.get(name, ())
     return device_type in device_types
 
 
 def unusable_reason(name: str, device_type: str) -> str:
-    """Return why `init_process_group(name)` does not work for that device type, or an empty string.
+    """Return why `init_process_group(name)` does not work for the device type, or an empty string.
 
-    `name` is what torch accepts: `"nccl"`, or pairs, `"cpu:gloo,cuda:nccl"`.
+    `name` is a backend such as `"nccl"`, or pairs of a device and a backend, such as `"cpu:gloo,cuda:nccl"`.
     """
     distributed = getattr(import_torch(), "distributed", None)
     if distributed is None:
-        return ""  # there is no table; torch raises an error when a group is started
+        return ""  # torch raises an error when a group is started.
     if not distributed.is_available():
         return (
             "this build of torch has no torch.distributed. Install a build that has it."
@@ -53,7 +53,7 @@ def unusable_reason(name: str, device_type: str) -> str:
 
 
 def _unusable_backend_reason(backend: str, device_type: str | None) -> str:
-    """Return why a single communication backend cannot be used for `device_type`; empty if it can.
+    """Return why the communication backend cannot be used for `device_type`; empty if it can be used.
 
     `device_type` is `None` if the program names the device together with the backend.
     """
@@ -66,7 +66,7 @@ def _unusable_backend_reason(backend: str, device_type: str | None) -> str:
         ]
         return (
             f"torch.distributed has no communication backend {backend!r} here, expected one of "
-            f"{', '.join(available)}; the module that brings another must be imported first"
+            f"{', '.join(available)}. A package that provides {backend!r} must be imported first"
         )
     if device_type is None or is_registered_for(backend, device_type):
         return ""
@@ -78,7 +78,7 @@ def _unusable_backend_reason(backend: str, device_type: str | None) -> str:
 
 
 def _next_step(device_type: str) -> str:
-    """Return the next step: the communication backends that support the device type."""
+    """Return the next step, which names the communication backends that support the device type."""
     capability = import_torch().distributed.Backend.backend_capability
     backends = [
         name
@@ -91,10 +91,10 @@ def _next_step(device_type: str) -> str:
 
 
 def register(device: Device) -> None:
-    """Make `torch.distributed.init_process_group("staged")` work for this device's type.
+    """Make `torch.distributed.init_process_group("staged")` work for the type of `device`.
 
-    A second call with the same device changes nothing. Does nothing in a build of torch without
-    torch.distributed or without gloo.
+    A second call with the same device changes nothing. In a build of torch without torch.distributed or
+    without gloo, the function does nothing.
     """
     distributed = getattr(import_torch(), "distributed", None)
     if (
@@ -115,7 +115,7 @@ def register(device: Device) -> None:
 def _create(
     device: Device, store: Any, rank: int, size: int, timeout: timedelta
 ) -> Any:
-    """Create a group; torch calls this for each one."""
+    """Create a `StagedProcessGroup`. torch calls this function for each new group."""
     from accel_train.staged.group import StagedProcessGroup
 
     return StagedProcessGroup(device, store, rank, size, timeout)

@@ -1,4 +1,4 @@
-"""Provide handles by which a program waits for collectives and messages, and their errors."""
+"""Provide the handles with which a program waits for collectives and messages, and their errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Not torch.distributed: it is not needed for more than this.
+# torch.distributed is not imported, because nothing else in it is needed.
 from torch._C import _distributed_c10d as c10d
 
 from accel_core.errors import CommunicationError
@@ -20,9 +20,9 @@ __all__ = ["CoalescedWork", "MessageWork", "StagedWork", "describe_collective"]
 
 
 def describe_collective(name: str, tensors: Sequence[Tensor]) -> str:
-    """Return the text by which errors name a collective.
+    """Return a description of a collective for error messages.
 
-    For example `all_reduce of 2 tensors (float32), 1024 bytes`.
+    An example is `all_reduce of 2 tensors (float32), 1024 bytes`.
     """
     if not tensors:
         return name
@@ -37,9 +37,9 @@ def _run_here(function: Callable[[], None]) -> None:
 
 
 class StagedWork(c10d.Work):
-    """The handle of a running collective, to wait for.
+    """The handle of a running collective.
 
-    `wait` returns when the tensors on the device hold the result. If the collective
+    `wait` returns when the tensors on the device contain the result. If the collective
     failed, every `wait` raises `CommunicationError`.
     """
 
@@ -72,8 +72,9 @@ class StagedWork(c10d.Work):
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait for the result, and return True.
 
-        Raises `CommunicationError`, which is a `RuntimeError`. `timeout` limits this
-        wait only; a collective has its group's timeout.
+        `timeout` limits only this wait; the collective itself has its group's timeout.
+        Raises `CommunicationError`, a `RuntimeError`, if the collective failed or
+        `timeout` has passed.
         """
         seconds = None
         if timeout is not None and timeout > timedelta(0):
@@ -88,7 +89,7 @@ class StagedWork(c10d.Work):
         return True
 
     def synchronize(self) -> None:
-        """Do the same as `wait`."""
+        """Wait for the result, like `wait`."""
         self.wait()
 
     def is_completed(self) -> bool:
@@ -100,16 +101,16 @@ class StagedWork(c10d.Work):
         return self._ended.is_set() and self._error is None
 
     def exception(self) -> BaseException | None:
-        """Return the collective's error; `None` if it has none."""
+        """Return the collective's error; `None` if it has not failed."""
         return self._error
 
     def result(self) -> Any:
-        """Return the tensors that the collective wrote."""
+        """Wait for the collective, and return the tensors that it wrote."""
         self.wait()
         return self._result
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """Return a future of `result()`."""
+        """Return a future whose value is that of `result()`."""
         with self._lock:
             if self._future is not None:
                 return self._future
@@ -127,7 +128,7 @@ class StagedWork(c10d.Work):
 
 
 class MessageWork(c10d.Work):
-    """A send or a receive; the thread that waits copies the tensor to the device."""
+    """The handle of a send or receive. The waiting thread copies a received tensor to the device."""
 
     def __init__(self, description: str, gloo: Any, finish: Callable[[], None]) -> None:
         super().__init__()
@@ -139,7 +140,7 @@ class MessageWork(c10d.Work):
         self._lock = threading.Lock()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait until the message is sent or received. Raises `CommunicationError`."""
+        """Wait until the message is sent or received. Raises `CommunicationError` if that failed."""
         with self._lock:
             if self._finish is not None:
                 self._complete(self._finish, timeout)
@@ -148,7 +149,7 @@ class MessageWork(c10d.Work):
         return True
 
     def _complete(self, finish: Callable[[], None], timeout: timedelta | None) -> None:
-        """Wait for gloo, then call `finish`; keep the error if one of them fails."""
+        """Wait for gloo, then call `finish`. Keep the error if gloo or `finish` fails."""
         try:
             if timeout is not None and timeout > timedelta(0):
                 self._gloo.wait(timeout)
@@ -160,7 +161,7 @@ class MessageWork(c10d.Work):
         self._finish = None
 
     def synchronize(self) -> None:
-        """Do the same as `wait`."""
+        """Wait for the message, like `wait`."""
         self.wait()
 
     def is_completed(self) -> bool:
@@ -172,11 +173,11 @@ class MessageWork(c10d.Work):
         return self._finish is None and self._error is None
 
     def exception(self) -> BaseException | None:
-        """Return the message's error; `None` if it has none."""
+        """Return the message's error; `None` if it has not failed."""
         return self._error
 
     def get_future(self) -> None:  # type: ignore[override]
-        """Raise `CommunicationError`: only `wait()` completes a message."""
+        """Raise `CommunicationError`, because only `wait()` completes a message."""
         raise CommunicationError(f"{self._description} has no future. Call wait().")
 
     def _source_rank(self) -> int:
@@ -185,38 +186,39 @@ class MessageWork(c10d.Work):
 
 
 class CoalescedWork(c10d.Work):
-    """The handle of several collectives, for which a program waits together."""
+    """The common handle of several collectives."""
 
     def __init__(self, works: Sequence[Any]) -> None:
         super().__init__()
         self._works = works
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait until all have ended. Raises the error of the first that failed."""
+        """Wait until all collectives have ended. Raises the error of the first that failed."""
         for work in self._works:
             work.wait(timeout)
         return True
 
     def is_completed(self) -> bool:
-        """Return whether all have ended."""
+        """Return whether all collectives have ended."""
         return all(work.is_completed() for work in self._works)
 
 
 def _communication_error(operation: str, error: BaseException) -> CommunicationError:
     """Return the error of a failed collective or message, with the next step.
 
-    `operation` describes it; `error` is gloo's.
+    `operation` describes the collective or message. `error` is the original error.
     """
     lines = str(error).splitlines() or [type(error).__name__]
     message = lines[0].rstrip(".")
     next_step = ""
     if "imed out" in message:
         next_step = (
-            " One of the other ranks is late, lost, or in another collective: check "
-            "what they printed. To wait longer: init_process_group(timeout=…)."
+            " One of the other ranks is late, lost, or in a different collective: check "
+            "the output of the other ranks. To wait longer: "
+            "init_process_group(timeout=…)."
         )
     elif "onnection" in message or "eset by peer" in message:
-        next_step = " Another rank has ended: see what it printed."
+        next_step = " Another rank has ended: check the output of the other ranks."
     communication_error = CommunicationError(
         f"{operation} failed: {message}.{next_step}"
     )

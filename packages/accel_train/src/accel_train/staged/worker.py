@@ -1,7 +1,7 @@
 """Run a group's collectives one after the other, in a thread.
 
-So they reach gloo in the order of their calls, which is the same on every rank, and run
-in parallel to the program.
+Therefore the collectives reach gloo in the order of their calls, which is the same on
+every rank, and run in parallel with the program.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from accel_train.staged.work import StagedWork, describe_collective
 
 __all__ = ["Worker"]
 
-#: Seconds that `close` waits for collectives that still run; none run if the program
-#: has waited for all of them.
+#: Seconds that `close` waits for running collectives. If the program has waited for all
+#: of its collectives, none is running.
 _CLOSE_TIMEOUT = 2.0
 #: Most callbacks that run at the same time. A thread is started only if the others are busy.
 _MAX_CALLBACKS = 64
@@ -39,7 +39,7 @@ class Worker:
     ) -> None:
         self._group_name = group_name
         self._copies = copies
-        #: The host memory of the collective that is running.
+        #: The host memory of the running collective.
         self.memory = HostMemory()
         self._abort = abort
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -58,11 +58,12 @@ class Worker:
         writes: Sequence[Tensor],
         result: Any,
     ) -> StagedWork:
-        """Queue a collective, and return the handle to wait for it.
+        """Queue a collective, and return its handle.
 
-        `compute` gets host copies of `reads`, and returns a host tensor for each of
-        `writes`, to be copied to it. `name` is for error messages, and `result` for the
-        handle. Raises `CommunicationError` if the group was destroyed.
+        `compute` gets host copies of `reads`, and returns a host tensor for each tensor
+        in `writes`. Each host tensor is then copied to its tensor in `writes`. `name` is
+        the collective's name for error messages. `result` is the handle's result. Raises
+        `CommunicationError` if the group was destroyed.
         """
         tensors = list(reads)
         for tensor in writes:
@@ -91,7 +92,7 @@ class Worker:
             )
 
     def close(self) -> None:
-        """End the thread; one that does not end soon is abandoned."""
+        """End the thread. If the thread does not end within a few seconds, abandon it."""
         with self._lock:
             if self._closed:
                 return
@@ -102,7 +103,7 @@ class Worker:
         if thread is not None and thread is not threading.current_thread():
             thread.join(_CLOSE_TIMEOUT)
             if thread.is_alive():
-                with suppress(Exception):  # gloo may have ended already
+                with suppress(Exception):  # gloo may have ended already.
                     self._abort()
                 thread.join(_CLOSE_TIMEOUT)
         if thread is None or not thread.is_alive():
@@ -113,7 +114,8 @@ class Worker:
         """Run queued jobs until `None` is queued."""
         while (job := self._queue.get()) is not None:
             job()
-            # While waiting for the next job this must not keep tensors or the group alive.
+            # Otherwise the variable would keep tensors and the group alive during the
+            # wait for the next job.
             del job
 
     def _execute(
@@ -127,7 +129,7 @@ class Worker:
     ) -> None:
         """Copy `reads` to the host, call `compute`, copy its results, and end `work`."""
         try:
-            # Only in inference mode can inference tensors of the program be written.
+            # The program's inference tensors can be written only in inference mode.
             with torch.inference_mode():
                 self.memory.reuse()
                 with self._copies.on_side_stream(index, event):
@@ -135,8 +137,8 @@ class Worker:
                 results = compute(host_copies)
                 with self._copies.on_side_stream(index, event):
                     for tensor, result in zip(writes, results, strict=True):
-                        # By `data`: autograd would take `copy_` of the tensor itself for
-                        # a change by the program.
+                        # `data` is used because autograd would treat a `copy_` to the
+                        # tensor itself as a change by the program.
                         tensor.data.copy_(result)
         except BaseException as error:
             self.memory.forget()

@@ -1,8 +1,8 @@
-"""Call `accel_train_startup.autoload` after `import torch`, in ranks whose torch must not load packages.
+"""Call `accel_train_startup.autoload` after `import torch`, in ranks in which torch's autoload is off.
 
-`accel_train_startup` is one of the packages that torch loads, so torch skips it with the others. Therefore
-Python imports this module at startup, by its folder on `PYTHONPATH`. It also runs the environment's own
-`sitecustomize`, which it shadows.
+`accel_train_startup` is one of the packages that torch's autoload loads, so torch does not load it in these
+ranks. Python imports this module at startup instead, because its folder is on `PYTHONPATH`. This module
+shadows the environment's own `sitecustomize`, and therefore runs that module too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - bef
 
 
 class _AfterTorch:
-    """A finder that finds torch once, with a loader that calls `autoload` at the end of the import."""
+    """A finder that finds torch once, with a loader that calls `autoload` after the import."""
 
     @staticmethod
     def find_spec(
@@ -34,7 +34,7 @@ class _AfterTorch:
 
 
 def _autoload_after_import(loader: Any) -> None:
-    """Make the loader call `accel_train_startup.autoload` after it has executed the module."""
+    """Make `loader` call `accel_train_startup.autoload` after it has executed its module."""
     original_exec_module = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
@@ -47,7 +47,7 @@ def _autoload_after_import(loader: Any) -> None:
 
 
 def _run_shadowed_sitecustomize() -> None:
-    """Import the environment's own `sitecustomize`, if it has one, in place of this module."""
+    """Import the environment's own `sitecustomize` module, if there is one, in place of this module."""
     others = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]  # noqa: PTH100
     spec = PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:

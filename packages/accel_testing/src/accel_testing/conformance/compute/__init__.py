@@ -1,1 +1,1 @@
-"""Level 2: results of computations, memory, streams and random numbers."""
+"""Level 2: checks of computations, memory, streams and random numbers."""

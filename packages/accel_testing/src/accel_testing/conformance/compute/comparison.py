@@ -1,4 +1,4 @@
-"""Compare operators on the device with the CPU: what differs, and in which kernel."""
+"""Compare operators on the device with the CPU, and find the results and kernels that differ."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ __all__ = [
     "join_problems",
 ]
 
-#: How far a result may be from the result in float64, relative to the largest number in it: a few units in
-#: the last place of each type, times the error that sums of some hundred numbers add.
+#: The largest accepted difference from the result in float64, relative to the largest number in the result. A
+#: tolerance is a few units in the last place of the type, times the error of sums of some hundred numbers.
 TOLERANCES = {
     torch.float64: 1e-12,
     torch.float32: 2e-5,
     torch.float16: 8e-3,
     torch.bfloat16: 6e-2,
 }
-#: The relative tolerance of float32 and float64 if single numbers are compared.
+#: The relative tolerance for float32 and float64 if numbers are compared one by one.
 _SINGLE_NUMBER_TOLERANCE = 1e-4
-#: If all numbers of a result are smaller, the tolerance is relative to this.
+#: If all numbers in a result are smaller than this value, the tolerance is relative to this value.
 _SMALLEST_SCALE = 1e-2
-#: How many operators a message names.
+#: The maximum number of operators that a message names.
 _MAX_PROBLEMS = 4
 
-#: Functions from tensors to a tensor or several, by a description: `"amax(1)"`.
+#: Functions from tensors to one or several tensors, by a description such as `"amax(1)"`.
 Operators = Mapping[str, Callable[..., Any]]
 
 
 def claimed_types(accelerator: Accelerator) -> list[torch.dtype]:
-    """Return the floating types that the device claims, float32 first."""
+    """Return the floating-point types that the device claims to support; float32 comes first."""
     float64 = [torch.float64] if accelerator.is_fp64_supported() else []
     return [*accelerator.supported_dtypes(), *float64]
 
@@ -52,7 +52,7 @@ def claimed_types(accelerator: Accelerator) -> list[torch.dtype]:
 def gradient(
     function: Callable[[torch.Tensor], torch.Tensor], point: torch.Tensor
 ) -> torch.Tensor:
-    """Return the gradient of `function`, which returns one number, at `point`."""
+    """Return the gradient of `function`, which must return a scalar, at `point`."""
     leaf = point.detach().clone(memory_format=torch.preserve_format).requires_grad_()
     (result,) = torch.autograd.grad(function(leaf), leaf)
     return result
@@ -70,14 +70,14 @@ def assert_matches_cpu(
 ) -> None:
     """Raise `BrokenPromise` unless each operator gives the same result on the device as on the CPU.
 
-    `arguments` are copied to both, with `layout` applied. On the CPU floating numbers are computed in
-    `reference_dtype`, or in their own type. An operator that raises an error on the device is left out,
-    unless it is `required` or works there with ordinary numbers. `description` says in the message what is
-    special about the numbers.
+    `arguments` are copied to device and CPU after `layout` has been applied. The CPU computes floating-point
+    numbers in `reference_dtype`, by default in their own type. An operator that raises an error on the device
+    is ignored, unless `required` is true or the operator works there with ordinary numbers. `description`
+    describes the numbers in the message.
     """
     device = accelerator.device(index)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch warns of operators that may change
+        warnings.simplefilter("ignore")  # torch warns about operators that may change
         on_device = [layout(tensor.to(device)) for tensor in arguments]
         on_cpu = [
             layout(_to_reference(tensor, reference_dtype)) for tensor in arguments
@@ -102,7 +102,7 @@ def assert_matches_cpu(
 
 
 def join_problems(problems: list[str], noun: str = "") -> str:
-    """Return the first problems in one text, with the number of the others: `"a; b; and 7 more"`."""
+    """Return the first problems in one text, with the number of further problems: `"a; b; and 7 more"`."""
     text = "; ".join(problems[:_MAX_PROBLEMS])
     others = len(problems) - _MAX_PROBLEMS
     if others > 0:
@@ -111,7 +111,7 @@ def join_problems(problems: list[str], noun: str = "") -> str:
 
 
 def _dtype_name(dtype: torch.dtype) -> str:
-    """Return the type's name without `torch.`."""
+    """Return the type's name without the prefix `torch.`."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -123,10 +123,10 @@ def _find_problem(
     *,
     required: bool,
 ) -> str:
-    """Return how the operator differs between device and CPU; empty if it does not.
+    """Return the difference between the operator's results on device and CPU; empty if they agree.
 
-    `dtype` is the type that floating results must have, by default the CPU's. What the CPU raises is raised:
-    then the operator is written wrongly.
+    `dtype` is the required type of floating-point results, by default the type of the CPU's result. An error
+    on the CPU is raised, because it is an error in the check.
     """
     expected_results = pytree.tree_leaves(operator(*on_cpu))
     try:
@@ -145,7 +145,7 @@ def _find_problem(
 
 
 def _to_reference(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
-    """Return floating numbers in `dtype`, and other tensors as they are."""
+    """Return a floating-point tensor converted to `dtype`, and any other tensor unchanged."""
     if dtype is not None and tensor.is_floating_point():
         return tensor.to(dtype)
     return tensor
@@ -154,7 +154,7 @@ def _to_reference(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tens
 def _run_on_device(
     operator: Callable[..., Any], arguments: list[torch.Tensor]
 ) -> list[Any]:
-    """Return the operator's results, copied to the CPU: some devices compute, and fail, only then."""
+    """Return the operator's results copied to the CPU, because some devices compute only when copying."""
     results = pytree.tree_leaves(operator(*arguments))
     return [
         result.detach().cpu() if isinstance(result, torch.Tensor) else result
@@ -184,10 +184,10 @@ def describe_difference(
     *,
     dtype: torch.dtype | None = None,
 ) -> str:
-    """Return how a result differs from the expected one; empty if it does not.
+    """Return the difference between a result and the expected result; empty if they agree.
 
-    `dtype` is the type that floating results must have, by default the expected one's. `tolerance` is how far
-    a number may be off, relative to the largest; by default that of the type.
+    `dtype` is the required type of floating-point results, by default the type of `expected`. `tolerance` is
+    the accepted error relative to the largest number, by default the tolerance of the type.
     """
     if not isinstance(expected, torch.Tensor):
         both_nan = result != result and expected != expected
@@ -206,7 +206,7 @@ def describe_difference(
 def _describe_wrong_number(
     result: torch.Tensor, expected: torch.Tensor, tolerance: float | None
 ) -> str:
-    """Return the first number that is off by more than the tolerance, and its place; empty if none is."""
+    """Return the first number outside the tolerance, with its indices; empty if all are within it."""
     if torch.equal(result, expected):
         return ""
     is_wrong = ~_is_close(result, expected, tolerance)
@@ -218,7 +218,7 @@ def _describe_wrong_number(
 
 
 def _to_real(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor as a dense one of real numbers."""
+    """Return the tensor as a dense tensor of real numbers."""
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
     if tensor.is_complex():
@@ -229,13 +229,13 @@ def _to_real(tensor: torch.Tensor) -> torch.Tensor:
 def _is_close(
     result: torch.Tensor, expected: torch.Tensor, tolerance: float | None
 ) -> torch.Tensor:
-    """Return, for each number, whether it is within the tolerance; integers must be equal."""
+    """Return, for each number, whether the number is within the tolerance; integers must be equal."""
     if not expected.is_floating_point():
         return result == expected
     usual = TOLERANCES[result.dtype]
     if result.dtype in (torch.float32, torch.float64):
         usual = _SINGLE_NUMBER_TOLERANCE
-    # Of short types, and with a tolerance of its own, a number is compared with the largest of the result.
+    # For short types, and for an explicit tolerance, the error is relative to the largest number.
     finite = expected[expected.isfinite()]
     is_relative = tolerance is not None or usual > _SINGLE_NUMBER_TOLERANCE
     scale = 1.0
@@ -253,9 +253,9 @@ def _is_close(
 
 
 def find_wrong_kernel(operator: Callable[..., Any], *arguments: torch.Tensor) -> str:
-    """Return which of the kernels that `operator` runs is the first that differs from the CPU's, in brackets.
+    """Return, in parentheses, the first kernel of `operator` whose result differs from the CPU's.
 
-    The operator runs again, with `arguments`, which are on the device.
+    The operator is run again with `arguments`, which must be on the device.
     """
     comparer = _KernelComparer()
     try:
@@ -271,14 +271,14 @@ def find_wrong_kernel(operator: Callable[..., Any], *arguments: torch.Tensor) ->
 
 
 class _KernelComparer(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Compares each kernel that runs on the device with the CPU's for the same arguments."""
+    """Compares each kernel that runs on the device with the CPU's kernel for the same arguments."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.finished: list[str] = []
-        #: The kernel that is running; it stays if the kernel raises.
+        #: The kernel that is running, or that has raised an error.
         self.running = ""
-        #: The first kernel whose result differs.
+        #: The first kernel whose result differs from the CPU's.
         self.wrong = ""
 
     def __torch_dispatch__(
@@ -295,13 +295,13 @@ class _KernelComparer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return result
         try:
             expected = func(*cpu_args, **cpu_kwargs)
-            # The arguments are compared too: the kernel may write into them.
+            # The arguments are compared too, because the kernel may write into them.
             written = [
                 _copy_to_cpu(leaf) for leaf in pytree.tree_leaves((result, args))
             ]
             expected_written = pytree.tree_leaves((expected, cpu_args))
         except Exception:
-            return result  # the CPU has no such kernel
+            return result  # the CPU does not have this kernel
         pairs = zip(written, expected_written, strict=False)
         if any(
             describe_difference(actual, expected_leaf)
@@ -312,7 +312,7 @@ class _KernelComparer(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _copy_to_cpu(value: Any) -> Any:
-    """Return a copy of a tensor on the CPU; for a device the CPU, and any other value itself."""
+    """Return a tensor's copy on the CPU, the CPU for a device, and any other value unchanged."""
     if isinstance(value, torch.device):
         return torch.device("cpu")
     if not isinstance(value, torch.Tensor):

@@ -1,4 +1,4 @@
-"""Copy arguments to a device, with the same layout in memory and the same views of one storage."""
+"""Copy arguments to a device; keep their memory layout, and the storages that they share."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["DeviceCopier", "find_tensors"]
 
 
 class DeviceCopier:
-    """Copies arguments to a device; tensors that share a storage share one there too.
+    """Copies arguments to a device; tensors that share a storage also share a storage on the device.
 
     A strided tensor is copied with its whole storage, and viewed as before, so that strides, offsets and
-    overlaps stay. A tensor that requires a gradient becomes a leaf that requires one.
+    overlaps are kept. A tensor that requires a gradient becomes a leaf that requires a gradient.
     """
 
     def __init__(self, device: torch.device | str, *, gradients: bool = True) -> None:
@@ -24,11 +24,11 @@ class DeviceCopier:
 
     @property
     def storages(self) -> list[torch.Tensor]:
-        """The whole storages of what was copied, in the order of the arguments."""
+        """The complete storages of the copied tensors, in the order of the arguments."""
         return list(self._storages.values())
 
     def __call__(self, value: Any) -> Any:
-        """Return `value` with each tensor in it, at any depth, copied; and `device="cpu"` replaced."""
+        """Return `value` with each tensor at any depth copied, and each `device="cpu"` replaced."""
         if isinstance(value, torch.Tensor):
             if id(value) not in self._copies:
                 self._copies[id(value)] = self._copy(value)
@@ -42,7 +42,7 @@ class DeviceCopier:
         return self._replace_cpu(value)
 
     def _replace_cpu(self, value: Any) -> Any:
-        """Return the device for the CPU, named as text or as a `torch.device`; else `value`."""
+        """Return the device if `value` is the CPU, as text or `torch.device`; otherwise `value`."""
         if isinstance(value, torch.device) and value.type == "cpu":
             return torch.device(self._device)
         if isinstance(value, str) and value == "cpu":
@@ -79,9 +79,9 @@ class DeviceCopier:
         return torch._neg_view(copied) if is_negative else copied
 
     def _copy_storage(self, tensor: torch.Tensor, identity: int) -> torch.Tensor:
-        """Return a flat copy of the tensor's whole storage; the same one for each tensor of that storage.
+        """Return a flat copy of the tensor's storage; tensors that share a storage get the same copy.
 
-        An empty storage has no address: then the tensor is known by `identity`.
+        An empty storage has no address, so `identity` then identifies the tensor.
         """
         storage = tensor.untyped_storage()
         key = hash((storage.data_ptr() or identity, tensor.dtype))

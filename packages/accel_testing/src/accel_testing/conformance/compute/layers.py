@@ -1,4 +1,4 @@
-"""Layers, pools, pads and losses with each of their options, and the gradients of functions."""
+"""Layers, pools, pads and losses with each option, and functions whose gradients are compared."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ LAYERS: Operators = {
 
 
 def _batch_norm(x: torch.Tensor, *, training: bool) -> list[torch.Tensor]:
-    """Return the result, and the running mean and variance."""
+    """Return the normalized batch, the running mean and the running variance."""
     mean = torch.arange(4.0, device=x.device)
     var = torch.arange(1.0, 5.0, device=x.device)
     weight = torch.tensor([1.0, 2.0, -1.0, 0.5], device=x.device)
@@ -120,11 +120,11 @@ def _batch_norm(x: torch.Tensor, *, training: bool) -> list[torch.Tensor]:
 
 
 def _self_attention(x: torch.Tensor, **options: Any) -> torch.Tensor:
-    """Return attention with `x` as queries, keys and values."""
+    """Return the attention of `x`, which is used as queries, keys and values."""
     return functional.scaled_dot_product_attention(x, x, x, **options)
 
 
-#: Functions whose gradients are compared, at numbers where they are smooth.
+#: Functions whose gradients are compared at points where the functions are smooth.
 DIFFERENTIABLE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "exp": torch.exp, "log": lambda x: (x + 4).log(), "sqrt": lambda x: (x + 4).sqrt(), "sin": torch.sin,
     "tanh": torch.tanh, "sigmoid": torch.sigmoid, "gelu": functional.gelu,
@@ -152,13 +152,13 @@ DIFFERENTIABLE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }  # fmt: skip
 
 
-# --- Options, with numbers for which they matter -------------------------------------------------------
+# --- Options, with numbers for which the options matter ------------------------------------------------
 
 
 def _pool(
     name: str, *arguments: Any, **options: Any
 ) -> Callable[[torch.Tensor, torch.Tensor], Any]:
-    """Return a function that pools images in as many dimensions as the operator's name says."""
+    """Return a function that pools images in the number of dimensions that the operator's name contains."""
 
     def pool(x: torch.Tensor, _: torch.Tensor) -> Any:
         if "1d" in name:
@@ -173,32 +173,32 @@ def _pool(
 
 
 def _distinct_negative_numbers(x: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
-    """Return distinct numbers below zero: a pad of zeros would be the largest."""
+    """Return distinct negative numbers, among which a padding of zeros would be the maximum."""
     return -1.0 - (x + torch.arange(x.numel(), device=x.device).view_as(x) / 1024).abs()
 
 
 def _below_zero(
     operator: Callable[[torch.Tensor, torch.Tensor], Any],
 ) -> Callable[..., Any]:
-    """Return the operator, applied to numbers below zero."""
+    """Return a function that applies the operator to negative numbers."""
     return lambda x, w: operator(_distinct_negative_numbers(x, w), w)
 
 
 def _pad(mode: str, *pads: int) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Return a function that pads as many dimensions as there are pairs in `pads`."""
+    """Return a function that pads one dimension for each pair in `pads`."""
     return lambda x, _: functional.pad(
         x[(0,) * (3 - len(pads) // 2)][None], pads, mode=mode
     )
 
 
 def _grid(x: torch.Tensor) -> torch.Tensor:
-    """Return sampling points inside, on the border and outside of the image."""
+    """Return sampling points inside the image, on its border and outside it."""
     theta = tensor_on(x, [[[0.75, 0.25, 0.125], [-0.25, 1.5, 0.0]]] * 2)
     return functional.affine_grid(theta, [2, 4, 5, 6], align_corners=False)
 
 
 def _max_unpool2d(x: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
-    """Return the largest numbers of each window at their places, and zeros elsewhere."""
+    """Return the largest number in each window at its position, and zeros elsewhere."""
     pooled, indices = functional.max_pool2d(
         x + torch.arange(8.0, device=x.device) / 64, 2, return_indices=True
     )
@@ -208,7 +208,7 @@ def _max_unpool2d(x: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
 def _loss(
     name: str, **options: Any
 ) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Return a function that computes the loss of two matrices."""
+    """Return a function that computes the loss between two matrices."""
     return lambda x, _: getattr(functional, name)(x[0, 0] / 4, x[0, 1], **options)
 
 
@@ -220,7 +220,7 @@ def _probabilities(x: torch.Tensor) -> torch.Tensor:
 def _recurrent_cell(
     cell: Callable[..., Any], gates: int, *, has_cell_state: bool = False
 ) -> Callable[..., Any]:
-    """Return a function that computes one step of a recurrent network with 8 inputs and 2 units."""
+    """Return a function that computes one step of a recurrent cell with 8 inputs and 2 units."""
 
     def step(x: torch.Tensor, _: torch.Tensor) -> Any:
         inputs, hidden = x[0, 0] / 4, x[0, 1, :, :2] / 4
@@ -239,7 +239,7 @@ def _recurrent_cell(
 
 _LABELS_WITH_IGNORED = [1, -100, 3, 0, 2, -100, 1, 5]
 
-#: Functions of two images of four channels, 8 by 8 small integers, and of four kernels, 3 by 3.
+#: Functions of two 8 × 8 images with four channels of small integers, and of four 3 × 3 kernels.
 OPTIONS: Operators = {
     "max_pool1d, padding, below zero": _below_zero(_pool("max_pool1d", 3, 2, 1)),
     "max_pool2d, padding, below zero": _below_zero(_pool("max_pool2d", 3, 2, 1)),
@@ -414,7 +414,7 @@ _REPEATED_ROWS = [3, 0, 3, 1]
 
 
 def _reduce_along(x: torch.Tensor, *, name: str, dim: int) -> torch.Tensor:
-    """Return the result of a method along one dimension of three."""
+    """Return the result of a tensor method along one of three dimensions."""
     blocks = x.view(5, 3, 2)
     if name == "topk":
         result: Any = blocks.topk(2, dim)
@@ -428,7 +428,7 @@ def _with_zeros(x: torch.Tensor) -> torch.Tensor:
     return x.masked_fill(torch.eye(5, 6, device=x.device).bool(), 0.0)
 
 
-#: Functions whose gradient a kernel may compute wrongly although their result is right.
+#: Functions whose gradient a kernel may compute incorrectly although the function's result is correct.
 DIFFERENTIABLE |= {
     "max_pool2d, padding": lambda x: functional.max_pool2d(-1 - x[None, None].abs(), 3, 2, 1),
     "max_pool2d, windows that overlap": lambda x: functional.max_pool2d(x[None, None], 3, 1),

@@ -1,7 +1,8 @@
-"""Operators with every option that a kernel may ignore, and with numbers for which the option matters.
+"""Operators with each option that a kernel may ignore, and with numbers for which the option matters.
 
-Each is run on the device and on the CPU. A kernel that is right with the usual options and numbers may be
-wrong here: a pool pads with zeros, a product keeps the NaN that `beta=0` drops.
+Each operator is run on the device and on the CPU. A kernel that is correct for the usual options and numbers
+may be incorrect here: for example, a max pool may pad with zeros, or a product may keep the NaN that `beta=0`
+drops.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ __all__ = [
 def tensor_on(
     like: torch.Tensor, values: float | Sequence[Any], dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """Return a tensor of these numbers on the device of `like`."""
+    """Return a tensor of `values` on the device of `like`."""
     return torch.tensor(values, device=like.device, dtype=dtype)
 
 
-# --- One number, or two --------------------------------------------------------------------------------
+# --- Functions of one number, or of two numbers --------------------------------------------------------
 
-#: Functions that are defined for every number, also for NaN and infinity.
+#: Functions that are defined for every number, including NaN and infinity.
 ELEMENTARY: Operators = {
     **{
         name: getattr(torch, name)
@@ -60,7 +61,7 @@ ELEMENTARY: Operators = {
     "float to float64": lambda a: a.double(),
     "round(decimals=1)": lambda a: a.nan_to_num(0, 0, 0).round(decimals=1),
 }  # fmt: skip
-#: Functions of finite numbers.
+#: Functions that are defined for finite numbers.
 SMOOTH: Operators = {
     **{
         name: getattr(functional, name)
@@ -97,7 +98,7 @@ SMOOTH: Operators = {
     "ldexp": lambda a: torch.ldexp(a, tensor_on(a, [3])),
     "cumsum backwards": lambda a: a.flip(0).cumsum(0).flip(0),
 }  # fmt: skip
-#: Functions of numbers so small that their sum with 1 is 1.
+#: Functions of numbers so small that adding 1 gives 1.
 SMALL: Operators = {
     name: partial(lambda a, work: work(a * 2**-25) * 2**25, work=getattr(torch, name))
     for name in ("log1p", "expm1", "sinh", "asinh", "tanh", "atanh", "sin", "erf")
@@ -136,18 +137,18 @@ _FLOATING = (torch.float32, torch.float16, torch.bfloat16)
 def _make_cast(
     source: torch.dtype, target: torch.dtype
 ) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a function that casts numbers of one type for which the cast to the other is defined."""
+    """Return a function that casts numbers from `source` to `target` for which the cast is defined."""
     if source.is_floating_point:
         values = _castable_fractions(target)
     else:
         values = _castable_integers(source)
-    # The short floating types are compared bit by bit, as float32.
+    # Short floating-point types are compared exactly, after conversion to float32.
     exact = torch.float32 if target in (torch.float16, torch.bfloat16) else target
     return lambda a: tensor_on(a, values, source).to(target).to(exact)
 
 
 def _castable_fractions(target: torch.dtype) -> list[float]:
-    """Return fractions; negative ones, NaN and infinities only where C++ defines their cast to `target`."""
+    """Return fractions; NaN, infinities and negative numbers only if C++ defines their cast to `target`."""
     values = [0.0, -0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.75, 100.5]
     values += [1.00390625, 1.01171875, 0.3, 2.7, 99.9]
     if target is not torch.uint8:
@@ -158,7 +159,7 @@ def _castable_fractions(target: torch.dtype) -> list[float]:
 
 
 def _castable_integers(source: torch.dtype) -> list[float]:
-    """Return integers, from both ends of 8 bits, that `source` can hold."""
+    """Return those integers at both ends of the 8-bit range that `source` can represent."""
     if source is torch.bool:
         return [0, 1]
     values: list[float] = [0, 1, 2, 3, 64, 127]
@@ -225,13 +226,13 @@ CASTS: Operators = {
 }
 
 
-# --- Places --------------------------------------------------------------------------------------------
+# --- Indices --------------------------------------------------------------------------------------------
 
 
 def _scatter_reduce(
     reduce: str, *, include_self: bool
 ) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a function that reduces numbers into six places with `scatter_reduce`."""
+    """Return a function that reduces numbers into six elements with `scatter_reduce`."""
 
     def scatter(a: torch.Tensor) -> torch.Tensor:
         index = tensor_on(a, [0, 2, 0, 5])
@@ -246,7 +247,7 @@ def _scatter_reduce(
 def _copy_changed_by(
     change: Callable[[torch.Tensor], object],
 ) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a function that applies `change`, which works in place, to a copy, and returns the copy."""
+    """Return a function that applies the in-place operation `change` to a copy, and returns the copy."""
 
     def change_copy(a: torch.Tensor) -> torch.Tensor:
         copy = a.clone()
@@ -348,7 +349,7 @@ INDEXED: Operators = {
 
 
 def _embedding_bag(a: torch.Tensor, mode: str) -> torch.Tensor:
-    """Return the embeddings of three bags of rows, the second empty."""
+    """Return the embeddings of three bags of rows, of which the second is empty."""
     return functional.embedding_bag(
         tensor_on(a, [0, 3, 1, 1, 2]), a, tensor_on(a, [0, 2, 2]), mode=mode
     )
@@ -366,7 +367,7 @@ def _nans(*shape: int, a: torch.Tensor) -> torch.Tensor:
 
 #: Functions of four rows of six small integers.
 PRODUCTS: Operators = {
-    # "nan and inf in it will not be propagated", says torch of each.
+    # torch documents for each operator: "nan and inf in it will not be propagated".
     "addmm(beta=0) to NaN": lambda a: torch.addmm(_nans(4, 4, a=a), a, a.T, beta=0),
     "addmv(beta=0) to NaN": lambda a: torch.addmv(_nans(4, a=a), a, a[0], beta=0),
     "addr(beta=0) to NaN": lambda a: torch.addr(_nans(4, 6, a=a), a[:, 0], a[0], beta=0),
@@ -423,7 +424,7 @@ PRODUCTS: Operators = {
 
 
 def _two_batches(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return two matrices of 2 by 6 numbers, and two of 6 by 2."""
+    """Return a batch of two 2 × 6 matrices, and a batch of two 6 × 2 matrices."""
     return a.view(2, 2, 6), a.flip(0).reshape(2, 6, 2)
 
 
@@ -435,16 +436,17 @@ _UNARY = (
 
 
 def _tensors_of_many_shapes(a: torch.Tensor) -> list[torch.Tensor]:
-    """Return tensors of several shapes, one of them empty, as the parameters of a model."""
+    """Return tensors of several shapes, one of them empty, like the parameters of a model."""
     return [a.clone(), a[:0].clone(), a[1:, :2] * 0.5, a[0, 0].clone(), a.T.clone()]
 
 
 def _foreach(
     name: str, *more: Any, inplace: bool = False, **options: Any
 ) -> Callable[[torch.Tensor], Any]:
-    """Return a function that calls `torch._foreach_NAME` with several tensors, and with `more`.
+    """Return a function that calls `torch._foreach_NAME` with several tensors and the arguments `more`.
 
-    A function among `more` is called with the tensors. `inplace`: the changed tensors are the result.
+    A function in `more` is replaced by its result for the tensors. If `inplace` is true, the result is the
+    list of changed tensors.
     """
 
     def call(a: torch.Tensor) -> Any:
@@ -457,12 +459,12 @@ def _foreach(
 
 
 def _other_tensors(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return as many tensors of the same shapes, with other numbers."""
+    """Return tensors of the same shapes as `tensors`, but with different numbers."""
     return [tensor * 2 + 1 for tensor in tensors]
 
 
 _NUMBERS = [1.0, 2.0, 3.0, 4.0, 5.0]
-#: Functions of four rows of six small integers, which torch's optimizers use.
+#: Functions that torch's optimizers use, of four rows of six small integers.
 FOREACH: Operators = {
     **{f"_foreach_{name}": _foreach(name) for name in _UNARY},
     **{f"_foreach_{name}_": _foreach(f"{name}_", inplace=True) for name in ("sqrt", "neg", "abs", "zero")},
@@ -492,7 +494,8 @@ FOREACH: Operators = {
     "clip_grad_norm": lambda a: torch.nn.utils.get_total_norm([a, a[1:, :2]], 2.0),
 }  # fmt: skip
 
-#: Functions of three dimensions of integers, also zero and negative, each row in another order.
+#: Functions of three-dimensional tensors of integers, including zero and negative integers; the rows are
+#: ordered differently.
 REDUCED: Operators = {
     "sum((0, 2), keepdim)": lambda a: a.sum((0, 2), keepdim=True),
     "sum(-1)": lambda a: a.sum(-1),
@@ -548,7 +551,7 @@ REDUCED: Operators = {
 
 # --- Optimizers ----------------------------------------------------------------------------------------
 
-#: torch's optimizers, with the options that add a kernel.
+#: torch's optimizers, with the options that use an additional kernel.
 _OPTIMIZERS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("AdamW", {}),
     ("AdamW", {"amsgrad": True, "weight_decay": 0.25, "betas": (0.5, 0.75)}),
@@ -565,14 +568,14 @@ _OPTIMIZERS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("Rprop", {}),
     ("ASGD", {}),
 )
-#: Optimizers with one kernel for a whole step, which a `GradScaler` informs of infinite gradients.
+#: Optimizers with one fused kernel for a whole step, to which a `GradScaler` reports infinite gradients.
 _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 
 
 def _train(
     name: str, options: dict[str, Any], *, foreach: bool
 ) -> Callable[[torch.Tensor], Any]:
-    """Return a function that trains two weights for three steps with fixed gradients, and returns them."""
+    """Return a function that trains two weights for three steps with fixed gradients, and returns both."""
 
     def train(a: torch.Tensor) -> list[torch.Tensor]:
         weights = [torch.nn.Parameter(part.clone()) for part in (a / 8, a[0] / 4)]
@@ -580,7 +583,7 @@ def _train(
             weights, lr=0.125, foreach=foreach, **options
         )
         for step in range(3):
-            for weight in weights:  # gradients that no kernel has computed
+            for weight in weights:  # these gradients are not computed by a kernel
                 numbers = a.reshape(-1)[: weight.numel()] * (step + 1) / 4
                 weight.grad = numbers.view(weight.shape)
             optimizer.step()
@@ -590,12 +593,12 @@ def _train(
 
 
 def _keywords(**options: Any) -> str:
-    """Return options as they are written in a call: `"lr=0.1, foreach=True"`."""
+    """Return options as written in a call, such as `"lr=0.1, foreach=True"`."""
     return ", ".join(f"{name}={value}" for name, value in options.items())
 
 
 def _fused_step(name: str, found_inf: float) -> Callable[[torch.Tensor], Any]:
-    """Return a function that takes one step of a fused optimizer with scaled gradients."""
+    """Return a function that runs one step of a fused optimizer with scaled gradients."""
 
     def step(a: torch.Tensor) -> torch.Tensor:
         weight = torch.nn.Parameter(a / 8)

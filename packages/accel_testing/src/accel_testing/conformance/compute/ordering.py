@@ -1,4 +1,4 @@
-"""Order of work on streams: what each wait waits for, reused memory, and replayed graphs."""
+"""Check the order of work on streams: the effect of each wait, reused memory, and replayed graphs."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ __all__ = [
 
 _SIZE = 1 << 16
 _LARGE = 1 << 20
-#: Seconds of work that are long compared with the delays of a busy host.
+#: The duration of work, in seconds, that is long compared with the delays of a busy host.
 _MIN_MEASURED_SECONDS = 0.05
 
 
 def queue_long_work(accelerator: Accelerator) -> None:
-    """Queue so much work on the current stream that later work is delayed."""
+    """Queue enough work on the current stream to delay later work."""
     product = torch.full((384, 384), 1e-3, device=accelerator.device())
     for _ in range(8):
         product = product @ product
 
 
 def find_sleep(accelerator: Accelerator) -> Callable[[float], None] | None:
-    """Return a function that keeps the current stream busy for some milliseconds; `None` if torch has none.
+    """Return a function that keeps the current stream busy for some milliseconds; `None` if unavailable.
 
-    `torch.cuda._sleep` takes cycles of the device, whose length is measured here.
+    `torch.cuda._sleep` takes a number of device cycles, whose duration is measured here.
     """
     sleep = getattr(getattr(torch, accelerator.device_type, None), "_sleep", None)
     if sleep is None:
@@ -49,10 +49,10 @@ def find_sleep(accelerator: Accelerator) -> Callable[[float], None] | None:
         sleep(1)
         accelerator.synchronize()
     except Exception:
-        return None  # it is not a kernel of this device
+        return None  # this device does not have the kernel
 
     def measure(cycles: int) -> float:
-        """Return the shortest of five times in seconds: a busy host may notice the end late."""
+        """Return the shortest of five durations in seconds, because a busy host may notice the end late."""
         shortest = float("inf")
         for _ in range(5):
             accelerator.synchronize()
@@ -73,7 +73,7 @@ def find_sleep(accelerator: Accelerator) -> Callable[[float], None] | None:
 
 
 def require_waits_for_long_work(accelerator: Accelerator) -> None:
-    """Require that work of 250 ms is done after each wait, also on a stream of another thread."""
+    """Require that 250 ms of work are done after each wait, even if another thread queued the work."""
     sleep = find_sleep(accelerator)
     stream = accelerator.Stream()
     if sleep is None or getattr(stream, "one_queue", False):
@@ -109,12 +109,12 @@ def require_waits_for_long_work(accelerator: Accelerator) -> None:
         event.synchronize()
         require(
             is_done is True,
-            f"250 ms of work, then e, on a stream s: after {description} e.query() gave {is_done!r}",
+            f"250 ms of work, then e, on a stream s: after {description} e.query() returned {is_done!r}",
         )
 
 
 def require_queries_do_not_wait(accelerator: Accelerator) -> None:
-    """Require that members which only query or select return while earlier work still runs."""
+    """Require that members that only query or select return while earlier work is still running."""
     sleep = find_sleep(accelerator)
     side_stream = accelerator.Stream()
     if sleep is None or getattr(side_stream, "one_queue", False):
@@ -122,8 +122,13 @@ def require_queries_do_not_wait(accelerator: Accelerator) -> None:
     event = accelerator.Event()
 
     def has_waited(query: Callable[[], object], stream: Any) -> bool:
-        """Return whether the work on `stream` is always done once `query` returns."""
-        for milliseconds in (50, 100, 200, 400):  # on a busy host `query` may be late
+        """Return whether the work on `stream` is done each time that `query` returns."""
+        for milliseconds in (
+            50,
+            100,
+            200,
+            400,
+        ):  # on a busy host `query` may be delayed
             accelerator.synchronize()
             with accelerator.stream(stream):
                 sleep(milliseconds)
@@ -135,7 +140,7 @@ def require_queries_do_not_wait(accelerator: Accelerator) -> None:
 
     queries = _queries(accelerator, side_stream)
     for query in queries.values():
-        query()  # the first call may start what is waited for
+        query()  # the first call may initialize something and wait for it
     work = "50 to 400 ms of work and e on"
     for stream, name in (
         (accelerator.current_stream(), "the current stream"),
@@ -154,7 +159,7 @@ def require_queries_do_not_wait(accelerator: Accelerator) -> None:
 
 
 def _queries(accelerator: Accelerator, stream: Any) -> dict[str, Callable[[], object]]:
-    """Return calls that must not wait for the device, by their description."""
+    """Return calls that must not wait for the device, by description."""
     last = accelerator.device_count() - 1
 
     def select() -> None:
@@ -186,9 +191,9 @@ def _queries(accelerator: Accelerator, stream: Any) -> dict[str, Callable[[], ob
 
 
 def require_waits_on_named_stream(accelerator: Accelerator) -> None:
-    """Require of each way to wait that it holds for the stream it names, by default for the current one."""
+    """Require that each kind of wait affects the named stream, or by default the current stream."""
     writer, reader, other = (accelerator.Stream() for _ in range(3))
-    #: An event that was recorded before the writer's work.
+    #: An event that is recorded before the writer's work.
     early: list[Any] = []
     waits = _ways_to_wait(accelerator, writer, reader, early)
     for description, wait in waits.items():
@@ -213,7 +218,7 @@ def require_waits_on_named_stream(accelerator: Accelerator) -> None:
 
 
 def _record_on(accelerator: Accelerator, stream: Any) -> Any:
-    """Record an event while `stream` is the current one; return the event."""
+    """Record and return an event while `stream` is the current stream."""
     event = accelerator.Event()
     with accelerator.stream(stream):
         event.record()
@@ -223,7 +228,7 @@ def _record_on(accelerator: Accelerator, stream: Any) -> Any:
 def _ways_to_wait(
     accelerator: Accelerator, writer: Any, reader: Any, early: list[Any]
 ) -> dict[str, Callable[[], Any]]:
-    """Return the ways in which `reader` waits for `writer`; the last three record the event `early` again."""
+    """Return the ways for `reader` to wait for `writer`; the last three record `early` again."""
 
     def record_by_argument() -> Any:
         event = accelerator.Event()
@@ -267,8 +272,8 @@ def _ways_to_wait(
 def require_waits_across_devices(accelerator: Accelerator, busy: Any) -> None:
     """Require that a stream of the first device waits for an event on `busy`, a stream of another device.
 
-    The pause is for runtimes that give each device its work from a thread of its own, such as torch_npu 2.13:
-    without it the wait may come before the record.
+    The check pauses for runtimes that use a separate thread to submit each device's work, such as torch_npu
+    2.13: without a pause, the wait may be submitted before the record.
     """
     sleep = find_sleep(accelerator)
     if sleep is None:
@@ -286,12 +291,12 @@ def require_waits_across_devices(accelerator: Accelerator, busy: Any) -> None:
     require(
         is_done is True,
         f"s is a busy stream of {busy.device} and e is recorded on it; r is a stream of {reader.device}; "
-        f"after r.wait_event(e) and r.synchronize() e.query() gave {is_done!r}; expected True",
+        f"after r.wait_event(e) and r.synchronize() e.query() returned {is_done!r}; expected True",
     )
 
 
 def require_memory_waits_for_streams(accelerator: Accelerator) -> None:
-    """Require that a tensor's memory is reused only after the streams that `record_stream` named are done."""
+    """Require that a tensor's memory is not reused before the streams of `record_stream` are done."""
     side_stream = accelerator.Stream()
     try:
         torch.empty(1, device=accelerator.device()).record_stream(side_stream)
@@ -304,7 +309,7 @@ def require_memory_waits_for_streams(accelerator: Accelerator) -> None:
 def _require_memory_waits(
     accelerator: Accelerator, side_stream: Any, *, writes: bool
 ) -> None:
-    """Free a tensor that another stream still uses; require that no new tensor gets its memory."""
+    """Free a tensor that another stream still uses; require that new tensors do not get its memory."""
     device = accelerator.device()
     numbers = torch.arange(float(_LARGE), device=device)
     accelerator.synchronize()
@@ -344,7 +349,7 @@ def _require_memory_waits(
 
 
 def require_replays_in_order(accelerator: Accelerator) -> None:
-    """Require that a replay runs after the earlier work of the current stream, and before the later work."""
+    """Require that a replay runs between the earlier and the later work of the current stream."""
     device = accelerator.device()
     input_ = torch.zeros(_SIZE, device=device)
     output = torch.zeros(_SIZE, device=device)
@@ -379,13 +384,15 @@ def require_replays_in_order(accelerator: Accelerator) -> None:
 def _capture_long_work(
     accelerator: Accelerator, input_: torch.Tensor, output: torch.Tensor
 ) -> tuple[Any, torch.Tensor]:
-    """Return a graph that computes `output` from `input_`, and a tensor to keep while it is replayed."""
-    queue_long_work(accelerator)  # compilation at the first use is not captured
+    """Return a graph that computes `output` from `input_`, and a tensor that its replays need."""
+    queue_long_work(
+        accelerator
+    )  # a kernel that is compiled at its first use cannot be captured
     warm_up = (input_ * 2 + 1) * 1
     accelerator.synchronize()
     graph = accelerator.create_graph()
     with accelerator.capture_to_graph(graph):
-        # Only operators that other checks capture: not every operator can be captured.
+        # Not every operator can be captured, so only operators that other checks capture are used.
         busy = input_ * 1
         for _ in range(200):
             busy = busy * 1

@@ -1,4 +1,4 @@
-"""Operators that draw random numbers: each must advance the generator that it draws from, and no other."""
+"""Operators that draw random numbers; each must advance only the generator from which it draws."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from accel_testing.conformance.claims import require
 
 __all__ = ["require_new_numbers"]
 
-#: Two draws of so many random bits are never equal by chance.
+#: The number of random numbers in a draw; two draws of this size are never equal by chance.
 _COUNT = 512
 
-#: Draws random numbers.
+#: A function that draws random numbers.
 _Draw = Callable[..., torch.Tensor]
 
 
 def _with_generator(device: torch.device) -> dict[str, _Draw]:
-    """Return the operators that take a `generator`; without one they draw from the device's."""
+    """Return the operators with an argument `generator`, by default the device's generator."""
     zeros = torch.zeros(_COUNT, device=device)
     halves = torch.full((_COUNT,), 0.5, device=device)
     shape: dict[str, Any] = {"size": (_COUNT,), "device": device}
@@ -72,7 +72,7 @@ def _with_generator(device: torch.device) -> dict[str, _Draw]:
 
 
 def _without_generator(device: torch.device) -> dict[str, _Draw]:
-    """Return the operators that draw from the device's generator alone."""
+    """Return the operators that can only draw from the device's generator."""
     ones = torch.ones(_COUNT, device=device)
     images = torch.ones(1, _COUNT, 2, 2, device=device)
     layer = torch.nn.Dropout(0.5)
@@ -113,7 +113,7 @@ def _without_generator(device: torch.device) -> dict[str, _Draw]:
 
 
 def _try_draw(draw: _Draw, **options: Any) -> torch.Tensor | None:
-    """Return the numbers, on the CPU; `None` if the device does not have the operator."""
+    """Return the drawn numbers on the CPU; `None` if the device does not support the operator."""
     try:
         return draw(**options).detach().cpu()
     except Exception:
@@ -121,21 +121,21 @@ def _try_draw(draw: _Draw, **options: Any) -> torch.Tensor | None:
 
 
 def require_new_numbers(accelerator: Accelerator) -> None:
-    """Require of each random operator new numbers at each call, and the same ones after the same seed."""
+    """Require that each random operator draws new numbers, and repeats them after the same seed."""
     device = accelerator.device(0)
     operators = _with_generator(device)
     for name, draw in {**operators, **_without_generator(device)}.items():
         _require_advance(accelerator, name, draw)
     try:
         generator = torch.Generator(device=device)
-    except RuntimeError:  # the device has only its default generator
+    except RuntimeError:  # the device only supports its default generator
         return
     for name, draw in operators.items():
         _require_own_generator(accelerator, generator, name, draw)
 
 
 def _require_advance(accelerator: Accelerator, name: str, draw: _Draw) -> None:
-    """Require other numbers from a second draw, and the same two draws after the same seed."""
+    """Require that a second draw differs, and that both draws are repeated after the same seed."""
     accelerator.manual_seed(21)
     first = _try_draw(draw)
     if first is None:
@@ -146,7 +146,7 @@ def _require_advance(accelerator: Accelerator, name: str, draw: _Draw) -> None:
     second_again = draw().detach().cpu()
     require(
         not torch.equal(first, second),
-        f"{name} on {accelerator.device(0)} gave {_beginning(first)} twice in a row; expected other "
+        f"{name} on {accelerator.device(0)} returned {_beginning(first)} twice in a row; expected other "
         "numbers: the operator does not advance the generator",
     )
     for which, numbers, again in (
@@ -155,7 +155,7 @@ def _require_advance(accelerator: Accelerator, name: str, draw: _Draw) -> None:
     ):
         require(
             torch.equal(numbers, again),
-            f"manual_seed(21), {name} twice: the {which} draw gave {_beginning(numbers)}, and after "
+            f"manual_seed(21), {name} twice: the {which} draw returned {_beginning(numbers)}, and after "
             f"the same once more {_beginning(again)}; expected the same",
         )
 
@@ -168,7 +168,7 @@ def _beginning(numbers: torch.Tensor) -> str:
 def _require_own_generator(
     accelerator: Accelerator, generator: torch.Generator, name: str, draw: _Draw
 ) -> None:
-    """Require that a draw with `generator` depends on it alone, and leaves the device's own unchanged."""
+    """Require that a draw with `generator` neither depends on nor changes the device's generator."""
     accelerator.manual_seed(22)
     generator.manual_seed(23)
     device_state = accelerator.get_rng_state(0)
@@ -186,11 +186,11 @@ def _require_own_generator(
     )
     require(
         is_unchanged,
-        f"{operation} changed the state of the device's own generator; expected no change",
+        f"{operation} changed the state of the device's default generator; expected no change",
     )
     require(
         not torch.equal(first, second),
-        f"{operation} gave {_beginning(first)} twice in a row; g does not advance",
+        f"{operation} returned {_beginning(first)} twice in a row; g does not advance",
     )
     for which, numbers, again in (
         ("first", first, first_again),
@@ -198,7 +198,7 @@ def _require_own_generator(
     ):
         require(
             torch.equal(numbers, again),
-            f"g.manual_seed(23), {operation} twice: the {which} draw gave {_beginning(numbers)}, and "
+            f"g.manual_seed(23), {operation} twice: the {which} draw returned {_beginning(numbers)}, and "
             f"after the same once more {_beginning(again)}; expected the same, whatever the seed "
             "of the device",
         )

@@ -1,8 +1,8 @@
-"""torch's own database of operators, and the samples with which its own tests call each of them.
+"""Compare the operators in torch's test database with the CPU, using the samples of torch's tests.
 
-`torch.testing._internal.common_methods_invocations` (torch 2.6 to 2.15) has some 700 operators. torch's
-`test_ops.py` compares the results of another device with the CPU's in `test_compare_cpu`, and leaves out
-the operators that are random, or that may return one of several right results.
+`torch.testing._internal.common_methods_invocations` (torch 2.6 to 2.15) lists about 700 operators. In torch's
+`test_ops.py`, `test_compare_cpu` compares a device's results with the CPU's. That test omits operators that
+are random, or that may return one of several correct results.
 """
 
 from __future__ import annotations
@@ -42,25 +42,26 @@ __all__ = [
     "written_into",
 ]
 
-#: Calls an operator with a sample on a device, and returns the results to compare.
+#: A function that calls an operator with a sample on a device, and returns the results to compare.
 OpCall = Callable[[Any, Any, torch.device], Any]
 
 _CPU = torch.device("cpu")
-#: Relative to the largest number, as in `test_compare_cpu` of torch's own `test_ops.py`.
+#: The tolerance relative to the largest number, as in `test_compare_cpu` of torch's `test_ops.py`.
 _TOLERANCE = 1e-3
-#: Operators whose results are what was in memory.
+#: Operators that return uninitialized memory.
 _UNINITIALIZED = ("empty", "new_empty", "resize_")
-#: Operators with an argument that torch requires on the CPU, whatever the device.
+#: Operators with an argument that torch requires to be on the CPU for every device.
 _NEEDS_CPU_ARGUMENTS = ("tensor_split",)
 
 
 def operators(*, foreach: bool = False) -> list[Any]:
-    """Return the `OpInfo`s whose results can be compared with the CPU's; `foreach`: those of many tensors.
+    """Return the `OpInfo`s whose results can be compared with the CPU's.
 
-    Skips the check where torch's own tests cannot be imported: some builds are without them.
+    If `foreach` is true, returns the operators on lists of tensors. Skips the check if torch's tests cannot
+    be imported, because some builds of torch do not contain them.
     """
     try:
-        # That import would forbid the process to change the flags of torch.backends.
+        # The import would otherwise forbid this process to change the flags of torch.backends.
         with _no_warnings(), mock.patch.object(torch.backends, "disable_global_flags"):
             from torch.testing._internal import common_methods_invocations as database
     except Exception as error:
@@ -77,7 +78,7 @@ def operators(*, foreach: bool = False) -> list[Any]:
 
 
 def _is_comparable(op: Any) -> bool:
-    """Return whether torch's own tests compare the operator's results with the CPU's."""
+    """Return whether torch's tests compare the operator's results with the CPU's."""
     if op.name.startswith(_UNINITIALIZED):
         return False
     skipped = [getattr(decorator, "test_name", None) for decorator in op.decorators]
@@ -94,11 +95,12 @@ def assert_samples_match_cpu(
     backward: bool = False,
     without: Sequence[str] = (),
 ) -> None:
-    """Raise `BrokenPromise` unless `call` returns for each operator's samples what it returns on the CPU.
+    """Raise `BrokenPromise` unless `call` returns the CPU's results for each operator's samples.
 
-    Of each operator and type `most` samples are taken, spread over all of them; operators `without` are left
-    out. With `strided`, tensors have other numbers between theirs, and dimensions are counted from the end.
-    What the device refuses is left out too: it does not have the operator, or not for these numbers.
+    At most `most` samples, spread over all samples, are compared for each operator and type. Operators in
+    `without` are omitted. If `strided` is true, tensors have gaps between their elements in memory, and
+    dimensions are counted from the end. Calls that raise an error on the device are ignored, because the
+    device does not support the operator, or not for these arguments.
     """
     device = accelerator.device(0)
     if device.type == "cpu":
@@ -130,7 +132,7 @@ def _compare_samples(
     dtype: torch.dtype,
     device: torch.device,
 ) -> tuple[int, str]:
-    """Return how many samples could be compared, and how the first wrong one differs; empty if none does."""
+    """Return the number of compared samples, and the first difference; the text is empty if none differs."""
     compared = 0
     for sample in samples:
         difference = _compare(call, op, sample, device)
@@ -147,7 +149,7 @@ def _compare_samples(
 def _samples(
     op: Any, dtype: torch.dtype, most: int, *, strided: bool, backward: bool
 ) -> Iterator[Any]:
-    """Yield at most `most` of torch's samples of the operator, on the CPU, spread over all of them."""
+    """Yield at most `most` of torch's samples for the operator, on the CPU, spread over all samples."""
     every = _all_samples(op, dtype, backward=backward)
     step = max(1, math.ceil(len(every) / most))
     for sample in every[::step]:
@@ -160,7 +162,7 @@ def _samples(
 
 
 def _all_samples(op: Any, dtype: torch.dtype, *, backward: bool) -> list[Any]:
-    """Return torch's samples of the operator for the CPU; none if the operator lacks the type or gradient."""
+    """Return torch's samples for the CPU; none if the operator does not support the type or gradients."""
     if backward:
         supported = op.supports_autograd and dtype in op.supported_backward_dtypes(
             "cpu"
@@ -172,14 +174,14 @@ def _all_samples(op: Any, dtype: torch.dtype, *, backward: bool) -> list[Any]:
     torch.manual_seed(0)
     with _no_warnings():
         try:
-            # Not `op.sample_inputs`: that searches the stack for the running test, for milliseconds.
+            # `op.sample_inputs` is not used: searching the stack for the running test takes milliseconds.
             return list(op.sample_inputs_func(op, "cpu", dtype, backward))
         except Exception:
-            return []  # none can be made for the CPU
+            return []  # no samples can be created for the CPU
 
 
 def _make_strided(op: Any, sample: Any) -> Any:
-    """Return the sample with strided tensors, and dimensions from the end if that gives the same result."""
+    """Return the sample with strided tensors, and with negative dimensions if the result is unchanged."""
     strided = sample.noncontiguous()
     from_the_end = _count_dimensions_from_end(sample.noncontiguous())
     expected = _try_call(forward, op, strided, _CPU)
@@ -190,9 +192,9 @@ def _make_strided(op: Any, sample: Any) -> Any:
 
 
 def _count_dimensions_from_end(sample: Any) -> Any:
-    """Change arguments that may name a dimension to count from the last one: `dim=0` of two becomes `dim=-2`.
+    """Change arguments that may be dimensions to negative ones, such as `dim=0` of two to `dim=-2`.
 
-    These are the first integer, or sequence, and each keyword `dim…`.
+    These arguments are the first integer or sequence, and each keyword that begins with `dim`.
     """
     if not isinstance(sample.input, torch.Tensor):
         return sample
@@ -219,14 +221,14 @@ def _count_dimensions_from_end(sample: Any) -> Any:
 
 @contextmanager
 def _no_warnings() -> Iterator[None]:
-    """Ignore warnings in the block."""
+    """Ignore warnings inside the block."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def _compare(call: OpCall, op: Any, sample: Any, device: torch.device) -> str | None:
-    """Return how the device's results differ; empty if they do not, `None` if device or CPU has none."""
+    """Return the difference between device and CPU, or an empty string; `None` if either raises an error."""
     expected = _try_call(call, op, sample, _CPU)
     if expected is None:
         return None
@@ -244,7 +246,7 @@ def _compare(call: OpCall, op: Any, sample: Any, device: torch.device) -> str | 
 
 
 def _first_difference(results: list[Any], expected: list[Any]) -> str:
-    """Return how the first result that is wrong differs from the expected one; empty if none is."""
+    """Return the difference between the first incorrect result and the expected result; empty if none."""
     if len(results) != len(expected):
         return f"gives {len(results)} results; expected {len(expected)}"
     for result, expected_result in zip(results, expected, strict=True):
@@ -257,7 +259,7 @@ def _first_difference(results: list[Any], expected: list[Any]) -> str:
 def _try_call(
     call: OpCall, op: Any, sample: Any, device: torch.device
 ) -> list[Any] | None:
-    """Return the results, on the CPU; `None` if the call raises."""
+    """Return the results, copied to the CPU; `None` if the call raises an error."""
     torch.manual_seed(1)
     with _no_warnings():
         try:
@@ -271,7 +273,7 @@ def _try_call(
 
 
 def _is_random(call: OpCall, op: Any, sample: Any, expected: list[Any]) -> bool:
-    """Return whether the CPU gives other numbers with other seeds, also those that the database sets."""
+    """Return whether the CPU's results depend on the seed, including seeds that the database sets."""
     for offset in range(1, 17):  # some operators draw one of two numbers
         with _seed_cpu_only(offset):
             again = _try_call(call, op, sample, _CPU)
@@ -286,7 +288,7 @@ def _is_random(call: OpCall, op: Any, sample: Any, expected: list[Any]) -> bool:
 def _is_ill_conditioned(
     call: OpCall, op: Any, sample: Any, expected: list[Any]
 ) -> bool:
-    """Return whether the CPU's own result is far from its result in float64."""
+    """Return whether the CPU's result differs considerably from the CPU's result in float64."""
     exact_results = _try_call(
         lambda op, sample, device: call(op, sample.transform(_to_double), device),
         op,
@@ -305,7 +307,7 @@ def _is_ill_conditioned(
 
 
 def _to_double(tensor: torch.Tensor) -> torch.Tensor:
-    """Return floating and complex numbers in double precision, and other tensors as they are."""
+    """Return floating-point and complex tensors in double precision, and other tensors unchanged."""
     double = {torch.float32: torch.float64, torch.complex64: torch.complex128}
     dtype = double.get(tensor.dtype)
     if dtype is None:
@@ -314,16 +316,16 @@ def _to_double(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _seed_cpu_only(offset: int) -> Any:
-    """Have `torch.manual_seed` add `offset`, and seed the CPU alone.
+    """Make `torch.manual_seed` add `offset` to the seed, and seed only the CPU.
 
-    For devices that this machine does not have, torch keeps a stack trace of each call.
+    Otherwise torch would store a stack trace at each call for devices that this machine does not have.
     """
     seed_cpu = torch.default_generator.manual_seed
     return mock.patch.object(torch, "manual_seed", lambda seed: seed_cpu(seed + offset))
 
 
 def _describe_call(op: Any, sample: Any) -> str:
-    """Return the call as text, with tensors as their shapes: `"add(a tensor of shape (2, 3), 1)"`."""
+    """Return the call as text, such as `"add(a tensor of shape (2, 3), 1)"`."""
     arguments = [
         _describe_argument(argument) for argument in (sample.input, *sample.args)
     ]
@@ -335,7 +337,7 @@ def _describe_call(op: Any, sample: Any) -> str:
 
 
 def _describe_argument(value: Any) -> str:
-    """Return a short text for an argument: a tensor's shape, a number of tensors, or its repr."""
+    """Return a short description of an argument: a tensor's shape, a number of tensors, or the repr."""
     if isinstance(value, torch.Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     if isinstance(value, (list, tuple)) and find_tensors(value):
@@ -344,14 +346,14 @@ def _describe_argument(value: Any) -> str:
 
 
 def copy_arguments(copier: DeviceCopier, op: Any, sample: Any) -> tuple[Any, Any, Any]:
-    """Return the sample's input, arguments and keywords, copied by `copier`."""
+    """Return the sample's input, arguments and keyword arguments, copied by `copier`."""
     if op.name in _NEEDS_CPU_ARGUMENTS:
         return copier(sample.input), sample.args, sample.kwargs
     return copier(sample.input), copier(sample.args), copier(sample.kwargs)
 
 
 def default_device(device: torch.device, sample: Any) -> Any:
-    """Return a context in which a call without a tensor or a `device` argument creates on the device."""
+    """Return a context that makes the device the default for calls without a tensor or `device` argument."""
     tensors = find_tensors((sample.input, sample.args, sample.kwargs))
     if tensors or "device" in sample.kwargs or device.type == "cpu":
         return nullcontext()
@@ -359,7 +361,7 @@ def default_device(device: torch.device, sample: Any) -> Any:
 
 
 def forward(op: Any, sample: Any, device: torch.device) -> Any:
-    """Return the operator's result, made comparable as in torch's tests where several are right."""
+    """Return the operator's result, normalized as in torch's tests if several results are correct."""
     copier = DeviceCopier(device, gradients=False)
     input_, args, kwargs = copy_arguments(copier, op, sample)
     with torch.no_grad(), default_device(device, sample):
@@ -370,7 +372,7 @@ def forward(op: Any, sample: Any, device: torch.device) -> Any:
 
 
 def gradients(op: Any, sample: Any, device: torch.device) -> Any:
-    """Return the gradients of the arguments, for output gradients that are not all the same."""
+    """Return the gradients of the arguments, for output gradients that are not all equal."""
     input_, args, kwargs = copy_arguments(DeviceCopier(device), op, sample)
     tensors = find_tensors((input_, args, kwargs))
     inputs = [tensor for tensor in tensors if tensor.requires_grad]
@@ -383,18 +385,18 @@ def gradients(op: Any, sample: Any, device: torch.device) -> Any:
 
 
 def gradients_in_place(op: Any, sample: Any, device: torch.device) -> Any:
-    """Return the gradients of the operator's form in place: kernels may use its result as the input."""
+    """Return the gradients of the in-place operator, whose kernels may use the result as the input."""
     input_, args, kwargs = copy_arguments(DeviceCopier(device), op, sample)
     tensors = find_tensors((input_, args, kwargs))
     inputs = [tensor for tensor in tensors if tensor.requires_grad]
-    # A leaf that requires a gradient cannot be changed in place.
+    # A leaf that requires a gradient cannot be modified in place.
     result = input_.clone()
     op.inplace_variant(result, *args, **kwargs)
     return torch.autograd.grad(result, inputs, gradient_of(result), allow_unused=True)
 
 
 def gradient_of(output: torch.Tensor) -> torch.Tensor:
-    """Return a gradient of `output` whose numbers are not all the same."""
+    """Return a gradient for `output` whose numbers are not all equal."""
     if output.layout != torch.strided:
         return torch.ones_like(output)
     numbers = (
@@ -404,7 +406,7 @@ def gradient_of(output: torch.Tensor) -> torch.Tensor:
 
 
 def written(op: Any, sample: Any, device: torch.device) -> Any:
-    """Return all memory that the operator's form in place could write to."""
+    """Return all memory that the in-place operator could have written to."""
     copier = DeviceCopier(device, gradients=False)
     input_, args, kwargs = copy_arguments(copier, op, sample)
     with torch.no_grad():
@@ -413,10 +415,10 @@ def written(op: Any, sample: Any, device: torch.device) -> Any:
 
 
 def written_into(op: Any, sample: Any, device: torch.device) -> Any:
-    """Return what the operator writes into `out`, with the memory before and behind it.
+    """Return the memory of `out` after the operator wrote into it, with the memory before and after `out`.
 
-    Not every kernel of torch's own writes correctly into a strided `out`, so this one is contiguous. What the
-    CPU does not write is not compared: `RuntimeError`.
+    `out` is contiguous, because some of torch's kernels do not write correctly into a strided `out`. Raises
+    `RuntimeError`, so that the sample is not compared, if the CPU does not write the result into `out`.
     """
     with torch.no_grad():
         input_, args, kwargs = copy_arguments(
@@ -427,7 +429,7 @@ def written_into(op: Any, sample: Any, device: torch.device) -> Any:
         if process and process(expected) is not expected:
             raise RuntimeError("several results are right")
         parts = find_tensors(expected)
-        # The middle one of three is `out`.
+        # `out` is the second of three parts of the memory.
         memory = [
             torch.full((3, *part.shape), 3, dtype=part.dtype, device=device)
             for part in parts
@@ -447,7 +449,7 @@ def written_into(op: Any, sample: Any, device: torch.device) -> Any:
 
 
 def several(op: Any, sample: Any, device: torch.device) -> Any:
-    """Return the results of an operator on many tensors, and their memory after it ran in place."""
+    """Return the results of an operator on lists of tensors, and the tensors after the in-place form."""
     results: list[Any] = []
     for variant in (op.method_variant, op.inplace_variant):
         if variant:
@@ -459,7 +461,7 @@ def several(op: Any, sample: Any, device: torch.device) -> Any:
     return results
 
 
-#: What a message names before the operator.
+#: The words before the operator's name in a message.
 _PREFIXES: dict[OpCall, str] = {
     gradients: "the gradient of ",
     gradients_in_place: "the gradient in place of ",

@@ -1,4 +1,4 @@
-"""Checks of memory: the amounts in use, their peaks and limits, and pinned memory."""
+"""Checks of memory: used and reserved amounts, peaks, limits, and pinned memory."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _MEMORY_MEMBERS = (
     "max_memory_cached",
 )  # fmt: skip
 
-#: Members that must not change a peak; the last one may change what is reserved.
+#: Members that must not change a peak; only the last member may change the amount of reserved memory.
 _KEEP_PEAKS = (
     "memory_stats", "memory_summary", "mem_get_info", "available_memory", "device_properties", "synchronize",
     "reset_accumulated_memory_stats", "current_stream", "empty_host_cache", "empty_cache",
 )  # fmt: skip
-#: Types of pinned tensors, also those that the device cannot compute in.
+#: Types of pinned tensors, including types in which the device cannot compute.
 _CPU_DTYPES = (
     torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.uint8, torch.int64, torch.bool,
 )  # fmt: skip
@@ -66,17 +66,17 @@ def _allocate(
 
 
 def _require_allocator(accelerator: Accelerator) -> None:
-    """Skip the check unless the device counts its memory; free what is not used."""
+    """Skip the check unless the device counts its memory; free unused memory."""
     if not accelerator.is_accelerator():
         skip_unsupported(
-            "the CPU's memory is the process's, which Python and the system keep"
+            "the CPU's memory is the process's memory, which Python and the system retain"
         )
     gc.collect()
     accelerator.synchronize()
 
 
 class TestMemory(BackendTestBase):
-    """The amounts of memory that the accelerator reports must follow its use."""
+    """The reported amounts of memory must reflect the memory in use."""
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
@@ -88,20 +88,20 @@ class TestMemory(BackendTestBase):
         gc.unfreeze()
 
     def test_allocated_grows_and_returns(self, accelerator: Accelerator) -> None:
-        """A tensor's bytes are counted while it lives, rounded up by no more than the allocator's blocks."""
+        """A tensor's bytes count as allocated while it exists, rounded up to the allocator's block size."""
         _require_allocator(accelerator)
         before = accelerator.memory_allocated()
         block = _allocate(accelerator)
         grown = accelerator.memory_allocated() - before
         require(
             _MEBIBYTE <= grown <= 3 * _MEBIBYTE,
-            f"a tensor of {_MEBIBYTE} bytes makes memory_allocated() grow by {grown}",
+            f"a tensor of {_MEBIBYTE} bytes made memory_allocated() grow by {grown} bytes",
         )
         del block
         after = accelerator.memory_allocated()
         require(
             after == before,
-            f"memory_allocated() was {before}, and {after} once the tensor was gone",
+            f"memory_allocated() was {before} before a tensor was created, and {after} after it was freed",
         )
         # Some machines cannot pin memory.
         with contextlib.suppress(RuntimeError):
@@ -110,22 +110,23 @@ class TestMemory(BackendTestBase):
             require(
                 after == before,
                 f"pin_empty of {pinned.nbytes} bytes changed memory_allocated() from {before} to {after}; "
-                "expected no change: it is memory of the host",
+                "expected no change, because pinned memory is host memory",
             )
 
     def test_reserved_holds_what_is_allocated(self, accelerator: Accelerator) -> None:
-        """`memory_reserved` is no less than `memory_allocated`, and no more than the device has."""
+        """`memory_reserved` is at least `memory_allocated`, and at most the device's total memory."""
         _require_allocator(accelerator)
         block = _allocate(accelerator)
         reserved = accelerator.memory_reserved()
         allocated = accelerator.memory_allocated()
         require(
             reserved >= allocated,
-            f"memory_reserved() gave {reserved}, and memory_allocated() {allocated}",
+            f"memory_reserved() returned {reserved}, and memory_allocated() {allocated}",
         )
         total = accelerator.total_memory()
         require(
-            reserved <= total, f"memory_reserved() gave {reserved}, of {total} bytes"
+            reserved <= total,
+            f"memory_reserved() returned {reserved}; the device has {total} bytes",
         )
         del block
 
@@ -139,8 +140,8 @@ class TestMemory(BackendTestBase):
         peak = accelerator.max_memory_allocated()
         require(
             peak >= before + 2 * _MEBIBYTE,
-            f"memory_allocated() was {before}; after a tensor of {2 * _MEBIBYTE} bytes came and went "
-            f"max_memory_allocated() gave {peak}; expected {before + 2 * _MEBIBYTE} or more",
+            f"memory_allocated() was {before}; after a tensor of {2 * _MEBIBYTE} bytes was freed, "
+            f"max_memory_allocated() returned {peak}; expected {before + 2 * _MEBIBYTE} or more",
         )
         in_use = _allocate(accelerator)
         for reset in _RESETS:
@@ -152,22 +153,22 @@ class TestMemory(BackendTestBase):
             allocated = accelerator.memory_allocated()
             require(
                 allocated >= in_use.numel(),
-                f"memory_allocated() gave {allocated} while {in_use.numel()} bytes are held",
+                f"memory_allocated() returned {allocated} while {in_use.numel()} bytes are in use",
             )
             require(
                 peak == allocated,
-                f"after {reset}() max_memory_allocated() is {peak}, memory_allocated() {allocated}",
+                f"after {reset}(), max_memory_allocated() is {peak}, and memory_allocated() is {allocated}",
             )
         peak = accelerator.max_memory_reserved()
         reserved = accelerator.memory_reserved()
         require(
             peak == reserved,
-            f"after reset_max_memory_cached() max_memory_reserved() is {peak}, and "
-            f"memory_reserved() {reserved}",
+            f"after reset_max_memory_cached(), max_memory_reserved() is {peak}, and "
+            f"memory_reserved() is {reserved}",
         )
 
     def _require_peaks_kept(self, accelerator: Accelerator) -> None:
-        """Require that members which do not reset the peak leave it, and the reserved memory, unchanged."""
+        """Require that members that do not reset the peak change neither the peak nor the reserved memory."""
         peak = accelerator.max_memory_allocated()
         reserved = accelerator.memory_reserved()
         calls = [("set_device", [accelerator.current_device()])]
@@ -186,16 +187,16 @@ class TestMemory(BackendTestBase):
             )
 
     def test_totals_start_anew(self, accelerator: Accelerator) -> None:
-        """`reset_accumulated_memory_stats` sets the totals of allocations to 0."""
+        """`reset_accumulated_memory_stats` resets the accumulated totals of allocations to 0."""
         _require_allocator(accelerator)
         key = "allocated_bytes.all.allocated"
         _allocate(accelerator)
         if key not in accelerator.memory_stats():
-            skip_unsupported("the device does not count what was allocated in all")
+            skip_unsupported("the device does not count accumulated allocations")
         total = accelerator.memory_stats()[key]
         require(
             total >= _MEBIBYTE,
-            f"after a tensor of {_MEBIBYTE} bytes {total} were allocated in all",
+            f"after a tensor of {_MEBIBYTE} bytes was created, the accumulated total is {total} bytes",
         )
         for index in (None, *range(accelerator.device_count())):
             _allocate(accelerator, index=index)
@@ -203,7 +204,7 @@ class TestMemory(BackendTestBase):
             total_after = accelerator.memory_stats(index)[key]
             require(
                 total_after == 0,
-                f"after reset_accumulated_memory_stats({index}) memory_stats tells {total_after}",
+                f"after reset_accumulated_memory_stats({index}), memory_stats reports {total_after}",
             )
         _allocate(accelerator)
         total = accelerator.memory_stats()[key]
@@ -215,7 +216,7 @@ class TestMemory(BackendTestBase):
         )
 
     def test_stats_agree(self, accelerator: Accelerator) -> None:
-        """`memory_stats` has the same amounts, under torch's keys, as the members return."""
+        """`memory_stats` contains, under torch's keys, the amounts that the members return."""
         _require_allocator(accelerator)
         block = _allocate(accelerator)
         stats = accelerator.memory_stats()
@@ -228,12 +229,12 @@ class TestMemory(BackendTestBase):
                 amount = getattr(accelerator, member)()
                 require(
                     stats[key] == amount,
-                    f"memory_stats()[{key!r}] is {stats[key]}, and {member}() {amount}",
+                    f"memory_stats()[{key!r}] is {stats[key]}, but {member}() returned {amount}",
                 )
         del block
 
     def test_devices_count_for_themselves(self, accelerator: Accelerator) -> None:
-        """Memory allocated on one device is not counted on another."""
+        """Memory allocated on one device is not counted on a different device."""
         _require_allocator(accelerator)
         count = accelerator.device_count()
         if count < 2 or accelerator.device(0) == accelerator.device(1):
@@ -248,39 +249,39 @@ class TestMemory(BackendTestBase):
         for name, amount in self._amounts(accelerator, 0).items():
             require(
                 amount == before[0][name],
-                f"a tensor on device 1 is counted by {name}(0)",
+                f"{name}(0) counts a tensor on device 1",
             )
         after = self._amounts(accelerator, 1)
         require(
             before[1].pop("memory_summary") != after.pop("memory_summary"),
-            "a tensor on device 1 is not in memory_summary(1)",
+            "memory_summary(1) does not count a tensor on device 1",
         )
         for name, amount in after.items():
             grown = amount - before[1][name]
-            # Tensors are counted exactly; an allocator may reserve any amount for them.
+            # Allocated memory is compared exactly, but an allocator may reserve any amount.
             largest = 3 * size if "allocated" in name else grown
             require(
                 size <= grown <= largest,
-                f"a tensor of {size} bytes on device 1 makes {name}(1) grow by {grown}",
+                f"a tensor of {size} bytes on device 1 made {name}(1) grow by {grown} bytes",
             )
         used = free - accelerator.mem_get_info(1)[0]
         require(
             used > 0,
-            f"a tensor of {size} bytes on device 1 makes mem_get_info(1) tell {used} bytes less",
+            f"a tensor of {size} bytes on device 1 reduced the free bytes in mem_get_info(1) by {used}",
         )
         with accelerator.device_guard(1):
             selected = self._amounts(accelerator, None)
             del selected["memory_summary"]
         require(
             selected == after,
-            f"with device 1 selected the amounts are {selected}, and of device 1 by number {after}",
+            f"with device 1 selected, the amounts without an index are {selected}, but with index 1 {after}",
         )
         del block
         allocated = before[1]["memory_allocated"]
         self._require_own_peaks(accelerator, size, allocated)
 
     def _amounts(self, accelerator: Accelerator, index: int | None) -> dict[str, Any]:
-        """Return what each member reports of the memory in use on a device; `None`: the current one."""
+        """Return the amount of used memory from each member; `index=None` means the current device."""
         amounts = {name: getattr(accelerator, name)(index) for name in _MEMORY_MEMBERS}
         amounts["memory_summary"] = accelerator.memory_summary(index)
         amounts["used, of available_memory"] = -accelerator.available_memory(index)
@@ -291,7 +292,7 @@ class TestMemory(BackendTestBase):
     def _require_own_peaks(
         self, accelerator: Accelerator, size: int, allocated: int
     ) -> None:
-        """Require that a reset of device 0's peak leaves that of device 1, with `allocated` bytes in use."""
+        """Require that resetting device 0's peak keeps device 1's peak, with `allocated` bytes in use."""
         for reset in _RESETS:
             block = _allocate(accelerator, size, index=1)
             del block
@@ -306,7 +307,7 @@ class TestMemory(BackendTestBase):
             in_use = accelerator.memory_allocated(1)
             require(
                 peak == in_use,
-                f"after {reset}(1) the peak of device 1 is {peak}, and {in_use} bytes are held",
+                f"after {reset}(1), the peak of device 1 is {peak}, while {in_use} bytes are in use",
             )
 
     def test_free_memory_shrinks(self, accelerator: Accelerator) -> None:
@@ -322,36 +323,36 @@ class TestMemory(BackendTestBase):
         free = accelerator.mem_get_info()[0]
         require(
             free < free_before,
-            f"{size} bytes are held, and free memory went from {free_before} to {free}",
+            f"after {size} bytes were allocated, free memory changed from {free_before} to {free} bytes",
         )
         available = accelerator.available_memory()
         require(
             available < available_before,
-            f"{size} bytes are held, and available_memory() went from {available_before} to {available}",
+            f"{size} bytes allocated changed available_memory() from {available_before} to {available}",
         )
         require(
             accelerator.memory_summary() != summary,
-            f"memory_summary() is the same text with {size} bytes more",
+            f"memory_summary() did not change after {size} bytes were allocated",
         )
         reserved = accelerator.memory_reserved()
         del block
         accelerator.synchronize()
         cached = accelerator.memory_reserved()
         if not reserved_before < reserved <= cached:
-            return  # it is not counted, or was given back at once
+            return  # the freed memory is not counted as reserved, or was released immediately
         for name, before, after in (
             ("mem_get_info()[0]", free, accelerator.mem_get_info()[0]),
             ("available_memory()", available, accelerator.available_memory()),
         ):
             require(
-                after - before < size // 2,  # other processes may give back some
+                after - before < size // 2,  # other processes may release memory
                 f"a tensor of {size} bytes went, memory_reserved() stayed {cached}, and {name} went "
                 f"from {before} "
                 f"to {after}; expected no more: what the allocator keeps is not free before empty_cache()",
             )
 
     def test_cache_is_given_back(self, accelerator: Accelerator) -> None:
-        """`empty_cache` keeps what is in use and never reserves more."""
+        """`empty_cache` keeps memory in use, and never reserves more memory."""
         _require_allocator(accelerator)
         accelerator.empty_cache()
         start = accelerator.memory_reserved()
@@ -362,12 +363,12 @@ class TestMemory(BackendTestBase):
         before = accelerator.memory_reserved()
         accelerator.empty_cache()
         after = accelerator.memory_reserved()
-        # The freed memory is counted, and still reserved.
+        # The freed memory is still reserved.
         is_cached = start < peak == before
         if is_cached:
             require(
                 after < before,
-                f"empty_cache() left {before} bytes reserved, of which 32 MiB were free",
+                f"empty_cache() released none of the {before} reserved bytes, of which 32 MiB were unused",
             )
         require(
             after <= before,
@@ -376,14 +377,14 @@ class TestMemory(BackendTestBase):
         allocated = accelerator.memory_allocated()
         require(
             after >= allocated >= in_use.numel(),
-            f"after empty_cache() {after} is reserved, {allocated} used",
+            f"after empty_cache(), {after} bytes are reserved, but {allocated} bytes are in use",
         )
         last = accelerator.device_count() - 1
         if last and is_cached:
             self._require_cache_given_back_on(accelerator, last)
 
     def _require_cache_given_back_on(self, accelerator: Accelerator, last: int) -> None:
-        """Require that `empty_cache` empties the cache of the selected device, and keeps it selected."""
+        """Require that `empty_cache` empties the selected device's cache, and keeps the device selected."""
         with accelerator.device_guard(last):
             _allocate(accelerator, 32 * _MEBIBYTE)
             before = accelerator.memory_reserved()
@@ -392,18 +393,18 @@ class TestMemory(BackendTestBase):
             current = accelerator.current_device()
         require(
             after < before,
-            f"empty_cache(), device {last} selected, left all its {before} bytes reserved",
+            f"with device {last} selected, empty_cache() released none of its {before} reserved bytes",
         )
         require(
             current == last,
-            f"empty_cache(), device {last} selected, made {current} the current device",
+            f"with device {last} selected, empty_cache() changed the current device to {current}",
         )
 
     def test_running_out_is_told(self, accelerator: Accelerator) -> None:
-        """Allocating too much raises `torch.OutOfMemoryError`, and the device works afterwards."""
+        """Allocating too much memory raises `torch.OutOfMemoryError`, and the device works afterwards."""
         _require_allocator(accelerator)
         if accelerator.handles_memory_backpressure():
-            skip_unsupported("an allocation waits rather than fails")
+            skip_unsupported("an allocation waits for memory instead of failing")
         size = 4 * accelerator.total_memory()
         require_raises(
             lambda: _allocate(accelerator, size),
@@ -412,23 +413,23 @@ class TestMemory(BackendTestBase):
         )
         total = torch.ones(4, device=accelerator.device()).sum().item()
         require(
-            total == 4, f"after running out of memory a sum of four ones is {total}"
+            total == 4, f"after an out-of-memory error, the sum of four ones is {total}"
         )
 
     def test_fraction_limits(self, accelerator: Accelerator) -> None:
-        """`set_per_process_memory_fraction` is a limit, where the device has one, and can be lifted."""
+        """`set_per_process_memory_fraction` limits memory if the device supports it, and can be reset."""
         _require_allocator(accelerator)
         accelerator.empty_cache()
         try:
             accelerator.set_per_process_memory_fraction(0.05)
         except UnsupportedError:
-            skip_unsupported("the device has no such limit")
+            skip_unsupported("the device does not support a memory limit")
         try:
             size = accelerator.total_memory() // 8
             require_raises(
                 lambda: _allocate(accelerator, size),
                 torch.OutOfMemoryError,
-                "an eighth, where 0.05 is allowed,",
+                "an eighth of the memory, with a limit of 0.05,",
             )
         finally:
             accelerator.set_per_process_memory_fraction(1.0)
@@ -443,7 +444,7 @@ class TestMemory(BackendTestBase):
         )
         total = accelerator.total_memory()
         if accelerator.available_memory() < total // 2:
-            return  # others use it
+            return  # other processes use the memory
         in_use = _allocate(accelerator, total * 3 // 10)
         accelerator.set_per_process_memory_fraction(0.5)
         try:
@@ -457,22 +458,23 @@ class TestMemory(BackendTestBase):
             accelerator.set_per_process_memory_fraction(1.0)
 
     def test_pinned_copies(self, accelerator: Accelerator) -> None:
-        """`pin_memory` returns a host tensor with the same values, for which `is_pinned` is True."""
+        """`pin_memory` returns a pinned host tensor with the same values."""
         require_pinned_memory(accelerator)
         host = torch.arange(12.0).view(3, 4)
         pinned = accelerator.pin_memory(host)
         require(
-            pinned.device.type == "cpu", f"pin_memory gave a tensor on {pinned.device}"
+            pinned.device.type == "cpu",
+            f"pin_memory returned a tensor on {pinned.device}",
         )
         require(
             torch.equal(pinned, host),
-            f"pin_memory of {host.flatten()[:3].tolist()}… gave {pinned.flatten()[:3].tolist()}…",
+            f"pin_memory of {host.flatten()[:3].tolist()}… returned {pinned.flatten()[:3].tolist()}…",
         )
         self._require_pinned_values(accelerator, host)
         again = accelerator.pin_memory(host)
         require(
             pinned is host or pinned.data_ptr() != again.data_ptr(),
-            "pin_memory gave the same memory twice",
+            "two calls of pin_memory returned the same memory",
         )
         self._require_is_pinned(accelerator, host, pinned)
         self._require_views_pinned(accelerator)
@@ -480,7 +482,7 @@ class TestMemory(BackendTestBase):
         accelerator.synchronize()
         require(
             torch.equal(on_device.cpu(), host),
-            "a late copy of pinned memory changed the numbers",
+            "a non-blocking copy of pinned memory changed the numbers",
         )
         self._require_pinned_without_copy(accelerator, host, pinned)
         self._require_freed_is_not_pinned(accelerator, host)
@@ -489,58 +491,58 @@ class TestMemory(BackendTestBase):
     def _require_pinned_values(
         self, accelerator: Accelerator, host: torch.Tensor
     ) -> None:
-        """Require that pinned copies of several sizes, strides and types have the same numbers."""
-        for count in (1, 4097, 3 << 18):  # of floats: up to three mebibytes
+        """Require that pinned copies with several sizes, strides and types have the same numbers."""
+        for count in (1, 4097, 3 << 18):  # numbers of floats, up to three mebibytes
             numbers = torch.arange(float(count))
             pinned = accelerator.pin_memory(numbers)
             is_locked = accelerator.is_pinned(pinned) is accelerator.is_accelerator()
             require(
                 torch.equal(pinned, numbers) and is_locked,
-                f"pin_memory of {numbers.nbytes} bytes gave other numbers, or memory that is not locked",
+                f"pin_memory of {numbers.nbytes} bytes returned wrong numbers, or memory that is not pinned",
             )
         transposed = accelerator.pin_memory(host.T)
         require(
             torch.equal(transposed, host.T),
-            f"pin_memory of a transposed tensor gave {transposed.tolist()}",
+            f"pin_memory of a transposed tensor returned {transposed.tolist()}",
         )
         for dtype in _CPU_DTYPES:
             numbers = torch.tensor([0, 1, 3, -2]).to(dtype)
             pinned = accelerator.pin_memory(numbers)
             require(
                 pinned.dtype == dtype and torch.equal(pinned, numbers),
-                f"pin_memory of {numbers} gave {pinned}; expected the same numbers of {dtype}",
+                f"pin_memory of {numbers} returned {pinned}; expected the same numbers of {dtype}",
             )
 
     def _require_is_pinned(
         self, accelerator: Accelerator, host: torch.Tensor, pinned: torch.Tensor
     ) -> None:
         """Require True of `is_pinned` for `pinned`, a copy of `host`, and False for other tensors."""
-        expected = accelerator.is_accelerator()  # the CPU's own memory needs no lock
+        expected = accelerator.is_accelerator()  # memory for the CPU need not be pinned
         is_pinned = accelerator.is_pinned(pinned)
         require(
             is_pinned is expected,
-            f"is_pinned gave {is_pinned!r} for what pin_memory gave; expected {expected}",
+            f"is_pinned returned {is_pinned!r} for the result of pin_memory; expected {expected}",
         )
         by_torch = pinned.is_pinned()  # `.to(non_blocking=True)` depends on it
-        # Where nothing has to be locked, torch may report it as locked.
+        # If memory need not be pinned, torch may report it as pinned.
         require(
             by_torch is is_pinned or pinned is host,
-            f"is_pinned gave {is_pinned!r}, and the tensor's own is_pinned() {by_torch!r}",
+            f"is_pinned returned {is_pinned!r}, but the tensor's method is_pinned() returned {by_torch!r}",
         )
         on_device = torch.ones(3, device=accelerator.device())
         is_pinned = accelerator.is_pinned(on_device)
         require(
             is_pinned is False or not expected,
-            f"is_pinned of a tensor on the device gave {is_pinned!r}; expected False",
+            f"is_pinned of a tensor on the device returned {is_pinned!r}; expected False",
         )
-        # Where the device reads any memory of the host, as Metal does, there is nothing to lock or copy.
+        # A device that reads all host memory, such as Metal, needs neither pinning nor a copy.
         require(
             accelerator.is_pinned(host) is False or pinned is host,
-            "is_pinned is True for an ordinary tensor, which pin_memory copies all the same",
+            "is_pinned returned True for an ordinary tensor, although pin_memory copies the tensor",
         )
 
     def _require_views_pinned(self, accelerator: Accelerator) -> None:
-        """Require of views that `is_pinned` is as for their tensor, and `pin_memory` copies them."""
+        """Require that `is_pinned` agrees for a view and its tensor, and that `pin_memory` copies views."""
         expected = accelerator.is_accelerator()
         ordinary = torch.arange(24.0).view(2, 3, 4)
         pinned = accelerator.pin_memory(ordinary)
@@ -548,26 +550,26 @@ class TestMemory(BackendTestBase):
             is_pinned = accelerator.is_pinned(view(pinned))
             require(
                 is_pinned is expected,
-                f"is_pinned(p{name}) gave {is_pinned!r}, and p is what pin_memory gave for a tensor of "
-                f"(2, 3, 4); expected {expected}: a view has the storage of its tensor",
+                f"is_pinned(p{name}) returned {is_pinned!r}, where p is pin_memory's result for a tensor of "
+                f"shape (2, 3, 4); expected {expected}: a view has the storage of its tensor",
             )
             copied = accelerator.pin_memory(view(ordinary))
             require(
                 torch.equal(copied, view(ordinary)),
-                f"pin_memory(t{name}), t a tensor of (2, 3, 4), gave {copied.flatten().tolist()}; expected "
-                f"{view(ordinary).flatten().tolist()}",
+                f"pin_memory(t{name}), where t has the shape (2, 3, 4), returned "
+                f"{copied.flatten().tolist()}; expected {view(ordinary).flatten().tolist()}",
             )
             is_pinned = accelerator.is_pinned(view(ordinary))
             require(
                 is_pinned is False or pinned is ordinary,
-                f"is_pinned(t{name}) gave {is_pinned!r}, and t is an ordinary tensor of (2, 3, 4); expected "
-                "False",
+                f"is_pinned(t{name}) returned {is_pinned!r} for an ordinary tensor t of shape (2, 3, 4); "
+                "expected False",
             )
 
     def _require_pinned_without_copy(
         self, accelerator: Accelerator, host: torch.Tensor, pinned: torch.Tensor
     ) -> None:
-        """Require of `make_copy=False` new memory of the same size, of the given shape or flat."""
+        """Require that `make_copy=False` returns new memory of the same size, in the given shape or flat."""
         for match_shape, shape in ((True, (3, 4)), (False, (12,))):
             empty = accelerator.pin_memory(
                 host, make_copy=False, match_shape=match_shape
@@ -575,58 +577,58 @@ class TestMemory(BackendTestBase):
             form = (tuple(empty.shape), empty.dtype)
             require(
                 form == (shape, host.dtype),
-                f"without a copy pin_memory gave {tuple(empty.shape)} of {empty.dtype}; expected {shape}",
+                f"make_copy=False returned {tuple(empty.shape)} of {empty.dtype}; expected {shape}",
             )
             empty.fill_(-1)
             require(
                 host.min() == 0,
-                "what pin_memory gives without a copy is the tensor that it was given",
+                "pin_memory with make_copy=False returned the argument's memory; expected new memory",
             )
         empty = accelerator.pin_memory(pinned, make_copy=False)
         empty.fill_(-1)
         require(
             torch.equal(pinned, host),
-            "pin_memory(p, make_copy=False), p being pinned, gave p's own memory",
+            "pin_memory(p, make_copy=False) returned the memory of the pinned tensor p; expected new memory",
         )
 
     def _require_freed_is_not_pinned(
         self, accelerator: Accelerator, host: torch.Tensor
     ) -> None:
-        """Require False of `is_pinned` for ordinary tensors in memory that was pinned before."""
+        """Require that `is_pinned` returns False for ordinary tensors in formerly pinned memory."""
         if accelerator.is_pinned(host):
-            return  # the device reads any memory of the host, as Metal does
+            return  # the device reads all host memory, as Metal does
         for _ in range(8):
             freed = accelerator.pin_empty(5000, dtype=torch.float32)
             accelerator.is_pinned(freed)
             del freed
             accelerator.empty_host_cache()
-            # One of these is at the same address, if the system gives it again.
+            # One of these tensors is at the same address if the system reuses the address.
             ordinary = [torch.empty(5000) for _ in range(32)]
             require(
                 not any(map(accelerator.is_pinned, ordinary)),
-                "is_pinned of an ordinary tensor gave True after pinned memory was freed",
+                "is_pinned returned True for an ordinary tensor after pinned memory was freed",
             )
 
     def _require_unpinned_unchanged(
         self, accelerator: Accelerator, host: torch.Tensor, pinned: torch.Tensor
     ) -> None:
-        """Require that `unpin_memory` does not free memory of torch, which lives as long as its tensor."""
+        """Require that `unpin_memory` does not free memory that torch frees with the tensor."""
         is_of_torch = pinned.is_pinned()
         accelerator.unpin_memory(pinned)
         if is_of_torch:
             others = [accelerator.pin_memory(torch.zeros(3, 4)) for _ in range(4)]
             require(
                 torch.equal(pinned, host),
-                "after unpin_memory(t) the numbers of t change: torch's memory goes with its last tensor",
+                "unpin_memory(t) changed the numbers in t: torch frees the memory with its last tensor",
             )
             del others
 
     def test_pinned_room(self, accelerator: Accelerator) -> None:
-        """`pin_empty` and `pin_empty_like` return tensors of the requested shape and type, on the
-        host only.
+        """`pin_empty` and `pin_empty_like` return host tensors with the requested shape and
+        type.
         """
         model = torch.ones(2, 5, dtype=torch.float16)
-        #: By the call, what it returned, and the shape and type that it must have.
+        #: For each call: the result, and the expected shape and type.
         tensors = {
             "pin_empty(2, 3)": (accelerator.pin_empty(2, 3, dtype=torch.int32), (2, 3), torch.int32),
             "pin_empty((2, 3))": (accelerator.pin_empty((2, 3), dtype=torch.int16), (2, 3), torch.int16),
@@ -646,7 +648,7 @@ class TestMemory(BackendTestBase):
             form = (tuple(tensor.shape), tensor.dtype, tensor.device.type)
             require(
                 form == (shape, dtype, "cpu"),
-                f"{call} gave {tuple(tensor.shape)} of {tensor.dtype} on {tensor.device}",
+                f"{call} returned {tuple(tensor.shape)} of {tensor.dtype} on {tensor.device}",
             )
         again = {
             "pin_empty(2, 3)": accelerator.pin_empty(2, 3, dtype=torch.int32),
@@ -655,7 +657,7 @@ class TestMemory(BackendTestBase):
         for call, tensor in again.items():
             require(
                 tensor.data_ptr() != tensors[call][0].data_ptr(),
-                f"{call} gave the same memory twice",
+                f"{call} returned the same memory in two calls",
             )
         pin_on_meta = partial(
             accelerator.pin_empty, 1, dtype=torch.float32, device="meta"
@@ -667,14 +669,14 @@ class TestMemory(BackendTestBase):
             is_pinned = accelerator.is_pinned(tensor)
             require(
                 is_pinned is expected,
-                f"is_pinned gave {is_pinned} for what {call} gave; expected {expected}",
+                f"is_pinned returned {is_pinned} for the result of {call}; expected {expected}",
             )
 
     def test_loader_feeds_the_device(self, accelerator: Accelerator) -> None:
-        """Batches of a DataLoader that pins memory reach the device unchanged, with and without workers."""
+        """Batches of a DataLoader with pinned memory reach the device unchanged, with or without workers."""
         require_pinned_memory(accelerator)
         pin_memory, device = accelerator.is_accelerator(), accelerator.device()
-        torch.ones(1, device=device)  # workers start beside a device in use
+        torch.ones(1, device=device)  # workers start while the device is in use
         for workers in (0, 2):
             loader = DataLoader(
                 TensorDataset(torch.arange(8.0)), batch_size=4, num_workers=workers, pin_memory=pin_memory,
@@ -689,12 +691,12 @@ class TestMemory(BackendTestBase):
                 description = f"with {workers} workers, in epoch {epoch},"
                 require(
                     numbers == list(range(8)),
-                    f"{description} batches arrive as {numbers}",
+                    f"{description} batches contain {numbers} on the device",
                 )
 
 
 def require_pinned_memory(accelerator: Accelerator) -> None:
-    """Skip the check if the device has no pinned memory, as then members return ordinary memory."""
+    """Skip the check if the device has no pinned memory; members then return ordinary memory."""
     if not accelerator.is_accelerator():
         return
     try:

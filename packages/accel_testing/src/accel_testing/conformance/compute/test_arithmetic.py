@@ -1,4 +1,4 @@
-"""Checks of operators, training steps and autocast in each type: results are compared with the CPU's."""
+"""Checks that operators, training steps and autocast in each type give the CPU's results."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ _OPERATORS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 
 class TestArithmetic(BackendTestBase):
-    """Results in every supported data type are right."""
+    """Results in every supported data type are correct."""
 
     def test_claimed_dtypes_compute(self, accelerator: Accelerator) -> None:
-        """In each supported data type, common operators give the CPU's results, within bounds."""
+        """In each supported data type, common operators give the CPU's results within the tolerance."""
         claimed = list(accelerator.supported_dtypes())
         if accelerator.is_fp64_supported():
             claimed.append(torch.float64)
@@ -77,7 +77,7 @@ class TestArithmetic(BackendTestBase):
         require(not problems, "; ".join(problems))
 
     def test_integers_are_exact(self, accelerator: Accelerator) -> None:
-        """Integers and booleans come out exactly: indices, masks and token numbers."""
+        """Operators on integers and booleans, such as indices, masks and token ids, are exact."""
         host = torch.arange(-8, 8, dtype=torch.int64)
         on_device = host.to(accelerator.device())
         operators: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -100,7 +100,7 @@ class TestArithmetic(BackendTestBase):
             )
 
     def test_gradients(self, accelerator: Accelerator) -> None:
-        """A small network's gradients are the CPU's, in float32 within the bound."""
+        """The gradients of a small network in float32 agree with the CPU's within the tolerance."""
         generator = torch.Generator().manual_seed(1)
         data = torch.randn(16, 12, generator=generator)
 
@@ -124,7 +124,7 @@ class TestArithmetic(BackendTestBase):
         results, references = gradients(accelerator.device()), gradients("cpu")
         require(
             len(results) == len(references),
-            f"{len(results)} parameters have gradients, of {len(references)}",
+            f"{len(results)} of {len(references)} parameters have gradients",
         )
         problems = []
         for number, (result, expected) in enumerate(
@@ -144,7 +144,7 @@ class TestArithmetic(BackendTestBase):
         )
 
     def test_optimizer_steps(self, accelerator: Accelerator) -> None:
-        """Five steps of AdamW and SGD end where the CPU's do, within the bound."""
+        """Five steps of AdamW and SGD give the CPU's parameters within the tolerance."""
 
         def train(
             device: torch.device | str, make: Callable[..., torch.optim.Optimizer]
@@ -167,7 +167,7 @@ class TestArithmetic(BackendTestBase):
                 raise BrokenPromise(f"after five steps of {make} {problem}{kernel}")
 
     def test_copies(self, accelerator: Accelerator) -> None:
-        """Data copied to the device come back the same, in parts too, and by way of another device."""
+        """Copies of tensors and of their parts to the device, between devices and back are unchanged."""
         host = torch.arange(60.0).reshape(3, 4, 5)
         for form, tensor in {
             "whole": host, "transposed": host.transpose(0, 2), "every second": host[:, ::2],
@@ -176,17 +176,17 @@ class TestArithmetic(BackendTestBase):
             copied = tensor.to(accelerator.device()).cpu()
             require(
                 torch.equal(copied, tensor),
-                f"a tensor, {form}, comes back as {copied.flatten()[:6].tolist()}",
+                f"a tensor, {form}, is copied back as {copied.flatten()[:6].tolist()}",
             )
         for index in range(1, accelerator.device_count()):
             copied = host.to(accelerator.device(0)).to(accelerator.device(index)).cpu()
             require(
                 torch.equal(copied, host),
-                f"from device 0 to {index} the numbers change",
+                f"copying from device 0 to device {index} changed the numbers",
             )
 
     def test_saved_tensors_load(self, accelerator: Accelerator) -> None:
-        """A checkpoint of the device's tensors loads on the CPU and comes back to the device."""
+        """A checkpoint of the device's tensors can be loaded on the CPU and on the device."""
         file = io.BytesIO()
         state = {"weight": torch.arange(6.0, device=accelerator.device()), "step": 3}
         torch.save(state, file)
@@ -203,7 +203,7 @@ class TestArithmetic(BackendTestBase):
         )
 
     def test_training_resumes(self, accelerator: Accelerator) -> None:
-        """A model and its optimizer, saved and loaded, go on as if training had never stopped."""
+        """After a model and its optimizer were saved and loaded, training continues unchanged."""
 
         def create() -> tuple[nn.Module, torch.optim.Optimizer]:
             torch.manual_seed(3)
@@ -238,13 +238,13 @@ class TestArithmetic(BackendTestBase):
                 same = torch.equal(result.detach().cpu(), reference)
                 require(
                     same,
-                    f"loaded with map_location={map_location!r}, the third step gives other numbers",
+                    f"loaded with map_location={map_location!r}, the third step gives different numbers",
                 )
 
     def test_float64_is_refused_where_it_is_not(self, accelerator: Accelerator) -> None:
-        """Without float64, `DoubleTensor` raises UnsupportedError instead of silently using float32."""
+        """If float64 is unsupported, `DoubleTensor` raises UnsupportedError and does not use float32."""
         if accelerator.is_fp64_supported():
-            skip_unsupported("the device has float64")
+            skip_unsupported("the device supports float64")
         require_raises(
             lambda: accelerator.DoubleTensor([1.0]),
             UnsupportedError,
@@ -252,7 +252,7 @@ class TestArithmetic(BackendTestBase):
         )
 
     def test_autocast(self, accelerator: Accelerator) -> None:
-        """`autocast` computes products in the given type, and does nothing if it is disabled."""
+        """`autocast` computes products in the given type, and has no effect if it is disabled."""
         ones = torch.ones(8, 8, device=accelerator.device())
         for dtype in accelerator.supported_dtypes()[1:]:
             with accelerator.autocast(dtype):
@@ -275,28 +275,30 @@ class TestArithmetic(BackendTestBase):
             has_cache = torch.is_autocast_cache_enabled()
         require(
             inside is default,
-            f"inside autocast() a product is of {inside}; torch has {default}",
+            f"inside autocast(), a product has the type {inside}; torch's default is {default}",
         )
         require(
             not casts_on_cpu,
-            "inside autocast() torch casts on the CPU too; expected this device alone",
+            "inside autocast(), torch also casts on the CPU; expected casts on this device only",
         )
         require(
             has_cache,
-            "inside autocast() torch keeps nothing that it casts; expected its usual cache",
+            "inside autocast(), torch does not cache casts; expected its usual cache",
         )
         after = (ones @ ones).dtype
         require(after is torch.float32, f"after autocast a product is of {after}")
         with contextlib.suppress(KeyError), accelerator.autocast():
             raise KeyError
         is_on = torch.is_autocast_enabled(accelerator.device_type)
-        require(not is_on, "after an error inside it autocast is still on")
+        require(
+            not is_on, "after an error inside autocast(), autocast is still enabled"
+        )
         self._require_cache_ends_with_block(accelerator, ones)
 
     def _require_cache_ends_with_block(
         self, accelerator: Accelerator, ones: torch.Tensor
     ) -> None:
-        """Require that a weight that changes between two blocks is cast again in the second one."""
+        """Require that a weight that changes between two blocks is cast again in the second block."""
         weight = torch.ones(8, 8, device=accelerator.device(), requires_grad=True)
         sums = []
         context = accelerator.autocast()
@@ -305,7 +307,7 @@ class TestArithmetic(BackendTestBase):
                 product = ones @ weight
             require(
                 product.requires_grad,
-                "inside autocast() a product with a weight requires no gradient",
+                "inside autocast(), the product with a weight does not require a gradient",
             )
             sums.append(product.sum().item())
             with torch.no_grad():
@@ -314,16 +316,16 @@ class TestArithmetic(BackendTestBase):
         require(
             second == 2 * first,
             f"inside autocast() a product adds up to {first:g}, and inside the next, after the weight was "
-            f"doubled, to {second:g}; expected {2 * first:g}: what was cast is kept too long",
+            f"doubled, to {second:g}; expected {2 * first:g}: the cached cast is kept too long",
         )
 
     def test_autocasts_nest(self, accelerator: Accelerator) -> None:
-        """After an inner `autocast` the outer one is as before, its type too, even after an error."""
+        """After an inner `autocast`, the outer `autocast` and its type are restored, even after an error."""
         ones = torch.ones(8, 8, device=accelerator.device())
         device_type = accelerator.device_type
         dtypes = accelerator.supported_dtypes()[1:]
         if not dtypes:
-            skip_unsupported("float32 is the only type to train in")
+            skip_unsupported("the device trains in float32 only")
         default = torch.get_autocast_dtype(device_type)
         for outer, inner in ((dtypes[0], dtypes[-1]), (dtypes[-1], dtypes[0])):
             for enabled in (True, False):
@@ -352,33 +354,35 @@ class TestArithmetic(BackendTestBase):
                 product_dtype = (ones @ ones).dtype
                 require(
                     product_dtype is torch.float32,
-                    f"after both, {description}, a product is of {product_dtype}; expected float32",
+                    f"after {description}, a product has the type {product_dtype}; expected float32",
                 )
                 default_after = torch.get_autocast_dtype(device_type)
                 require(
                     default_after is default,
-                    f"after {description} torch.get_autocast_dtype({device_type!r}) is {default_after}, "
-                    f"was {default}",
+                    f"after {description} torch.get_autocast_dtype({device_type!r}) is {default_after}; "
+                    f"expected {default}, as before",
                 )
 
     def test_scaled_losses(self, accelerator: Accelerator) -> None:
-        """A step in float16 with `grad_scaler` scales the loss, not the weights; in other types it is off."""
+        """In float16, `grad_scaler` scales the loss and not the weights; in other types it is disabled."""
         for dtype in (torch.bfloat16, torch.float32):
             is_on = accelerator.grad_scaler(dtype).is_enabled()
-            require(is_on is False, f"grad_scaler({dtype}).is_enabled() gave {is_on!r}")
+            require(
+                is_on is False, f"grad_scaler({dtype}).is_enabled() returned {is_on!r}"
+            )
         best = accelerator.training_dtype()
         is_on = accelerator.grad_scaler().is_enabled()
         require(
             is_on is (best is torch.float16),
-            f"grad_scaler().is_enabled() gave {is_on!r}, to train in {best}",
+            f"grad_scaler().is_enabled() returned {is_on!r}, although training_dtype() is {best}",
         )
         is_on = accelerator.grad_scaler(torch.float16, enabled=False).is_enabled()
         require(
             is_on is False,
-            f"grad_scaler(float16, enabled=False).is_enabled() gave {is_on!r}",
+            f"grad_scaler(float16, enabled=False).is_enabled() returned {is_on!r}",
         )
         if not accelerator.is_fp16_supported():
-            skip_unsupported("no training in float16")
+            skip_unsupported("the device does not train in float16")
         weight = nn.Parameter(torch.ones(2, device=accelerator.device()))
         optimizer = torch.optim.SGD([weight], lr=0.5)
         self._require_loss_scaled(accelerator, weight, optimizer)
@@ -390,19 +394,19 @@ class TestArithmetic(BackendTestBase):
         weight: nn.Parameter,
         optimizer: torch.optim.Optimizer,
     ) -> None:
-        """Require a scaled gradient, an unscaled step, and no step for an infinite gradient."""
+        """Require a scaled gradient, an unscaled step, and no step if the gradient is infinite."""
         scaler = accelerator.grad_scaler(torch.float16, init_scale=8.0)
         torch.autograd.backward(scaler.scale(weight.sum()))
         gradient = weight.grad.tolist() if weight.grad is not None else None
         require(
             gradient == [8.0, 8.0],
-            f"with a scale of 8 the gradients of a sum are {gradient}",
+            f"with a scale of 8, the gradients of a sum are {gradient}",
         )
         scaler.step(optimizer)
         scaler.update()
         require(
             weight.tolist() == [0.5, 0.5],
-            f"after the step the weights are {weight.tolist()}",
+            f"after the step, the weights are {weight.tolist()}",
         )
         for bad in ("inf", "nan"):
             scale_before = scaler.get_scale()
@@ -413,18 +417,18 @@ class TestArithmetic(BackendTestBase):
             scaler.update()
             require(
                 weight.tolist() == [0.5, 0.5],
-                f"a step whose gradient holds {bad} made the weights {weight.tolist()}",
+                f"after a step whose gradient contains {bad}, the weights are {weight.tolist()}",
             )
             scale = scaler.get_scale()
             new_scaler = accelerator.grad_scaler(torch.float16, init_scale=8.0)
             new_scale = new_scaler.get_scale()
             require(
                 new_scale == 8.0,
-                f"a new scaler with init_scale=8 begins at {new_scale}, as another one stands",
+                f"a new scaler with init_scale=8 has the scale {new_scale}; another scaler has changed it",
             )
             require(
                 scale < scale_before,
-                f"after a gradient with {bad} the scale went from {scale_before} to {scale}",
+                f"after a gradient with {bad}, the scale changed from {scale_before} to {scale}",
             )
 
     def _require_scale_follows_options(
@@ -433,7 +437,7 @@ class TestArithmetic(BackendTestBase):
         weight: nn.Parameter,
         optimizer: torch.optim.Optimizer,
     ) -> None:
-        """Require that the scale grows and shrinks as `grad_scaler` was told, and that `unscale_` works."""
+        """Require that the scale follows the options of `grad_scaler`, and that `unscale_` works."""
         options: dict[str, Any] = {
             "init_scale": 8.0,
             "growth_factor": 4.0,
@@ -450,7 +454,7 @@ class TestArithmetic(BackendTestBase):
             if factor == 1:
                 require(
                     gradient == [1.0, 1.0],
-                    f"after unscale_ the gradients of a sum are {gradient}; expected 1",
+                    f"after unscale_, the gradients of a sum are {gradient}; expected 1",
                 )
             scaler.step(optimizer)
             scaler.update()
@@ -465,7 +469,7 @@ class TestArithmetic(BackendTestBase):
 def _describe_error(
     name: str, result: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype
 ) -> str:
-    """Return how the result differs from the expected numbers; empty if it is within the tolerance."""
+    """Return the difference between result and expected numbers; empty if it is within the tolerance."""
     if tuple(result.shape) != tuple(expected.shape):
         return f"{name} has the shape {tuple(result.shape)}; expected {tuple(expected.shape)}"
     if result.dtype is not dtype:
@@ -477,4 +481,4 @@ def _describe_error(
     # NaN is an error too, and compares as False.
     if error <= tolerance:
         return ""
-    return f"{name} is off by {error:.1e} of the largest, bound {tolerance:.0e}"
+    return f"{name} differs by {error:.1e} of the largest number; the tolerance is {tolerance:.0e}"

@@ -12,10 +12,10 @@ __all__ = ["TestCompiling"]
 
 
 class TestCompiling(BackendTestBase):
-    """Compiled code must compute the same, and calls of the accelerator must not break its graph."""
+    """Compiled code gives the same results, and calls of the accelerator do not break the graph."""
 
     def test_compiles(self, accelerator: Accelerator) -> None:
-        """The backend's own compiler compiles a function, forwards and backwards, for the device."""
+        """The compile backend compiles a function's forward and backward pass for the device."""
 
         def function(x: torch.Tensor) -> torch.Tensor:
             return (x * 2 + 1).tanh().sum()
@@ -29,15 +29,16 @@ class TestCompiling(BackendTestBase):
         torch.autograd.backward(compiled(on_device))
         torch.autograd.backward(function(reference))
         if on_device.grad is None or reference.grad is None:
-            raise BrokenPromise("a compiled function gives no gradient")
+            raise BrokenPromise("a compiled function did not compute a gradient")
             return
         error = float((on_device.grad - reference.grad).abs().max().item())
         require(
-            error < 1e-5, f"gradients of the compiled function are off by {error:.1e}"
+            error < 1e-5,
+            f"the gradients of the compiled function differ by {error:.1e}",
         )
 
     def test_accelerator_calls_break_no_graph(self, accelerator: Accelerator) -> None:
-        """Names, counts and yes-or-no answers can be asked for inside a compiled function."""
+        """Members that return names, counts and booleans can be called inside a compiled function."""
         name = accelerator.name
 
         def function(x: torch.Tensor) -> torch.Tensor:
@@ -54,7 +55,7 @@ class TestCompiling(BackendTestBase):
             torch.compile(function, backend="eager", fullgraph=True)(ones)
         except torch._dynamo.exc.Unsupported as error:
             raise BrokenPromise(
-                f"asking the accelerator breaks the graph: {str(error)[:600]}"
+                f"calling the accelerator's members breaks the graph: {str(error)[:600]}"
             ) from error
         except Exception as error:
             raise BrokenPromise(

@@ -1,4 +1,4 @@
-"""Checks of operators with every shape, type, sign and memory layout of their arguments."""
+"""Checks of operators with arguments of various shapes, types, signs and memory layouts."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from accel_testing.conformance.compute.operators import (
 
 __all__ = ["TestShapesAndTypes"]
 
-#: More rows than a grid has blocks in its second dimension.
+#: A number of rows larger than the number of blocks in a grid's second dimension.
 _ROWS = 70_001
-#: Lengths near the widths of vectors, warps, blocks and tiles.
+#: Lengths close to the widths of vectors, warps, blocks and tiles.
 _VECTOR_LENGTHS = (
     1,
     2,
@@ -74,7 +74,7 @@ _BROADCAST: Operators = {
     "add_": lambda a, b: (a + b).add_(b),
 }
 
-#: Operators on two types, whose results are exact whatever the width of a matrix unit.
+#: Operators on two types whose results are exact for every width of a matrix unit.
 _MIXED_TYPES: Operators = {
     "int64 * 0.5": lambda i, _: i * 0.5,
     "int64 / 2": lambda i, _: i / 2,
@@ -148,7 +148,7 @@ _BITS: Operators = {
 def _with_signs(
     function: Callable[[torch.Tensor], torch.Tensor],
 ) -> Callable[[torch.Tensor], Any]:
-    """Return the function with a second result, the signs: a comparison takes 0.0 and -0.0 as equal."""
+    """Return a function that also returns the signs, because 0.0 and -0.0 compare as equal."""
 
     def call(a: torch.Tensor) -> list[torch.Tensor]:
         result = function(a).cpu()
@@ -274,7 +274,7 @@ _IN_PLACE: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
 def _on_a_copy(
     change: Callable[[torch.Tensor, torch.Tensor], Any],
 ) -> Callable[..., torch.Tensor]:
-    """Return a function that applies `change`, which works in place, to a copy, and returns the copy."""
+    """Return a function that applies the in-place operation `change` to a copy, and returns the copy."""
 
     def change_copy(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         copy = a.clone()
@@ -347,11 +347,11 @@ _MOVING: Operators = {
 def _weighted_gradient(
     function: Callable[[torch.Tensor], torch.Tensor],
 ) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return the gradient of the sum of the results, with weights so that none cancels another."""
+    """Return a function for the gradient of a weighted sum of results, so that gradients do not cancel."""
 
     def weighted_sum(x: torch.Tensor) -> torch.Tensor:
         result = function(x)
-        # From 1: a weight of 0 would hide a gradient.
+        # Weights begin at 1, because a weight of 0 would hide a gradient.
         weights = torch.arange(1, 1 + result.numel(), device=x.device)
         return (result * weights.view(result.shape)).sum()
 
@@ -474,7 +474,7 @@ _TWICE_DIFFERENTIABLE: Operators = {
 def _second_gradient(
     function: Callable[[torch.Tensor], torch.Tensor],
 ) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a function whose result is the gradient of the squared length of the gradient of `function`."""
+    """Return a function that differentiates the squared norm of the gradient of `function`."""
 
     def squared(point: torch.Tensor) -> torch.Tensor:
         result = function(point)
@@ -491,16 +491,16 @@ def _second_gradient(
 
 
 def _spread_out(a: torch.Tensor) -> torch.Tensor:
-    """Return the same numbers, with others between them in memory."""
+    """Return the same numbers, with gaps between them in memory."""
     return torch.stack([a, a + 1], -1)[..., 0]
 
 
 def _transposed(a: torch.Tensor) -> torch.Tensor:
-    """Return the same numbers, stored by columns; with more dimensions, the first one is stored last."""
+    """Return the same numbers, stored by columns; of more dimensions, the first is stored last."""
     return a.movedim(0, -1).contiguous().movedim(-1, 0)
 
 
-#: How the numbers lie in memory, by the words of a message.
+#: Functions that change the memory layout, by the words that describe the layout in a message.
 _SPACINGS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "": torch.Tensor.contiguous,
     ", every second": _spread_out,
@@ -512,10 +512,10 @@ _MEMORY_ORDERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 class TestShapesAndTypes(BackendTestBase):
-    """The same numbers in another shape, type or memory layout must give the same result."""
+    """The same numbers in a different shape, type or memory layout must give the same result."""
 
     def test_broadcast(self, accelerator: Accelerator) -> None:
-        """Rows, columns, single numbers and missing dimensions are repeated, as in NumPy."""
+        """Rows, columns, scalars and missing dimensions are broadcast as in NumPy."""
         blocks = torch.arange(24.0).reshape(2, 3, 4) % 7 + 1
         for shape in ((4,), (1, 4), (3, 1), (2, 1, 4), (2, 1, 1), (1, 1, 1), ()):
             smaller = torch.arange(float(math.prod(shape))).reshape(shape) % 3 + 1
@@ -535,7 +535,7 @@ class TestShapesAndTypes(BackendTestBase):
         )
 
     def test_types_promote(self, accelerator: Accelerator) -> None:
-        """Numbers of two types, and casts, give the type that torch's rules say, and its values."""
+        """Operators on two types, and casts, give the type and values of torch's promotion rules."""
         integers = torch.tensor([3, 1, 4, 1, 5])
         assert_matches_cpu(
             accelerator,
@@ -549,7 +549,7 @@ class TestShapesAndTypes(BackendTestBase):
         )
 
     def test_signs(self, accelerator: Accelerator) -> None:
-        """Division, remainders, powers and shifts of negative numbers, and integers that wrap around."""
+        """Division, remainders, powers, shifts and overflow of negative integers give the CPU's results."""
         a = torch.tensor([7, -7, 7, -7, 6, -6, 0, 1, -1, 5, -8, 8])
         b = torch.tensor([3, 3, -3, -3, 3, 3, 5, -7, 7, -5, 3, -3])
         for dtype in (torch.int64, torch.int32, torch.int8, torch.float32):
@@ -569,7 +569,7 @@ class TestShapesAndTypes(BackendTestBase):
         )
 
     def test_zeros_and_infinities(self, accelerator: Accelerator) -> None:
-        """Negative zero keeps its sign, and infinities give what IEEE 754 says."""
+        """Negative zero keeps its sign, and operations on infinities follow IEEE 754."""
         assert_matches_cpu(
             accelerator,
             _ON_ZEROS,
@@ -618,7 +618,9 @@ class TestShapesAndTypes(BackendTestBase):
         }
         for dtype in claimed_types(accelerator):
             values = finite[:-1]
-            if dtype is torch.float64:  # infinities and NaN in this type alone
+            if (
+                dtype is torch.float64
+            ):  # the cast results are infinite or NaN only in this type
                 values = torch.cat([values, numbers[-3:]])
             assert_matches_cpu(
                 accelerator,
@@ -629,7 +631,7 @@ class TestShapesAndTypes(BackendTestBase):
             )
 
     def test_in_place(self, accelerator: Accelerator) -> None:
-        """Kernels that write into their arguments, into views and into `out` change that and nothing else."""
+        """Kernels that write in place, into views or into `out` change only the memory of their target."""
         a = torch.arange(30.0).reshape(5, 6) % 7 + 1
         assert_matches_cpu(
             accelerator,
@@ -645,7 +647,7 @@ class TestShapesAndTypes(BackendTestBase):
         )
 
     def test_moved(self, accelerator: Accelerator) -> None:
-        """Operators that move, repeat, select or make numbers change none of them."""
+        """Operators that move, repeat, select or create numbers do not change the numbers."""
         matrix = torch.arange(24.0).reshape(4, 6) % 13
         for order, layout in _MEMORY_ORDERS.items():
             assert_matches_cpu(
@@ -657,7 +659,7 @@ class TestShapesAndTypes(BackendTestBase):
             )
 
     def test_layers(self, accelerator: Accelerator) -> None:
-        """Convolutions, norms, pools, losses, products and reductions with each of their options."""
+        """Layers, losses, products and reductions give the CPU's results with each option."""
         images = (torch.arange(2 * 4 * 8 * 8).reshape(2, 4, 8, 8) * 7 % 11 - 5).float()
         kernels = (torch.arange(4 * 4 * 3 * 3).reshape(4, 4, 3, 3) * 5 % 7 - 3).float()
         rows = images.reshape(-1)[:24].view(4, 6)
@@ -680,7 +682,7 @@ class TestShapesAndTypes(BackendTestBase):
             )
 
     def test_each_gradient(self, accelerator: Accelerator) -> None:
-        """The gradient of each function is the CPU's, weighed so that none cancels."""
+        """The gradient of each function agrees with the CPU's, weighted so that terms do not cancel."""
         matrix = torch.sin(torch.arange(30.0) * 1.7 + 0.25).reshape(5, 6) * 2.3
         assert_matches_cpu(
             accelerator,
@@ -692,7 +694,7 @@ class TestShapesAndTypes(BackendTestBase):
         )
 
     def test_gradients_of_gradients(self, accelerator: Accelerator) -> None:
-        """The gradient of a gradient is the CPU's: penalties and second-order methods take it."""
+        """Second-order gradients, which gradient penalties use, agree with the CPU's."""
         matrix = torch.sin(torch.arange(30.0) * 1.7).reshape(5, 6) * 2.3
         second_gradients = {
             f"second gradient of {name}": _second_gradient(function)
@@ -701,7 +703,7 @@ class TestShapesAndTypes(BackendTestBase):
         assert_matches_cpu(accelerator, second_gradients, matrix, required=True)
 
     def test_many_rows(self, accelerator: Accelerator) -> None:
-        """More rows than a grid has blocks are computed to the last."""
+        """Tensors with more rows than a grid has blocks are computed completely."""
         matrix = torch.arange(3.0 * _ROWS).reshape(_ROWS, 3) % 4
         assert_matches_cpu(
             accelerator, _ON_MANY_ROWS, matrix, description=f"{_ROWS} rows"
@@ -717,7 +719,7 @@ class TestShapesAndTypes(BackendTestBase):
         )
 
     def test_every_length(self, accelerator: Accelerator) -> None:
-        """Vectors of every length about a block's width, and tensors of no dimension or no element."""
+        """Vectors with lengths around a block's width, scalars and empty tensors give the CPU's results."""
         for length in _VECTOR_LENGTHS:
             vector = torch.arange(float(length)) * 5 % 3
             assert_matches_cpu(

@@ -1,4 +1,4 @@
-"""Checks with numbers that kernels may compute wrongly: NaN, ties, repeated indices, large integers."""
+"""Checks with inputs that kernels may handle incorrectly: NaN, ties, repeated indices, large integers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["TestNumbers"]
 _LONG = 10_007
 _INF, _NAN = float("inf"), float("nan")
 
-#: Fails also if the device does not have an operator: every program uses these.
+#: Operators that every program uses; the check also fails if the device does not support one of them.
 assert_matches_cpu = partial(assert_matches_cpu_if_supported, required=True)
 
 _WITH_NAN: Operators = {
@@ -60,7 +60,7 @@ _WITH_NAN: Operators = {
     "max_pool": lambda a, _: functional.max_pool1d(a[None], 2),
 }
 
-#: Operators whose result differs if they read the memory in another order than the strides say.
+#: Operators whose result is wrong if the kernel ignores the strides.
 _STRIDED: Operators = {
     "add": lambda a, b: a + b,
     "mul": lambda a, b: a * b,
@@ -135,7 +135,7 @@ _INTEGERS: Operators = {
     "cat": lambda a, b: torch.cat([a, b]),
 }
 
-#: Functions of rows whose end matters as much as the beginning.
+#: Functions of rows in which the last elements affect the result as much as the first.
 _ON_LONG_ROWS: Operators = {
     "sum": lambda a, _: a.sum(1),
     "mean": lambda a, _: a.mean(1),
@@ -155,7 +155,7 @@ _ON_LONG_ROWS: Operators = {
 }
 
 
-#: Functions of images in channels_last.
+#: Functions of images in the channels_last format.
 _ON_IMAGES: Operators = {
     "conv2d": lambda x, w: functional.conv2d(x, w, padding=1),
     "conv2d, stride 2": lambda x, w: functional.conv2d(x, w, stride=2),
@@ -172,7 +172,7 @@ _ON_IMAGES: Operators = {
     ),
 }
 
-#: Operators that keep the memory format of their argument.
+#: Operators that preserve the memory format of their argument.
 _KEEP_MEMORY_FORMAT: Operators = {
     "clone": lambda x, _: x.clone(),
     "x + x": lambda x, _: x + x,
@@ -183,7 +183,7 @@ _KEEP_MEMORY_FORMAT: Operators = {
 }
 
 
-#: Copies of a tensor of eight rows and columns to another device.
+#: Functions that copy an 8 × 8 tensor to another device.
 _COPIES_BETWEEN_DEVICES: dict[
     str, Callable[[torch.Tensor, torch.device], torch.Tensor]
 ] = {
@@ -201,10 +201,10 @@ _COPIES_BETWEEN_DEVICES: dict[
 
 
 class TestNumbers(BackendTestBase):
-    """A kernel that is right for a few small numbers may be wrong for these inputs."""
+    """A kernel that is correct for a few small numbers may be incorrect for these inputs."""
 
     def test_nan_and_infinity(self, accelerator: Accelerator) -> None:
-        """NaN and infinity go through as on the CPU: masks are minus infinity, and NaN must be seen."""
+        """NaN and infinity propagate as on the CPU: masks use minus infinity, and NaN must not be hidden."""
         left = torch.tensor(
             [[1.0, _NAN, 3.0, -2.0], [_INF, 1.0, -1.0, 0.5], [-_INF, -_INF, 2.0, -0.0]]
         )
@@ -222,7 +222,7 @@ class TestNumbers(BackendTestBase):
         )
 
     def test_strides(self, accelerator: Accelerator) -> None:
-        """A transposed, sliced or expanded tensor is read by its strides, not as its memory lies."""
+        """A transposed, sliced or expanded tensor is read by its strides and not in memory order."""
         base = torch.randn(12, 10, generator=torch.Generator().manual_seed(3))
         for description, layout in {
             "transposed": lambda t: t.T[:9, :9],
@@ -239,7 +239,7 @@ class TestNumbers(BackendTestBase):
             )
 
     def test_channels_last(self, accelerator: Accelerator) -> None:
-        """Images in channels_last give the same numbers, and simple operators keep that order."""
+        """Images in channels_last give the same numbers, and elementwise operators preserve the format."""
         images = (torch.arange(2 * 4 * 6 * 6).reshape(2, 4, 6, 6) * 7 % 11 - 5).float()
         kernels = (torch.arange(4 * 4 * 3 * 3).reshape(4, 4, 3, 3) * 5 % 7 - 3).float()
         channels_last = torch.channels_last
@@ -247,7 +247,7 @@ class TestNumbers(BackendTestBase):
         def with_memory_format(
             operator: Callable[..., torch.Tensor],
         ) -> Callable[..., Any]:
-            """Return the operator with a second result: whether the first is in channels_last."""
+            """Return a function that also returns whether the operator's result is in channels_last."""
 
             def call(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, bool]:
                 result = operator(a, b)
@@ -269,7 +269,7 @@ class TestNumbers(BackendTestBase):
         )
 
     def test_large_integers(self, accelerator: Accelerator) -> None:
-        """Integers beyond what float32 holds stay exact: token counts, hashes, byte offsets."""
+        """Integers that float32 cannot represent stay exact: token counts, hashes, byte offsets."""
         steps = torch.tensor([3, 1, 7, 5, 0, 2, 6, 4])
         for dtype, largest in ((torch.int64, 2**53 + 1), (torch.int32, 2**29 + 1)):
             left = (steps + largest).to(dtype)
@@ -286,12 +286,12 @@ class TestNumbers(BackendTestBase):
         generator = torch.Generator().manual_seed(4)
         left = torch.rand(3, _LONG, generator=generator)
         right = torch.rand(3, _LONG, generator=generator)
-        left[:, -3] = 3.0  # the largest, in what is left over
+        left[:, -3] = 3.0  # the largest number is in the last, incomplete block
         left[:, -70:-3] += 1.0
         assert_matches_cpu(accelerator, _ON_LONG_ROWS, left, right)
 
     def test_indices_that_come_twice(self, accelerator: Accelerator) -> None:
-        """Repeated additions at one index all count: gradients of embeddings."""
+        """Repeated additions at one index, as in gradients of embeddings, are all counted."""
         indices = torch.tensor([2, 0, 2, 2, 1, 0, 2])
         data = torch.arange(1.0, 8.0) * 1.1
 
@@ -336,7 +336,7 @@ class TestNumbers(BackendTestBase):
         )
 
     def test_ties_and_rounding(self, accelerator: Accelerator) -> None:
-        """A stable sort keeps the order of equals, halves are rounded to even, and casts cut towards zero."""
+        """Stable sorts keep the order of ties, halves round to even, and casts truncate towards zero."""
         ties = torch.tensor([2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 1.0, 2.0] * 40)
         halves = torch.tensor([0.5, 1.5, 2.5, -0.5, -1.5, 2.7, -2.7, 255.0])
         assert_matches_cpu(
@@ -353,7 +353,7 @@ class TestNumbers(BackendTestBase):
             ties,
             halves,
         )
-        # Between two neighbours in bfloat16: to the one that is even.
+        # Numbers halfway between two bfloat16 numbers are rounded to the even one.
         between = torch.tensor([1.00390625, 1.01171875, -1.00390625])
         if torch.bfloat16 in accelerator.supported_dtypes():
             assert_matches_cpu(
@@ -364,7 +364,7 @@ class TestNumbers(BackendTestBase):
             )
 
     def test_mistakes_are_refused(self, accelerator: Accelerator) -> None:
-        """Shapes that do not fit, and tensors of two devices, are errors that leave the device working."""
+        """Mismatched shapes, and tensors on two devices, raise errors after which the device still works."""
         on_device = torch.ones(2, 3, device=accelerator.device())
         on_cpu = torch.ones(2, 3)
         mistakes: Operators = {
@@ -373,17 +373,19 @@ class TestNumbers(BackendTestBase):
             "cat of (2, 3) and (2, 2)": lambda a, _: torch.cat([a, a[:, :2]]),
             "view of 6 numbers as 4": lambda a, _: a.view(4),
             "sum over a third dimension": lambda a, _: a.sum(2),
-            "gradient of what was changed in place": lambda a, _: gradient(
+            "gradient of a tensor changed in place": lambda a, _: gradient(
                 lambda x: x.exp().mul_(2).sum(), a
             ),
         }
         if accelerator.device_type != "cpu":
             mistakes = {
                 **mistakes,
-                "sum of a tensor here and one on the host": lambda a, b: a + b,
-                "product of a tensor here and one on the host": lambda a, b: a @ b.T,
-                "cat of a tensor here and one on the host": lambda a, b: torch.cat(
-                    [a, b]
+                "sum of a tensor on the device and one on the host": lambda a, b: a + b,
+                "product of a tensor on the device and one on the host": lambda a, b: (
+                    a @ b.T
+                ),
+                "cat of a tensor on the device and one on the host": lambda a, b: (
+                    torch.cat([a, b])
                 ),
                 "where of a condition on the host": lambda a, b: torch.where(
                     b > 0, a, a
@@ -399,15 +401,15 @@ class TestNumbers(BackendTestBase):
             if not has_raised:
                 kernel = find_wrong_kernel(mistake, on_device, on_cpu)
                 raise BrokenPromise(
-                    f"{name} raises nothing; expected a RuntimeError{kernel}"
+                    f"{name} did not raise an error; expected a RuntimeError{kernel}"
                 )
         require(
             (on_device + on_device).sum().item() == 12,
-            "after errors a sum on the device is wrong",
+            "after errors, a sum on the device is wrong",
         )
 
     def test_nothing_in_it(self, accelerator: Accelerator) -> None:
-        """An empty tensor is not an error: the last batch, or an expert without a token, may be empty."""
+        """Empty tensors are not errors: the last batch, or an expert without tokens, may be empty."""
         operators: Operators = {
             "add": lambda a, b: a + b,
             "mul": lambda a, b: a * b,
@@ -428,7 +430,7 @@ class TestNumbers(BackendTestBase):
             )
 
     def test_every_device_computes(self, accelerator: Accelerator) -> None:
-        """Kernels run where their tensors are, whichever device is the current one."""
+        """Kernels run on the device of their tensors, whichever device is the current device."""
         count = accelerator.device_count()
         if count < 2 or accelerator.device(0) == accelerator.device(1):
             skip_unsupported("there is one device")
@@ -441,7 +443,7 @@ class TestNumbers(BackendTestBase):
         }
         data = torch.randn(8, 8, generator=torch.Generator().manual_seed(5))
         for index in range(count):
-            description = f"on device {index}, device 0 being the current one"
+            description = f"on device {index}, while device 0 is the current device"
             assert_matches_cpu(
                 accelerator,
                 operators,
@@ -462,5 +464,5 @@ class TestNumbers(BackendTestBase):
                 require(
                     torch.equal(copied, expected),
                     f"{name}, a on {source_device} and d {target_device}, gives other numbers than on the "
-                    "processor (in aten::copy_ or aten::_to_copy)",
+                    "CPU (in aten::copy_ or aten::_to_copy)",
                 )

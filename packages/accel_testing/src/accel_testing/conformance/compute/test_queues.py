@@ -28,33 +28,35 @@ __all__ = ["TestQueues"]
 
 _SIZE = 1 << 16
 _LARGE = 1 << 20
-#: So many numbers of float32 that a copy takes milliseconds, while a query takes microseconds.
+#: A number of float32 elements whose copy takes milliseconds, while a query takes microseconds.
 _HUGE = 1 << 22
-#: Seconds after which a query is no longer repeated.
+#: The number of seconds after which a query is no longer repeated.
 _QUERY_SECONDS = 5.0
 
 
 def _query_until_done(
     query: Callable[[], Any], wait: Callable[[], Any], call: str
 ) -> None:
-    """Repeat `query` until it returns True; after `_QUERY_SECONDS` `wait`, and require True.
+    """Repeat `query` until it returns True; after `_QUERY_SECONDS`, call `wait`, and require True.
 
-    Raises `BrokenPromise` if it returns neither True nor False.
+    Raises `BrokenPromise` if `query` returns neither True nor False.
     """
     deadline = time.monotonic() + _QUERY_SECONDS
     is_done = query()
     while not is_done:
-        require(is_done is False, f"{call} gave {is_done!r}; expected True or False")
+        require(
+            is_done is False, f"{call} returned {is_done!r}; expected True or False"
+        )
         if time.monotonic() > deadline:
             wait()
             is_done = query()
             require(
                 is_done is True,
-                f"{call} gave {is_done!r} once the work was waited for; expected True",
+                f"{call} returned {is_done!r} after waiting for the work; expected True",
             )
             return
         is_done = query()
-    require(is_done is True, f"{call} gave {is_done!r}; expected True or False")
+    require(is_done is True, f"{call} returned {is_done!r}; expected True or False")
 
 
 class TestQueues(BackendTestBase):
@@ -63,7 +65,7 @@ class TestQueues(BackendTestBase):
     def test_work_on_a_stream_is_seen_after_waiting(
         self, accelerator: Accelerator
     ) -> None:
-        """After waiting for a side stream, by stream or by event, its result is complete."""
+        """After a wait for a side stream, by stream or event, the stream's result is complete."""
         stream, current = accelerator.Stream(), accelerator.current_stream()
         waits: dict[str, Callable[[Any], object]] = {
             "current_stream().wait_stream(s)": lambda _: current.wait_stream(stream),
@@ -86,16 +88,16 @@ class TestQueues(BackendTestBase):
             result = total.sum().item()
             require(
                 result == 10 * _SIZE,
-                f"after {description} the sum is {result:g}; expected {10 * _SIZE}",
+                f"after {description}, the sum is {result:g}; expected {10 * _SIZE}",
             )
         stream.synchronize()
         require(
             stream.query() is True,
-            "a stream's query() after its synchronize() is not True",
+            "a stream's query() did not return True after its synchronize()",
         )
 
     def test_done_is_done(self, accelerator: Accelerator) -> None:
-        """After `query()` gave True, or a wait, long copies are complete; with an event used again too."""
+        """Long copies are complete after a wait and after `query()` returned True, even of a reused event."""
         require_pinned_memory(accelerator)
         last = accelerator.device_count() - 1
         indices = [0]
@@ -106,7 +108,7 @@ class TestQueues(BackendTestBase):
                 self._require_done_on(accelerator, index)
 
     def _require_done_on(self, accelerator: Accelerator, index: int) -> None:
-        """Require of each wait on a device that copies to it and from it are complete afterwards."""
+        """Require that copies to and from the device are complete after each kind of wait."""
         device = accelerator.device(index)
         stream, event = accelerator.Stream(device=device), accelerator.Event()
         current = accelerator.current_stream()
@@ -121,12 +123,12 @@ class TestQueues(BackendTestBase):
             _query_until_done(stream.query, stream.synchronize, "s.query()")
 
         waits: dict[str, Callable[[], object]] = {
-            "e.query() gave True": query_event,
-            "s.query() gave True": query_stream,
+            "e.query() returned True": query_event,
+            "s.query() returned True": query_stream,
             "e.synchronize()": event.synchronize,
             "s.synchronize()": stream.synchronize,
             f"synchronize({index})": lambda: accelerator.synchronize(index),
-            "e.query() gave True, e recorded again": query_event,
+            "e.query() returned True, e recorded again": query_event,
             "e.synchronize(), e recorded again": event.synchronize,
         }
         for description, wait in waits.items():
@@ -157,7 +159,7 @@ class TestQueues(BackendTestBase):
             )
 
     def test_a_stream_waits_for_another(self, accelerator: Accelerator) -> None:
-        """A stream that waits for another, by stream or by event, reads what that one has written."""
+        """A stream that waits for another stream, by stream or event, reads the other stream's writes."""
         stream, current = accelerator.Stream(), accelerator.current_stream()
         for method in ("wait_stream", "wait_event"):
             total = torch.zeros(_SIZE, device=accelerator.device())
@@ -175,14 +177,14 @@ class TestQueues(BackendTestBase):
             result = doubled.item()
             require(
                 result == 2 * _SIZE,
-                f"after s.{method} the sum on s is {result:g}; expected {2 * _SIZE}",
+                f"after s.{method}, the sum on s is {result:g}; expected {2 * _SIZE}",
             )
         if not getattr(stream, "one_queue", False):
             require_waits_on_named_stream(accelerator)
             require_memory_waits_for_streams(accelerator)
 
     def test_late_copies(self, accelerator: Accelerator) -> None:
-        """A copy from or to pinned memory is complete once its stream was waited for."""
+        """Copies from and to pinned memory are complete after a wait for their stream."""
         require_pinned_memory(accelerator)
         stream, current = accelerator.Stream(), accelerator.current_stream()
         source = accelerator.pin_memory(torch.arange(float(_LARGE)))
@@ -202,16 +204,16 @@ class TestQueues(BackendTestBase):
             not has_wrong,
             f"pin_memory(t).to(device(), non_blocking=True) on s, current_stream().wait_stream(s), * 2, "
             f"copy_(non_blocking=True) back, e.record(), e.synchronize(): at {first} of {_LARGE} it is "
-            f"{back[first]:g}; expected {2 * first}. One of them does not wait",
+            f"{back[first]:g}; expected {2 * first}. One of these calls does not wait",
         )
 
     def test_every_device_is_waited_for(self, accelerator: Accelerator) -> None:
-        """`synchronize(i)` waits for device i, and `current_stream(i)` is its stream, whatever is current."""
+        """`synchronize(i)` and `current_stream(i)` use device i, whichever device is the current device."""
         last = accelerator.device_count() - 1
         if accelerator.device(last) == accelerator.device(0):
             skip_unsupported("there is one device")
         if getattr(accelerator.Stream, "one_queue", False):
-            skip_unsupported("every stream is the only one")
+            skip_unsupported("the device has only one stream")
         device = accelerator.device(last)
         for name in ("current_stream", "default_stream"):
             stream_device = getattr(accelerator, name)(last).device
@@ -228,12 +230,12 @@ class TestQueues(BackendTestBase):
         total = ones.sum().item()
         require(
             total == _SIZE,
-            f"after synchronize({last}) a sum on device {last} is {total:g}",
+            f"after synchronize({last}), a sum on device {last} is {total:g}",
         )
         require_waits_across_devices(accelerator, stream)
 
     def test_claims_about_order(self, accelerator: Accelerator) -> None:
-        """If the backend says so, calls return after their work is done, and streams need no waits."""
+        """If the backend claims so, calls return after their work is done, and streams need no waits."""
         if accelerator.resolves_data_dependency():
             stream = accelerator.Stream()
             total = torch.zeros(_SIZE, device=accelerator.device())
@@ -243,12 +245,12 @@ class TestQueues(BackendTestBase):
             result = total.sum().item()
             require(
                 result == _SIZE,
-                f"resolves_data_dependency() is True, and without a wait a sum is {result:g}, not {_SIZE}",
+                f"resolves_data_dependency() is True; without a wait a sum is {result:g}; expected {_SIZE}",
             )
         if not (accelerator.is_synchronized_device() and accelerator.is_accelerator()):
             return
         if getattr(accelerator.Stream, "one_queue", False):
-            return  # Metal's one queue claims this, although calls may return before their work is done
+            return  # Metal has one queue and claims this, although calls may return before their work is done
         require_pinned_memory(accelerator)
         source = accelerator.pin_memory(torch.ones(16 * _LARGE))
         on_device = torch.empty(16 * _LARGE, device=accelerator.device())
@@ -261,34 +263,34 @@ class TestQueues(BackendTestBase):
         message = "is_synchronized_device() is True: work is done when a call returns"
         require(
             is_done,
-            f"{message}, and after copy_(non_blocking=True) an event's query() gave {is_done!r}",
+            f"{message}, but after copy_(non_blocking=True) an event's query() returned {is_done!r}",
         )
 
     def test_stream_is_current_inside(self, accelerator: Accelerator) -> None:
-        """`stream(s)` makes it current, with its device, and restores what was before, an error or not."""
+        """`stream(s)` selects a stream and its device, and restores both afterwards, even after an error."""
         before, stream = accelerator.current_stream(), accelerator.Stream()
         with accelerator.stream(stream):
             inside = accelerator.current_stream()
         after = accelerator.current_stream()
         require(
             after == before,
-            f"after stream(s) current_stream() gave {after}; expected {before}",
+            f"after stream(s) current_stream() returned {after}; expected {before}",
         )
         with contextlib.suppress(KeyError), accelerator.stream(stream):
             raise KeyError
         after = accelerator.current_stream()
         require(
             after == before,
-            f"after an error in stream(s) current_stream() gave {after}; expected {before}",
+            f"after an error in stream(s) current_stream() returned {after}; expected {before}",
         )
         require(
             inside == stream,
-            f"inside stream(s) current_stream() gave {inside}; expected s, {stream}",
+            f"inside stream(s) current_stream() returned {inside}; expected s, {stream}",
         )
         hashes = hash(inside), hash(stream)
         require(
             hashes[0] == hashes[1],
-            f"two objects of one stream are equal and have the hashes {hashes}",
+            f"two equal objects for one stream have the different hashes {hashes}",
         )
         last = accelerator.device_count() - 1
         has_one_queue = getattr(stream, "one_queue", False)
@@ -298,15 +300,17 @@ class TestQueues(BackendTestBase):
     def _require_streams_of_devices_differ(
         self, accelerator: Accelerator, stream: Any, last: int
     ) -> None:
-        """Require other streams on the last device, whose blocks select it, and one default stream."""
+        """Require that the last device has different streams, and that their blocks select the device."""
         module: Any = getattr(torch, accelerator.device_type, None)
-        if hasattr(module, "default_stream"):  # otherwise it is the current stream
+        if hasattr(
+            module, "default_stream"
+        ):  # the default stream is otherwise the current stream
             default = accelerator.default_stream()
             with accelerator.stream(stream):
                 inside = accelerator.default_stream()
             require(
                 inside == default,
-                f"inside stream(s) default_stream() gave {inside}; expected {default}",
+                f"inside stream(s) default_stream() returned {inside}; expected {default}",
             )
         first_streams = self._streams_of(accelerator, 0)
         last_streams = self._streams_of(accelerator, last)
@@ -322,32 +326,32 @@ class TestQueues(BackendTestBase):
             device_inside = accelerator.current_device()
         require(
             device_inside == last,
-            f"inside the stream of device {last} current_device() gave {device_inside}",
+            f"inside a stream of device {last}, current_device() returned {device_inside}",
         )
         device_after = accelerator.current_device()
         require(
             device_after == selected,
-            f"after the stream of another device current_device() gave {device_after}",
+            f"after a stream of another device, current_device() returned {device_after}",
         )
 
     def _streams_of(self, accelerator: Accelerator, index: int) -> list[Any]:
-        """Return the default stream of a device, and four new ones."""
+        """Return the default stream of a device, and four new streams."""
         device = accelerator.device(index)
         new = [accelerator.Stream(device=device) for _ in range(4)]
         return [accelerator.default_stream(index), *new]
 
     def test_set_stream_stays(self, accelerator: Accelerator) -> None:
-        """`set_stream(s)` makes it current until another one is set."""
+        """`set_stream(s)` makes `s` the current stream until another stream is set."""
         before, stream = accelerator.current_stream(), accelerator.Stream()
         try:
             accelerator.set_stream(stream)
             inside = accelerator.current_stream()
         finally:
             accelerator.set_stream(before)
-        require(inside == stream, "the current stream after set_stream(s) is not s")
+        require(inside == stream, "after set_stream(s), the current stream is not s")
         require(
             accelerator.current_stream() == before,
-            "the current stream was not set back",
+            "set_stream did not restore the previous stream",
         )
         last = accelerator.device_count() - 1
         has_one_queue = getattr(stream, "one_queue", False)
@@ -368,11 +372,11 @@ class TestQueues(BackendTestBase):
         )
         require(
             accelerator.current_stream() == before,
-            f"set_stream(s), s of device {last}, changed device 0's",
+            f"set_stream(s) with a stream of device {last} changed the current stream of device 0",
         )
 
     def test_events_tell_time(self, accelerator: Accelerator) -> None:
-        """`elapsed_time` is the milliseconds of the work between two events, and never negative."""
+        """`elapsed_time` is the time of the work between two events in milliseconds, and never negative."""
         start = accelerator.Event(enable_timing=True)
         end = accelerator.Event(enable_timing=True)
         tensor = torch.ones(256, 256, device=accelerator.device())
@@ -384,29 +388,32 @@ class TestQueues(BackendTestBase):
         end.record()
         end.synchronize()
         host_milliseconds = (time.perf_counter() - began) * 1e3
-        require(end.query() is True, "query() after synchronize() is not True")
+        require(
+            end.query() is True,
+            "an event's query() did not return True after its synchronize()",
+        )
         milliseconds = start.elapsed_time(end)
         require(
             type(milliseconds) is float,
-            f"elapsed_time gave {milliseconds!r}; expected a float of milliseconds",
+            f"elapsed_time returned {milliseconds!r}; expected a float of milliseconds",
         )
-        time.sleep(0.02)  # this is not part of the work
+        time.sleep(0.02)  # this work is not measured
         again = start.elapsed_time(end)
         require(
             again == milliseconds,
-            f"elapsed_time gave {milliseconds}, and {again} for the same events a moment later",
+            f"elapsed_time returned {milliseconds}, and then {again} for the same events",
         )
-        # Seconds or microseconds, in place of milliseconds, are off by a factor of a thousand.
+        # A result in seconds or microseconds would be off by a factor of a thousand.
         require(
             host_milliseconds / 200 <= milliseconds <= host_milliseconds * 1.5 + 1,
-            f"elapsed_time gave {milliseconds:.4f} for what took the host {host_milliseconds:.4f} ms",
+            f"elapsed_time returned {milliseconds:.4f}; by the host's clock, {host_milliseconds:.4f} ms",
         )
         self._require_time_of_work(accelerator, start, end)
 
     def _require_time_of_work(
         self, accelerator: Accelerator, start: Any, end: Any
     ) -> None:
-        """Require the time of the work, not of its launch, with fractions of milliseconds."""
+        """Require the time of the work and not of its launch, including fractions of milliseconds."""
         sleep = find_sleep(accelerator)
         if sleep is None:
             return
@@ -419,44 +426,44 @@ class TestQueues(BackendTestBase):
                 end.synchronize()
                 times.append(start.elapsed_time(end))
         message = (
-            f"elapsed_time of work of about 3, 4 and 50 ms on a stream gave {times}"
+            f"elapsed_time of work of about 3, 4 and 50 ms on a stream returned {times}"
         )
         require(
             times[-1] > 25,
-            f"{message}; expected about that: the launch's time is not the work's",
+            f"{message}; expected about these times: the launch time differs from the time of the work",
         )
         require(
             any(time % 1 for time in times),
-            f"{message}; expected parts of milliseconds too",
+            f"{message}; expected fractions of milliseconds too",
         )
 
     def test_synchronize_waits(self, accelerator: Accelerator) -> None:
-        """After `synchronize` everything is done, on every stream."""
+        """After `synchronize`, the work on every stream is done."""
         stream = accelerator.Stream()
         stream.wait_stream(accelerator.current_stream())
         with accelerator.stream(stream):
             tensor = torch.ones(_LARGE, device=accelerator.device())
-            for _ in range(100):  # more work than its launch takes
+            for _ in range(100):  # the work takes longer than its launch
                 tensor = tensor * 1.01
             event = stream.record_event()
         accelerator.synchronize()
         require(
             event.query() is True,
-            "after synchronize() query() of an event on another stream gave False; True",
+            "after synchronize(), query() of an event on another stream returned False; expected True",
         )
         require_waits_for_long_work(accelerator)
         require_queries_do_not_wait(accelerator)
 
     def test_graph_replays_with_new_inputs(self, accelerator: Accelerator) -> None:
-        """A replayed graph computes with its inputs' present values; after `reset_graph` it captures anew;
-        without graphs, the work runs.
+        """A replayed graph uses the current values of its inputs, and can capture again after `reset_graph`;
+        without graphs, the block runs.
         """
         self._require_block_runs_without_graph(accelerator)
         graph = accelerator.create_graph()
         has_graphs = accelerator.supports_graphs()
         require(
             (graph is not None) is has_graphs,
-            f"supports_graphs() gave {has_graphs}, create_graph() {graph!r}",
+            f"supports_graphs() returned {has_graphs}, but create_graph() returned {graph!r}",
         )
         if has_graphs:
             require_raises(
@@ -466,7 +473,9 @@ class TestQueues(BackendTestBase):
             )
         input_ = torch.zeros(8, device=accelerator.device())
         output = torch.zeros(8, device=accelerator.device())
-        warm_up = input_ * 2  # compilation at the first use is not captured
+        warm_up = (
+            input_ * 2
+        )  # a kernel that is compiled at its first use cannot be captured
         del warm_up
         accelerator.synchronize()
         with accelerator.capture_to_graph(graph):
@@ -475,7 +484,7 @@ class TestQueues(BackendTestBase):
         if not has_graphs:
             require(
                 output.tolist() == [1.0] * 8,
-                f"without graphs the block runs, once: {output.tolist()}",
+                f"a device without graphs must run the block exactly once; the result is {output.tolist()}",
             )
             skip_unsupported("the device has no graphs")
         require_replays_in_order(accelerator)
@@ -491,7 +500,9 @@ class TestQueues(BackendTestBase):
             )
         try:
             accelerator.reset_graph(graph)
-        except UnsupportedError:  # the vendor's class captures only once
+        except (
+            UnsupportedError
+        ):  # an instance of the vendor's class can capture only once
             return
         with accelerator.capture_to_graph(graph):
             output.copy_(input_ * 2)
@@ -505,7 +516,7 @@ class TestQueues(BackendTestBase):
         )
 
     def _require_block_runs_without_graph(self, accelerator: Accelerator) -> None:
-        """Require that `capture_to_graph(None)` runs its block once, and that members accept no graph."""
+        """Require that `capture_to_graph(None)` runs its block once, and that members accept `None`."""
         numbers = torch.zeros(2, device=accelerator.device())
         with accelerator.capture_to_graph(None):
             numbers.add_(1)
@@ -519,12 +530,12 @@ class TestQueues(BackendTestBase):
         accelerator.debug_dump_graph(None, "no file")
         require(
             numbers.tolist() == [1.0, 1.0],
-            f"without a graph the block runs, once: {numbers.tolist()}",
+            f"capture_to_graph(None) must run the block exactly once; the result is {numbers.tolist()}",
         )
 
     def test_captures_leave_all_as_before(self, accelerator: Accelerator) -> None:
-        """A capture is on the given stream and restores the one before; its errors come out; each graph is
-        its own.
+        """A capture uses the given stream, restores the previous stream and propagates errors; graphs are
+        independent.
         """
         if not accelerator.supports_graphs():
             skip_unsupported("the device has no graphs")
@@ -538,12 +549,12 @@ class TestQueues(BackendTestBase):
                 output.add_(value)
             require(
                 inside == stream,
-                "inside capture_to_graph(g, stream=s) the current stream is not s",
+                "inside capture_to_graph(g, stream=s), the current stream is not s",
             )
             after = accelerator.current_stream()
             require(
                 after == before,
-                f"after capture_to_graph(g, stream=s) the current stream is {after}",
+                f"after capture_to_graph(g, stream=s), the current stream is {after}",
             )
         accelerator.synchronize()
         captured = [output.tolist() for output in outputs]
@@ -556,14 +567,14 @@ class TestQueues(BackendTestBase):
         added = [round(output.tolist()[0]) for output in outputs]
         require(
             added == [0, 2],
-            f"replaying the second of two graphs adds {added} to their outputs; [0, 2]",
+            f"replaying the second of two graphs added {added} to their outputs; expected [0, 2]",
         )
         self._require_error_ends_capture(accelerator, stream)
 
     def _require_error_ends_capture(
         self, accelerator: Accelerator, stream: Any
     ) -> None:
-        """Require that an error in a capture comes out, ends it, and restores the current stream."""
+        """Require that an error leaves the capture, ends it, and restores the current stream."""
         before = accelerator.current_stream()
         has_raised = False
         try:
@@ -575,22 +586,22 @@ class TestQueues(BackendTestBase):
             has_raised = True
         require(
             has_raised,
-            "an error raised inside capture_to_graph(g) did not come out of the block",
+            "an error raised inside capture_to_graph(g) did not leave the block",
         )
         after = accelerator.current_stream()
         require(
             after == before,
-            f"after an error in capture_to_graph(g, stream=s) the current stream is {after}",
+            f"after an error in capture_to_graph(g, stream=s), the current stream is {after}",
         )
         total = (torch.ones(4, device=accelerator.device()) * 2).sum().item()
         require(
-            total == 8, f"after an error in a capture a sum of four twos is {total}"
+            total == 8, f"after an error in a capture, the sum of four twos is {total}"
         )
 
     def test_capturing_is_told(self, accelerator: Accelerator) -> None:
         """`is_current_stream_capturing` is True inside a capture and False outside one."""
         is_capturing = accelerator.is_current_stream_capturing
-        call = "is_current_stream_capturing() gave"
+        call = "is_current_stream_capturing() returned"
         outside = is_capturing()
         require(
             outside is False, f"{call} {outside!r} outside a capture; expected False"
@@ -607,9 +618,9 @@ class TestQueues(BackendTestBase):
             output.add_(1)
         require(
             on_other_stream is False or getattr(other_stream, "one_queue", False),
-            f"{call} {on_other_stream!r} inside capture_to_graph(g), with a stream current that "
-            "takes no part "
-            "in it; expected False",
+            f"{call} {on_other_stream!r} inside capture_to_graph(g), while a stream that does "
+            "not take part "
+            "in the capture is current; expected False",
         )
         with (
             contextlib.suppress(KeyError),
@@ -620,7 +631,7 @@ class TestQueues(BackendTestBase):
         require(
             after is False,
             f"{call} {after!r} after an error inside capture_to_graph(g); expected False: the "
-            "capture goes on",
+            "capture has not ended",
         )
         require(
             inside is True,

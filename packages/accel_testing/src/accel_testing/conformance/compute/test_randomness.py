@@ -18,12 +18,12 @@ __all__ = ["TestRandomness"]
 
 
 def _draw(accelerator: Accelerator, index: int = 0) -> list[float]:
-    """Return 16 random numbers of the device."""
+    """Draw and return 16 random numbers on the device."""
     return torch.rand(16, device=accelerator.device(index)).tolist()
 
 
 def _devices_with_generators(accelerator: Accelerator) -> list[int]:
-    """Return the indices of the devices that have generators of their own."""
+    """Return the indices of the devices that have separate generators."""
     last = accelerator.device_count() - 1
     if accelerator.device(last) == accelerator.device(0):
         return [0]
@@ -31,7 +31,7 @@ def _devices_with_generators(accelerator: Accelerator) -> list[int]:
 
 
 def _seed_differently(accelerator: Accelerator) -> dict[int, int]:
-    """Seed each device differently, and draw from it; return the seeds by device."""
+    """Seed each device differently, and draw from each device; return the seeds by device."""
     seeds = {index: 100 + index for index in _devices_with_generators(accelerator)}
     for index, seed in seeds.items():
         accelerator.default_generator(index).manual_seed(seed)
@@ -40,7 +40,7 @@ def _seed_differently(accelerator: Accelerator) -> dict[int, int]:
 
 
 def _require_seeded(accelerator: Accelerator, index: int, seed: int, call: str) -> None:
-    """Require that the device has this seed, and no number was drawn from it, after `call`."""
+    """Require that after `call` the device has this seed, and that no number was drawn since."""
     generator = accelerator.default_generator(index)
     actual = generator.initial_seed()
     require(
@@ -51,31 +51,31 @@ def _require_seeded(accelerator: Accelerator, index: int, seed: int, call: str) 
         actual = accelerator.initial_seed()
     require(
         actual == seed,
-        f"after {call} initial_seed() of device {index} gave {actual}; expected {seed}",
+        f"after {call} initial_seed() of device {index} returned {actual}; expected {seed}",
     )
     actual = accelerator.initial_seed(index)
     require(
         actual == seed,
-        f"after {call} initial_seed({index}) gave {actual}; expected {seed}",
+        f"after {call} initial_seed({index}) returned {actual}; expected {seed}",
     )
     state = accelerator.get_rng_state(index)
     generator.manual_seed(seed)
     is_fresh = torch.equal(state, accelerator.get_rng_state(index))
     require(
         is_fresh,
-        f"after {call} device {index} does not begin with its first random number",
+        f"after {call}, device {index} does not begin with the first random number of the seed",
     )
 
 
 def _functions_that_seed_all(
     accelerator: Accelerator,
 ) -> dict[str, Callable[[int], object]]:
-    """Return the functions that seed every device, by name: the accelerator's, and torch's own."""
+    """Return the functions of the accelerator and of torch that seed every device, by name."""
     functions: dict[str, Callable[[int], object]] = {
         "manual_seed_all": accelerator.manual_seed_all
     }
     device_type = accelerator.device_type
-    # Types that torch.manual_seed seeds (torch/random.py); hpu, a type of its own, is not among them.
+    # The types that torch.manual_seed seeds (torch/random.py); the built-in type hpu is not seeded.
     private_type = torch._C._get_privateuse1_backend_name()
     if device_type in ("cuda", "mps", "xpu", private_type):
         functions["torch.manual_seed"] = torch.manual_seed
@@ -86,20 +86,20 @@ def _functions_that_seed_all(
 
 
 class TestRandomness(BackendTestBase):
-    """The same seed gives the same numbers, and a restored state continues its sequence."""
+    """The same seed gives the same numbers, and a restored state continues the same sequence."""
 
     def test_same_seed_same_numbers(self, accelerator: Accelerator) -> None:
-        """The same seed gives the same numbers, another seed other ones, and each draw new ones."""
+        """The same seed gives the same numbers; different seeds and further draws give different numbers."""
         accelerator.manual_seed(3)
         first, second = _draw(accelerator), _draw(accelerator)
         accelerator.manual_seed(3)
         again = _draw(accelerator)
         accelerator.manual_seed(4)
         other = _draw(accelerator)
-        message = f"torch.rand(16, device=device(0)) gave {first[:2]}…"
+        message = f"torch.rand(16, device=device(0)) returned {first[:2]}…"
         require(
             first == again,
-            f"after manual_seed(3) {message}, and after the same once more {again[:2]}…",
+            f"after manual_seed(3) {message}, and after the same calls again {again[:2]}…",
         )
         require(
             first != second, f"{message} twice in a row: its generator does not advance"
@@ -117,7 +117,7 @@ class TestRandomness(BackendTestBase):
                 actual = accelerator.initial_seed()
                 require(
                     actual == seed,
-                    f"after manual_seed({seed}) initial_seed() gave {actual}",
+                    f"after manual_seed({seed}) initial_seed() returned {actual}",
                 )
                 draws.append(_draw(accelerator))
             require(
@@ -129,14 +129,14 @@ class TestRandomness(BackendTestBase):
         try:
             accelerator.manual_seed(-5)
         except Exception:
-            return  # some devices accept no negative seed
+            return  # some devices do not accept a negative seed
         require(
             _draw(accelerator) != numbers,
             "manual_seed(-5) and manual_seed(5) draw the same numbers",
         )
 
     def test_all_devices_are_seeded(self, accelerator: Accelerator) -> None:
-        """`manual_seed_all` seeds every device alike, `manual_seed` the current one alone."""
+        """`manual_seed_all` seeds every device with one seed; `manual_seed` seeds only the current device."""
         indices = _devices_with_generators(accelerator)
         for name, seed_all in _functions_that_seed_all(accelerator).items():
             for current in dict.fromkeys((indices[0], indices[-1])):
@@ -146,7 +146,10 @@ class TestRandomness(BackendTestBase):
                     seed_all(seed)
                     call = f"{name}({seed}) on device {current}"
                     after = accelerator.current_device()
-                    require(after == current, f"{call} made {after} the current device")
+                    require(
+                        after == current,
+                        f"{call} changed the current device to {after}",
+                    )
                     for index in indices:
                         _require_seeded(accelerator, index, seed, call)
         self._require_seed_all_changes_seeds(accelerator, indices)
@@ -156,7 +159,7 @@ class TestRandomness(BackendTestBase):
     def _require_seed_all_changes_seeds(
         self, accelerator: Accelerator, indices: list[int]
     ) -> None:
-        """Require that `seed_all` of the device's module, if there is one, gives each device another seed."""
+        """Require that `seed_all` in the device's module, if it exists, changes each device's seed."""
         module: Any = getattr(torch, accelerator.device_type, None)
         if not hasattr(module, "seed_all"):
             return
@@ -169,13 +172,13 @@ class TestRandomness(BackendTestBase):
         ]
         require(
             not unchanged,
-            f"torch.{accelerator.device_type}.seed_all() left the seed of device {unchanged}",
+            f"torch.{accelerator.device_type}.seed_all() did not change the seed of device {unchanged}",
         )
 
     def _require_manual_seed_of_one(
         self, accelerator: Accelerator, indices: list[int], current: int
     ) -> None:
-        """Require that `manual_seed` seeds the current device, and no other."""
+        """Require that `manual_seed` seeds the current device only."""
         seeds = _seed_differently(accelerator)
         accelerator.set_device(current)
         accelerator.manual_seed(6)
@@ -187,32 +190,32 @@ class TestRandomness(BackendTestBase):
             seed = accelerator.default_generator(index).initial_seed()
             require(
                 seed == seeds[index],
-                f"{call} seeded device {index} too: its seed is {seed}",
+                f"{call} also seeded device {index}: its seed is {seed}",
             )
             seed = accelerator.initial_seed(index)
             require(
                 seed == seeds[index],
-                f"{call}: initial_seed({index}) gave {seed}, not that device's",
+                f"after {call}, initial_seed({index}) returned {seed}, which is not that device's seed",
             )
 
     def test_state_restores(self, accelerator: Accelerator) -> None:
-        """A restored state draws the same numbers again, whatever was drawn since, on that device alone."""
+        """A restored state repeats its draws on that device only, whatever was drawn in between."""
         indices = _devices_with_generators(accelerator)
         _seed_differently(accelerator)
         states = accelerator.get_rng_state_all()
         count = accelerator.device_count()
         require(
             type(states) is list,
-            f"get_rng_state_all() gave a {type(states).__name__}; expected a list",
+            f"get_rng_state_all() returned a {type(states).__name__}; expected a list",
         )
         require(
             len(states) == count,
-            f"get_rng_state_all() gave {len(states)} states of {count} devices",
+            f"get_rng_state_all() returned {len(states)} states for {count} devices",
         )
         for index in indices:
             require(
                 torch.equal(states[index], accelerator.get_rng_state(index)),
-                f"get_rng_state_all()[{index}] is not what get_rng_state({index}) gave",
+                f"get_rng_state_all()[{index}] differs from the result of get_rng_state({index})",
             )
             self._require_state_restores(accelerator, indices, index)
         self._require_foreign_states(accelerator, indices)
@@ -221,7 +224,7 @@ class TestRandomness(BackendTestBase):
         accelerator.set_rng_state(rows[1], 0)
         require(
             _draw(accelerator) == first,
-            "set_rng_state of a row of several states did not restore it",
+            "set_rng_state with a row of a tensor of several states did not restore the state",
         )
         for index in indices:
             with accelerator.device_guard(index):
@@ -237,13 +240,13 @@ class TestRandomness(BackendTestBase):
     def _require_state_restores(
         self, accelerator: Accelerator, indices: list[int], index: int
     ) -> None:
-        """Require that a device draws the same numbers after its state was restored, and no other changes."""
+        """Require that a restored device repeats its draws, and that no other device changes."""
         state = accelerator.get_rng_state(index)
         state_before = state.clone()
         first = _draw(accelerator, index)
         require(
             torch.equal(state, state_before),
-            f"the state that get_rng_state({index}) gave changed with a draw",
+            f"a draw changed the state that get_rng_state({index}) had returned",
         )
         _draw(accelerator, index)
         other_states = {
@@ -254,7 +257,7 @@ class TestRandomness(BackendTestBase):
         accelerator.set_rng_state(state, index)
         require(
             _draw(accelerator, index) == first,
-            f"set_rng_state(state, {index}) did not restore it",
+            f"set_rng_state(state, {index}) did not restore the state",
         )
         for other, before in other_states.items():
             require(
@@ -265,14 +268,14 @@ class TestRandomness(BackendTestBase):
         accelerator.set_rng_state(state.to(accelerator.device(index)), index)
         require(
             _draw(accelerator, index) == first,
-            f"set_rng_state of a state that is on device {index} did not restore it",
+            f"set_rng_state with a state tensor on device {index} did not restore the state",
         )
 
     def _require_foreign_states(
         self, accelerator: Accelerator, indices: list[int]
     ) -> None:
-        """Require an error for a state of another device; with `strict=False`, a seed that it determines."""
-        foreign = torch.arange(23, dtype=torch.uint8)  # the size of no device's state
+        """Require an error for a foreign state, or, if `strict=False`, a seed that the state determines."""
+        foreign = torch.arange(23, dtype=torch.uint8)  # no device's state has this size
         call = "set_rng_state of a state of 23 bytes"
         require_raises(lambda: accelerator.set_rng_state(foreign), ValueError, call)
         for index in indices:
@@ -283,16 +286,17 @@ class TestRandomness(BackendTestBase):
             first, again, other = draws
             lenient_call = f"{call} on device {index}, with strict=False,"
             require(
-                first == again, f"{lenient_call} draws other numbers at each repetition"
+                first == again,
+                f"{lenient_call} draws different numbers at each repetition",
             )
             require(
                 again != other,
-                f"{lenient_call} draws the same numbers as of another such state",
+                f"{lenient_call} draws the same numbers for two different states",
             )
 
     def test_fork_rng_restores(self, accelerator: Accelerator) -> None:
-        """Drawing inside `fork_rng` changes no random numbers outside it, on devices or host, nested or after
-        an error.
+        """Drawing inside `fork_rng` does not change draws outside it on devices or host, even if nested or
+        after an error.
         """
         indices = _devices_with_generators(accelerator)
         last = indices[-1]
@@ -306,14 +310,16 @@ class TestRandomness(BackendTestBase):
                 self._draw_everywhere(accelerator)
             self._require_restored(accelerator, inner, "fork_rng() inside fork_rng()")
             accelerator.manual_seed_all(8)
-        self._require_restored(accelerator, before, "fork_rng() with another in it")
+        self._require_restored(
+            accelerator, before, "fork_rng() with a nested fork_rng()"
+        )
         for devices in (None, iter([0])):
             with contextlib.suppress(KeyError), accelerator.fork_rng(devices=devices):
                 accelerator.manual_seed(9)
                 torch.rand(1)
                 raise KeyError
             self._require_restored(accelerator, before, "an error in fork_rng()")
-        if accelerator.is_accelerator():  # otherwise its generator is the host's
+        if accelerator.is_accelerator():  # the CPU's generator is the host's generator
             with accelerator.fork_rng(devices=[]):
                 self._draw_everywhere(accelerator)
             self._require_restored(
@@ -327,14 +333,14 @@ class TestRandomness(BackendTestBase):
         )
 
     def _generator_states(self, accelerator: Accelerator) -> dict[str, torch.Tensor]:
-        """Return the state of each generator: the host's, and the devices'."""
+        """Return the state of the host's generator and of each device's generator."""
         states = {"the host": torch.get_rng_state()}
         for index in _devices_with_generators(accelerator):
             states[f"device {index}"] = accelerator.get_rng_state(index)
         return states
 
     def _draw_everywhere(self, accelerator: Accelerator) -> None:
-        """Draw from the generators of the host and of each device."""
+        """Draw from the host's generator and from each device's generator."""
         torch.rand(1)
         for index in _devices_with_generators(accelerator):
             _draw(accelerator, index)
@@ -346,22 +352,22 @@ class TestRandomness(BackendTestBase):
         block: str,
         but: Sequence[str] = (),
     ) -> None:
-        """Require that after `block` each generator has its state again; those in `but` must have another."""
+        """Require that `block` restored each generator's state, except for the generators in `but`."""
         for name, state in self._generator_states(accelerator).items():
             is_restored = torch.equal(state, states[name])
             if name in but:
                 require(
                     not is_restored,
-                    f"after {block} the generator of {name} is restored, which was not given",
+                    f"after {block}, the generator of {name} is restored, although it was not passed",
                 )
             else:
                 require(
                     is_restored,
-                    f"after {block} the generator of {name} is in another state",
+                    f"after {block}, the state of the generator of {name} has changed",
                 )
 
     def test_generator_is_the_devices(self, accelerator: Accelerator) -> None:
-        """Kernels draw from `default_generator`: seeding it seeds them."""
+        """Kernels draw from `default_generator`, so seeding the generator seeds the kernels."""
         for index in _devices_with_generators(accelerator):
             with accelerator.device_guard(index):
                 accelerator.default_generator(index).manual_seed(9)
@@ -370,53 +376,52 @@ class TestRandomness(BackendTestBase):
                     accelerator.default_generator(argument).manual_seed(9)
                     require(
                         _draw(accelerator, index) == first,
-                        f"seeding default_generator({argument}), device {index} selected, does not "
-                        "seed what is "
-                        "drawn there",
+                        f"with device {index} selected, seeding default_generator({argument}) does not "
+                        "seed the numbers drawn on the device",
                     )
 
     def test_numbers_are_as_asked(self, accelerator: Accelerator) -> None:
-        """Random numbers lie in their range and have their mean and spread: a wrong scale trains worse. Each
-        operator draws new ones.
+        """Random numbers have the documented range, mean and deviation, and each operator draws new
+        numbers.
         """
         device, count = accelerator.device(), 20_000
         accelerator.manual_seed(11)
         permutation = torch.randperm(501, device=device).cpu().sort().values
         require(
             torch.equal(permutation, torch.arange(501)),
-            "randperm(501) does not hold each number once",
+            "randperm(501) does not contain each number once",
         )
         chosen = torch.multinomial(torch.ones(40, device=device), 30).tolist()
         require(
             len(set(chosen)) == 30,
-            f"multinomial(ones(40), 30), without replacement, gave {chosen}",
+            f"multinomial(ones(40), 30), without replacement, returned {chosen}",
         )
         numbers = torch.empty(count, device=device).random_(2, 5).cpu()
         smallest, largest = numbers.min().item(), numbers.max().item()
         require(
             (smallest, largest) == (2, 4),
-            f"random_(2, 5) gave numbers from {smallest:g} to {largest:g}; expected 2 to 4",
+            f"random_(2, 5) returned numbers from {smallest:g} to {largest:g}; expected 2 to 4",
         )
         numbers = torch.randint(-3, 4, (count,), device=device).cpu()
         smallest, largest = numbers.min().item(), numbers.max().item()
         require(
             (smallest, largest) == (-3, 3),
-            f"randint(-3, 4) gave numbers from {smallest} to {largest}; expected -3 to 3",
+            f"randint(-3, 4) returned numbers from {smallest} to {largest}; expected -3 to 3",
         )
         self._require_distributions(device, count)
         require_new_numbers(accelerator)
 
     def _require_distributions(self, device: torch.device, count: int) -> None:
-        """Require of each distribution its mean, deviation and range, by `count` numbers."""
+        """Require that `count` numbers of each distribution have its mean, deviation and range."""
         ones = torch.ones(count, device=device)
         dropped = torch.nn.functional.dropout(ones, 0.25, training=True).cpu()
         values = sorted(set(dropped.tolist()))
         require(
             len(values) == 2 and values[0] == 0 and abs(values[1] - 4 / 3) < 1e-5,
-            f"dropout(0.25) of ones gave {values[:4]}; expected 0 and {4 / 3:.4f}",
+            f"dropout(0.25) of ones returned {values[:4]}; expected 0 and {4 / 3:.4f}",
         )
         empty = torch.empty(count, device=device)
-        #: By the call, the numbers, and the mean and deviation that they must have.
+        #: For each call: the numbers, and their expected mean and deviation.
         samples: dict[str, tuple[torch.Tensor, float, float]] = {
             "rand": (torch.rand(count, device=device), 0.5, 12**-0.5),
             "randn": (torch.randn(count, device=device), 0.0, 1.0),
@@ -424,12 +429,16 @@ class TestRandomness(BackendTestBase):
             "normal_(3, 2)": (empty.clone().normal_(3, 2), 3.0, 2.0),
             "bernoulli_(0.25)": (empty.clone().bernoulli_(0.25), 0.25, (3 / 16) ** 0.5),
             "exponential_(2)": (empty.clone().exponential_(2), 0.5, 0.5),
-            "what dropout(0.25) keeps": (dropped.gt(0).float(), 0.75, (3 / 16) ** 0.5),
+            "the elements that dropout(0.25) keeps": (
+                dropped.gt(0).float(),
+                0.75,
+                (3 / 16) ** 0.5,
+            ),
         }
         for name, (numbers, expected_mean, expected_deviation) in samples.items():
             on_cpu = numbers.cpu().double()
             mean, deviation = float(on_cpu.mean()), float(on_cpu.std())
-            # Eight standard errors: no seed deviates so much by chance.
+            # The bound is eight standard errors, which no seed exceeds by chance.
             largest_error = 8 * expected_deviation / count**0.5
             is_mean_right = abs(mean - expected_mean) < largest_error
             is_deviation_right = abs(deviation / expected_deviation - 1) < 0.08
@@ -442,11 +451,11 @@ class TestRandomness(BackendTestBase):
             on_cpu = samples[name][0].cpu()
             require(
                 bool(((on_cpu >= low) & (on_cpu < high)).all()),
-                f"{name} gave {float(on_cpu.min())} to {float(on_cpu.max())}; expected [{low}, {high})",
+                f"{name} returned {float(on_cpu.min())} to {float(on_cpu.max())}; expected [{low}, {high})",
             )
 
     def test_host_is_left_alone(self, accelerator: Accelerator) -> None:
-        """Drawing on the device, and seeding it, leave the host's generator unchanged."""
+        """Drawing on the device, and seeding the device, do not change the host's generator."""
         if not accelerator.is_accelerator():
             skip_unsupported("the device is the host")
         before = torch.get_rng_state()
@@ -459,7 +468,7 @@ class TestRandomness(BackendTestBase):
         )
 
     def test_checkpointing_draws_the_same(self, accelerator: Accelerator) -> None:
-        """Activation checkpointing draws the same dropout mask again in the backward pass."""
+        """Activation checkpointing repeats the dropout mask in the backward pass."""
         masks = []
 
         def layer(x: torch.Tensor) -> torch.Tensor:
@@ -475,6 +484,6 @@ class TestRandomness(BackendTestBase):
         require(len(masks) == 2, f"the layer ran {len(masks)} times; expected 2")
         require(
             torch.equal(masks[0], masks[1]),
-            "checkpoint() drew another dropout mask in the backward pass: "
-            "get_rng_state and set_rng_state, of torch's module of the device too, must restore it",
+            "checkpoint() drew a different dropout mask in the backward pass: "
+            "get_rng_state and set_rng_state, in the device's torch module too, must restore the state",
         )

@@ -1,4 +1,4 @@
-"""Checks of sums, extremes and sorts: their accuracy, with NaN, equal numbers and repeated indices."""
+"""Checks of sums, extrema and sorts: their accuracy, and their results for NaN, ties and repeated indices."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["TestReductions"]
 _NAN = float("nan")
 #: A length that is not a multiple of a vector or a block.
 _LONG = 10_007
-#: So many ones that their sum stops growing in float16 and bfloat16.
+#: A number of ones whose sum stops growing if it is computed in float16 or bfloat16.
 _STALLING_COUNT = 4099
 
 
 def _methods_along(
     name: str, *dims: Any
 ) -> Iterator[tuple[str, Callable[[torch.Tensor], Any]]]:
-    """Yield calls of a method along each dimension, by their text; `None`: of all numbers."""
+    """Yield the text and function of a method call for each dimension; `None` reduces all numbers."""
     for dim in dims:
         if dim is None:
             yield f"{name}()", partial(_call_method, name, ())
@@ -40,12 +40,12 @@ def _methods_along(
 
 
 def _call_method(name: str, arguments: tuple[Any, ...], a: torch.Tensor) -> Any:
-    """Return the result of the tensor's method."""
+    """Return the result of the tensor method called `name`."""
     return getattr(a, name)(*arguments)
 
 
 def _methods(names: str, *dims: Any) -> dict[str, Callable[[torch.Tensor], Any]]:
-    """Return calls of several methods, separated by spaces, along each dimension."""
+    """Return calls along each dimension of the methods in `names`, which are separated by spaces."""
     calls: dict[str, Callable[[torch.Tensor], Any]] = {}
     for name in names.split():
         calls.update(_methods_along(name, *dims))
@@ -70,7 +70,7 @@ _FLOAT_SUMS: Operators = {
     "nansum(1)": lambda a: a.nansum(1),
     "cumsum(1)": lambda a: a.cumsum(
         1
-    ),  # along strided numbers torch's CUDA kernel adds up in their own type
+    ),  # for strided numbers torch's CUDA kernel accumulates in the numbers' type
     "dot": lambda a: torch.dot(a[0], a[1]),
     "mv": lambda a: torch.mv(a, a[0]),
     "mm": lambda a: a @ a.T,
@@ -88,7 +88,7 @@ _FLOAT_SUMS: Operators = {
     "logsumexp(1)": lambda a: a.logsumexp(1),
     "avg_pool1d": lambda a: functional.adaptive_avg_pool1d(a[None], 1),
 }
-#: Functions of numbers with a deviation.
+#: Functions of numbers whose deviation is not zero.
 _DEVIATIONS: Operators = {
     "var(1)": lambda a: a.var(1),
     "var()": lambda a: a.var(),
@@ -134,7 +134,7 @@ _ON_NAN: Operators = {
     ),
     "scatter_reduce amax": lambda a: a[0].scatter_reduce(0, torch.zeros_like(a[1]).long(), a[1], "amax"),
 }  # fmt: skip
-#: Functions of a row of NaN and ones, and one of NaN and zeros.
+#: Functions of a row of NaN and ones, and of a row of NaN and zeros.
 _NAN_IS_TRUE: Operators = {
     **_methods("all any", 0, 1),
     "all of the first row": lambda a: a[0].all(),
@@ -219,10 +219,10 @@ _FIRST_OF_EQUALS: Operators = {
 
 
 def _values_and_places(a: torch.Tensor, result: Any, dim: int) -> list[Any]:
-    """Return what must be the same on every device of a result of values and indices.
+    """Return the part of a result of values and indices that must be the same on every device.
 
-    These are the values, the elements at the indices, whether both are equal, and whether any index is
-    repeated.
+    This part consists of the values, the elements at the indices, whether both are equal, and whether an
+    index is repeated.
     """
     values, indices = (tensor.detach().cpu() for tensor in result)
     if values.dim() < a.dim():
@@ -233,14 +233,14 @@ def _values_and_places(a: torch.Tensor, result: Any, dim: int) -> list[Any]:
 
 
 def _mode_and_place(a: torch.Tensor, result: Any, dim: int) -> list[Any]:
-    """Return how often the value of `mode` occurs, and whether it is the element at the returned index."""
+    """Return the count of `mode`'s value, and whether the value is the element at the returned index."""
     values, indices = (tensor.detach().cpu().unsqueeze(dim) for tensor in result)
     on_cpu = a.detach().cpu()
     elements = on_cpu.gather(dim, indices)
     return [(on_cpu == values).sum(dim), torch.equal(elements, values)]
 
 
-#: Operators that return any of equal elements: the value at the returned index is compared.
+#: Operators that may return any of several equal elements; the value at the returned index is compared.
 _ANY_OF_EQUALS: Operators = {
     **{
         f"topk({k}, {dim}, largest={most})": partial(
@@ -278,7 +278,7 @@ _ANY_OF_EQUALS: Operators = {
     "cummax(1), its values,": lambda a: a.cummax(1).values,
     "cummin(0), its values,": lambda a: a.cummin(0).values,
 }
-#: Gradients where equal elements share it, or where a function is not smooth.
+#: Gradients that equal elements share, and gradients at points where a function is not smooth.
 _GRADIENTS_OF_TIES: Operators = {
     "gradient of amax(1)": lambda a: gradient(lambda x: x.amax(1).sum(), a),
     "gradient of max()": lambda a: gradient(lambda x: x.max(), a),
@@ -293,13 +293,13 @@ _GRADIENTS_OF_TIES: Operators = {
 def _scatter_reduce(
     reduce: str, *, include: bool
 ) -> Callable[[torch.Tensor, torch.Tensor], Any]:
-    """Return a function that reduces numbers into four places with `scatter_reduce`."""
+    """Return a function that reduces numbers into four elements with `scatter_reduce`."""
     return lambda x, index: torch.full_like(x[:4, 0], 3).scatter_reduce(
         0, index, x[:, 0], reduce, include_self=include
     )
 
 
-#: `x` has as many rows as `index` has numbers; these are below 4, and most are repeated.
+#: Functions of `x` and `index`. `x` has one row for each index; indices are below 4, and most are repeated.
 _REPEATED_INDICES: Operators = {
     "index_add(0)": lambda x, index: torch.zeros_like(x[:4]).index_add(0, index, x),
     "index_add(1)": lambda x, index: torch.zeros_like(x[:4].T).index_add(1, index, x.T),
@@ -346,7 +346,7 @@ _REPEATED_INDICES: Operators = {
     "bincount": lambda _, index: index.bincount(minlength=6),
     "unique's counts": lambda _, index: index.unique(return_counts=True),
 }
-#: Those that take only floating numbers.
+#: Functions of `x` and `index` that accept only floating-point numbers.
 _REPEATED_INDICES_OF_FLOATS: Operators = {
     "index_reduce('mean', include_self=False)": lambda x, index: torch.ones_like(x[:4]).index_reduce(
         0, index, x, "mean", include_self=False
@@ -398,16 +398,16 @@ _WEIGHTED_COUNTS: Operators = {
 
 
 class TestReductions(BackendTestBase):
-    """Kernels that reduce many numbers may lose accuracy, NaN, or numbers with the same index."""
+    """Kernels that reduce many numbers may lose accuracy, NaN, or numbers with equal indices."""
 
     def test_integers_are_added_up_in_int64(self, accelerator: Accelerator) -> None:
-        """Sums and products of small integers and booleans are int64: counts of tokens overflow otherwise."""
+        """Sums and products of small integers and booleans use int64, so that counts do not overflow."""
         for dtype, largest in (
             (torch.int32, 2**30), (torch.int16, 30_000), (torch.int8, 120),
             (torch.uint8, 250), (torch.bool, 1),
         ):  # fmt: skip
             columns = 3 if largest == 2**30 else 311
-            # Every second number is one less, except of booleans.
+            # Every second number is smaller by one, except for booleans.
             less = torch.arange(columns) % 2 * (largest > 1)
             matrix = torch.full((2, columns), largest).sub(less).to(dtype)
             assert_matches_cpu(
@@ -432,7 +432,7 @@ class TestReductions(BackendTestBase):
         )
 
     def test_halves_are_added_up_in_float32(self, accelerator: Accelerator) -> None:
-        """Sums in float16 and bfloat16 are added up in float32: in their own type they stand still early."""
+        """Sums of float16 and bfloat16 accumulate in float32, because sums in a short type stop growing."""
         short_types = [
             dtype
             for dtype in accelerator.supported_dtypes()
@@ -474,14 +474,14 @@ class TestReductions(BackendTestBase):
             )
 
     def test_nan_in_every_reduction(self, accelerator: Accelerator) -> None:
-        """NaN stays in maxima, medians, norms and sums, at its place, in every dimension and type."""
+        """Maxima, medians, norms and sums propagate NaN in every dimension and type."""
         matrix = torch.arange(42.0).reshape(6, 7).mul(5).remainder(41).sub(20) / 8
         for row, column in ((0, 0), (2, 3), (4, 6)):
             matrix[row, column] = _NAN
         other = matrix.flip(0).roll(1, 1)
         for dtype in claimed_types(accelerator):
             reference_dtype = torch.float64 if dtype is torch.float64 else torch.float32
-            # Of all numbers of bfloat16 torch's CUDA kernel (2.11, an H200) gives a median without the NaN.
+            # torch's CUDA kernel (2.11, an H200) returns a median without NaN for a whole bfloat16 tensor.
             wrong_in_torch = (
                 ("median()", "nanmedian()") if dtype is torch.bfloat16 else ()
             )
@@ -532,7 +532,7 @@ class TestReductions(BackendTestBase):
         )
 
     def test_first_of_equals(self, accelerator: Accelerator) -> None:
-        """`argmax` and its like give the first of equal elements, and a stable sort keeps the order."""
+        """`argmax` and similar operators return the first of equal elements; stable sorts keep the order."""
         matrix = torch.tensor(
             [[2, 3, 1, 3, 1, 2, 3], [1, 1, 1, 1, 1, 1, 1], [1, 2, 3, 1, 2, 3, 1]]
         )
@@ -564,7 +564,7 @@ class TestReductions(BackendTestBase):
             )
 
     def test_some_of_equals(self, accelerator: Accelerator) -> None:
-        """The values of `topk`, `median`, `kthvalue` and `mode` stand at the places given with them."""
+        """`topk`, `median`, `kthvalue` and `mode` return values with the indices of these values."""
         matrix = torch.tensor(
             [
                 [2, 3, 1, 3, 1, 2, 3],
@@ -597,7 +597,7 @@ class TestReductions(BackendTestBase):
         )
 
     def test_duplicates_all_count(self, accelerator: Accelerator) -> None:
-        """Additions at one index count each time, in every way to add: no update is lost."""
+        """Every operator that adds at indices adds each time if an index is repeated: no update is lost."""
         for count, given_indices in ((7, (2, 0, 2, 2, 1, 0, 2)), (5003, None)):
             indices = (
                 torch.tensor(given_indices)
@@ -606,7 +606,7 @@ class TestReductions(BackendTestBase):
             )
             rows = torch.arange(3.0 * count).reshape(count, 3) % 3 + 1
             description = f"{count} at 4 indices"
-            # With many numbers, only in types of full precision.
+            # Many numbers are added only in types of full precision.
             dtypes = [
                 dtype
                 for dtype in claimed_types(accelerator)

@@ -1,4 +1,4 @@
-"""Checks of each operator of torch's own database, with the samples of torch's own tests."""
+"""Checks of each operator in torch's test database, with the samples of torch's tests."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from accel_testing.conformance.compute.samples import (
 
 __all__ = ["TestSamples"]
 
-#: Return the index of any of several equal numbers; `reductions.some_of_equals` checks these.
+#: Operators that return the index of any of several equal numbers; `reductions.some_of_equals` checks them.
 _RETURN_INDICES = ("argsort", "kthvalue", "median", "mode", "nanmedian", "sort", "topk")
-#: Rounds to another integer.
+#: An operator that may round to a different integer.
 _ROUND_DIFFERENTLY = ("linspace",)
-#: With `max_norm` torch's CUDA kernel (2.11, an H200) is wrong for a strided table.
+#: With `max_norm`, torch's CUDA kernel (2.11, an H200) is incorrect for a strided table.
 _WRONG_IF_STRIDED = ("nn.functional.embedding_bag",)
 
 
 class TestSamples(BackendTestBase):
-    """Each of torch's operators that the device has must give the same results as on the CPU."""
+    """Each operator of torch that the device supports must give the CPU's results."""
 
     def test_floats(self, accelerator: Accelerator) -> None:
-        """Each operator of torch's database gives the CPU's result for torch's samples of float32."""
+        """Each operator in torch's test database gives the CPU's results for torch's float32 samples."""
         assert_samples_match_cpu(accelerator, forward, torch.float32, most=16)
 
     def test_whole_numbers(self, accelerator: Accelerator) -> None:
-        """Each operator of torch's database gives the CPU's result for samples of int64 and bool."""
+        """Each operator in torch's test database gives the CPU's results for int64 and bool samples."""
         assert_samples_match_cpu(
             accelerator,
             forward,
@@ -46,17 +46,17 @@ class TestSamples(BackendTestBase):
         )
 
     def test_complex_numbers(self, accelerator: Accelerator) -> None:
-        """Each operator of torch's database gives the CPU's result for samples of complex64."""
+        """Each operator in torch's test database gives the CPU's results for complex64 samples."""
         try:
             torch.ones(2, dtype=torch.complex64, device=accelerator.device(0)).mul(
                 1j
             ).cpu()
         except Exception:
-            skip_unsupported("the device has no complex numbers")
+            skip_unsupported("the device does not support complex numbers")
         assert_samples_match_cpu(accelerator, forward, torch.complex64, most=6)
 
     def test_strided(self, accelerator: Accelerator) -> None:
-        """Operators of torch's database read strided tensors, and count dimensions from the end."""
+        """Operators in torch's test database support strided tensors, and negative dimensions."""
         assert_samples_match_cpu(
             accelerator,
             forward,
@@ -67,7 +67,7 @@ class TestSamples(BackendTestBase):
         )
 
     def test_gradients_of_each(self, accelerator: Accelerator) -> None:
-        """The gradient of each operator of torch's database is the CPU's."""
+        """The gradient of each operator in torch's test database agrees with the CPU's."""
         assert_samples_match_cpu(
             accelerator, gradients, torch.float32, most=6, backward=True
         )
@@ -76,7 +76,7 @@ class TestSamples(BackendTestBase):
         )
 
     def test_written(self, accelerator: Accelerator) -> None:
-        """In place and into `out`, operators of torch's database write what they should and nothing else."""
+        """In place and into `out`, operators in torch's test database write only their result."""
         for call in (written, written_into):
             for strided in (False, True):
                 assert_samples_match_cpu(
@@ -84,7 +84,7 @@ class TestSamples(BackendTestBase):
                 )
 
     def test_several_at_once(self, accelerator: Accelerator) -> None:
-        """Operators of many tensors at once, which optimizers use, give what they give on the CPU."""
+        """Operators on lists of tensors, which optimizers use, give the CPU's results."""
         assert_samples_match_cpu(
             accelerator, several, torch.float32, most=12, foreach=True
         )

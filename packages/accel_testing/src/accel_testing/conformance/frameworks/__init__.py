@@ -1,1 +1,1 @@
-"""Level 4: frameworks, where they are installed."""
+"""Level 4: checks with each framework that is installed."""

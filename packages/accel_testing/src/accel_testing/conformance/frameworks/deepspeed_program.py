@@ -1,4 +1,4 @@
-"""Training of each rank with DeepSpeed: `python -m …frameworks.deepspeed_program FOLDER PART…`."""
+"""Train in each rank with DeepSpeed: `python -m …frameworks.deepspeed_program FOLDER PART…`."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from accel_testing.conformance.parts import run_parts
 
 __all__ = ["PARTS"]
 
-#: Small buffers, and a threshold with which also small parameters are partitioned.
+#: Small buffers, and a threshold with which small parameters are partitioned too.
 _SMALL = {
     "reduce_bucket_size": 1000,
     "allgather_bucket_size": 1000,
     "stage3_param_persistence_threshold": 0,
 }
 _OFFLOAD = {"offload_optimizer": {"device": "cpu", "pin_memory": True}}
-#: Seconds after which a collective that some rank does not join is an error.
+#: The timeout, in seconds, of a collective that a rank does not join.
 _COLLECTIVE_TIMEOUT = 60.0
 
 
@@ -63,18 +63,19 @@ def _require_activated(rank: Rank) -> None:
     activated, expected = get_accelerator(), rank.accelerator
     require(
         activated is expected,
-        f"DeepSpeed's get_accelerator() gives {activated!r}; expected {expected!r}",
+        f"DeepSpeed's get_accelerator() returned {activated!r}; expected {expected!r}",
     )
     size = torch.ones(1, device=expected.device(rank.device))
     torch.distributed.all_reduce(size)
     world = torch.distributed.get_world_size()
     require(
-        size.item() == world, f"all_reduce of 1 over {world} ranks gave {size.item()}"
+        size.item() == world,
+        f"all_reduce of 1 over {world} ranks returned {size.item()}",
     )
 
 
 class _Training:
-    """A training of a network with one of ZeRO's stages."""
+    """The training of a network with one of ZeRO's stages."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class _Training:
         if offload:
             zero |= _OFFLOAD
         adam = dict(OPTIMIZER)
-        # DeepSpeed's own Adam is compiled for some devices, for minutes.
+        # DeepSpeed's Adam must be compiled for some devices, which takes minutes.
         if not use_own_adam:
             adam["torch_adam"] = True
         configuration = {
@@ -113,7 +114,7 @@ class _Training:
         )
 
     def run_steps(self, number: int) -> list[float]:
-        """Train so many steps, and return the whole batch's loss before each."""
+        """Train for `number` steps, and return the loss of the whole batch before each step."""
         ranks, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
         losses = []
         for _ in range(number):
@@ -128,7 +129,7 @@ class _Training:
         return losses
 
     def parameters(self) -> dict[str, torch.Tensor]:
-        """Return copies of the complete parameters, which ZeRO 3 partitions."""
+        """Return copies of the parameters, gathered from all ranks with ZeRO 3."""
         import deepspeed
 
         parameters = list(self.network.parameters())
@@ -136,14 +137,14 @@ class _Training:
             return parameters_of(self.network)
 
     def end(self) -> None:
-        """Free the engine, so that the process can start another one."""
+        """Free the engine, so that the process can start another engine."""
         self.engine.destroy()
         del self.engine
         gc.collect()
 
 
 def _train_and_save(stage: int) -> Callable[[Rank], None]:
-    """Return a part that trains with a stage of ZeRO, and saves a checkpoint on the way."""
+    """Return a part that trains with a stage of ZeRO, and saves a checkpoint during the training."""
 
     def train(rank: Rank) -> None:
         training = _Training(rank, stage)
@@ -159,20 +160,20 @@ def _train_and_save(stage: int) -> Callable[[Rank], None]:
 
 
 def _save_parameters(parameters: dict[str, torch.Tensor], checkpoint: Path) -> None:
-    """Save the parameters next to the checkpoint, for `_resume`; wait until they are written."""
+    """Save the parameters next to the checkpoint, for `_resume`, and wait for all ranks."""
     if torch.distributed.get_rank() == 0:
         torch.save(parameters, checkpoint / "as-saved.pt")
     torch.distributed.barrier()
 
 
 def _resume(stage: int) -> Callable[[Rank], None]:
-    """Return a part that loads the checkpoint of `_train_and_save`, and trains the rest of the steps."""
+    """Return a part that loads the checkpoint of `_train_and_save`, and trains the remaining steps."""
 
     def resume(rank: Rank) -> None:
         checkpoint = rank.folder / f"zero-{stage}"
         require(
             (checkpoint / "as-saved.pt").exists(),
-            "no checkpoint was saved: see the check of the training",
+            "no checkpoint was saved: see the training's check",
         )
         training = _Training(rank, stage, seed=1)
         loaded, _state = training.engine.load_checkpoint(str(checkpoint))
@@ -183,7 +184,7 @@ def _resume(stage: int) -> Callable[[Rank], None]:
         require_same(
             training.parameters(),
             saved,
-            "parameters of a checkpoint, once it is loaded",
+            "the parameters of the loaded checkpoint",
         )
         losses = training.run_steps(STEPS - SAVED_AT)
         rank.require_trained(training.network, losses, training.parameters())
@@ -199,18 +200,18 @@ def _train_in_bfloat16(rank: Rank) -> None:
 
 def _train_in_float16(rank: Rank) -> None:
     """Train with ZeRO 1 in float16."""
-    # A fixed scale: to find one, DeepSpeed would skip the first steps.
+    # The scale is fixed, because DeepSpeed would skip the first steps to find a scale.
     _train_in_short_type(rank, torch.float16, fp16={"enabled": True, "loss_scale": 128})
 
 
 def _train_in_short_type(rank: Rank, dtype: torch.dtype, **precision: Any) -> None:
-    """Train with ZeRO 1 in this type; skip the part if the accelerator does not claim it."""
+    """Train with ZeRO 1 in `dtype`; skip the part if the accelerator does not claim the type."""
     require_claimed(rank.accelerator, dtype)
     _train_all_steps(_Training(rank, 1, **precision), dtype)
 
 
 def _train_all_steps(training: _Training, dtype: torch.dtype = torch.float32) -> None:
-    """Train all steps, and require the reference's result."""
+    """Train all steps, and require the result of the reference training."""
     losses = training.run_steps(STEPS)
     training.rank.require_trained(
         training.network, losses, training.parameters(), dtype
@@ -224,12 +225,12 @@ def _train_offloaded(rank: Rank) -> None:
 
 
 def _train_with_fused_adam(rank: Rank) -> None:
-    """Train with ZeRO 1 and DeepSpeed's own Adam."""
+    """Train with ZeRO 1 and DeepSpeed's Adam."""
     _train_all_steps(_Training(rank, 1, use_own_adam=True))
 
 
-#: In this order: ZeRO 3 replaces `torch.nn.functional.linear` for the rest of the process, and the last two
-#: use operators that are compiled on some devices, for minutes.
+#: The parts. The order matters: ZeRO 3 replaces `torch.nn.functional.linear` for the rest of the process, and
+#: the operators of the last two parts must be compiled for some devices, which takes minutes.
 PARTS: dict[str, Callable[[Rank], None]] = {
     "activates": _require_activated,
     "zero_1": _train_and_save(1),

@@ -1,4 +1,4 @@
-"""Training of each rank with Lightning: `python -m …frameworks.lightning_program FOLDER PART…`."""
+"""Train in each rank with Lightning: `python -m …frameworks.lightning_program FOLDER PART…`."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def main(folder: str, *names: str) -> None:
     """Run the parts, each of which trains as in docs/howto/lightning.md."""
 
     def begin() -> tuple[Rank]:
-        accelerator()  # imports Lightning
+        accelerator()  # this call imports Lightning
         return (Rank.of(accel_core.get_accelerator(), folder),)
 
     run_parts(Path(folder), begin, {name: PARTS[name] for name in names})
 
 
 def _module(seed: int = 0) -> Any:
-    """Return a LightningModule of the network, which records its losses and its first parameters."""
+    """Return a LightningModule with the network; it records the losses and the initial parameters."""
 
     class Module(lightning_module("pytorch", "core").LightningModule):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -74,7 +74,7 @@ def _module(seed: int = 0) -> Any:
 def _fit(
     rank: Rank, *, seed: int = 0, resume: Path | None = None, **options: Any
 ) -> Any:
-    """Train a module for `STEPS` epochs of one step, or the rest of them from a checkpoint; return it."""
+    """Train a module for `STEPS` epochs of one step, or resume from a checkpoint; return the module."""
     ranks = int(os.environ["WORLD_SIZE"])
     trainer = lightning_module("pytorch", "trainer").Trainer(
         **trainer_options(devices=ranks), max_epochs=STEPS, gradient_clip_val=CLIP, logger=False,
@@ -93,7 +93,7 @@ def _fit(
 
 
 def _fit_and_save(rank: Rank) -> None:
-    """Train, saving a checkpoint on the way."""
+    """Train, and save a checkpoint during the training."""
     save_checkpoint = lightning_module("pytorch", "callbacks").ModelCheckpoint(
         dirpath=rank.folder, filename="{epoch}", every_n_epochs=SAVED_AT, save_top_k=-1
     )
@@ -102,18 +102,16 @@ def _fit_and_save(rank: Rank) -> None:
 
 
 def _resume(rank: Rank) -> None:
-    """Load the checkpoint of `_fit_and_save`, and train the rest of the steps."""
+    """Load the checkpoint of `_fit_and_save`, and train the remaining steps."""
     checkpoint = rank.folder / f"epoch={SAVED_AT - 1}.ckpt"
-    require(
-        checkpoint.exists(), "no checkpoint was saved: see the check of the training"
-    )
+    require(checkpoint.exists(), "no checkpoint was saved: see the training's check")
     module = _fit(rank, seed=1, resume=checkpoint)
     saved = torch.load(checkpoint, map_location="cpu", weights_only=False)["state_dict"]
     expected = {name.removeprefix("network."): tensor for name, tensor in saved.items()}
     require_same(
         module.first_parameters,
         expected,
-        "parameters of a checkpoint, once it is loaded",
+        "the parameters of the loaded checkpoint",
     )
     rank.require_trained(module.network, module.losses)
 
@@ -129,7 +127,7 @@ def _fit_in_float16(rank: Rank) -> None:
 
 
 def _fit_in_short_type(rank: Rank, dtype: torch.dtype, precision: str) -> None:
-    """Train in this type; skip the part if the accelerator does not claim it."""
+    """Train in `dtype`; skip the part if the accelerator does not claim the type."""
     require_claimed(rank.accelerator, dtype)
     module = _fit(rank, precision=precision)
     rank.require_trained(module.network, module.losses, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Start the ranks of a framework's program, as a user would start a training."""
+"""Start the ranks of a framework's program as a user would start a training."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _SECONDS = 400.0
 
 
 def run_in_one_process(framework: str, backend: str, *parts: str) -> LaunchResult:
-    """Run these parts of the framework's program in one process; skip the check if it is not installed."""
+    """Run parts of a framework's program in one process; skip the check without the framework."""
     return _run(framework, backend, parts, ranks=1)
 
 
 def run_in_ranks(
     framework: str, backend: str, accelerator: Accelerator, *parts: str
 ) -> LaunchResult:
-    """Run these parts in several ranks; skip the check if there are too few devices."""
+    """Run parts of a framework's program in several ranks; skip the check if devices are missing."""
     _require_installed(framework)
     ranks = _rank_count(accelerator)
     if ranks == 1:
@@ -36,12 +36,12 @@ def run_in_ranks(
 def run_on_every_device(
     framework: str, backend: str, accelerator: Accelerator, *parts: str
 ) -> LaunchResult:
-    """Run these parts in as many ranks as there are devices for, even only one."""
+    """Run parts of a framework's program in one rank per device, up to the maximum number of ranks."""
     return _run(framework, backend, parts, ranks=_rank_count(accelerator))
 
 
 def _rank_count(accelerator: Accelerator) -> int:
-    """Return the number of ranks: at most one per device, as frameworks give each rank its own device."""
+    """Return the number of ranks, at most one per device, because frameworks use one device per rank."""
     ranks = max_ranks(accelerator)
     if accelerator.is_accelerator():
         return min(ranks, accelerator.device_count())
@@ -51,7 +51,7 @@ def _rank_count(accelerator: Accelerator) -> int:
 def _run(
     framework: str, backend: str, parts: tuple[str, ...], *, ranks: int
 ) -> LaunchResult:
-    """Run the framework's program on the backend; skip the check if it is not installed."""
+    """Run the framework's program on the backend; skip the check if the framework is not installed."""
     _require_installed(framework)
     return launch(
         f"accel_testing.conformance.frameworks.{framework}_program", *parts, ranks=ranks, seconds=_SECONDS,

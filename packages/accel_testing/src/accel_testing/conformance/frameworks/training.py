@@ -1,4 +1,4 @@
-"""A training that every framework repeats: a small network, and the result of plain torch on the CPU."""
+"""The training that every framework repeats: a small network, and plain torch's result on the CPU."""
 
 from __future__ import annotations
 
@@ -29,22 +29,23 @@ __all__ = [
     "require_same",
 ]
 
-#: Steps of the optimizer, the step after which is saved, and samples in the batch. The batch is the same in
-#: each step: its mean does not depend on shuffling or on the number of ranks.
+#: The number of optimizer steps, the step after which a checkpoint is saved, and the number of samples in the
+#: batch. Each step uses the same batch, whose mean does not depend on shuffling or on the number of ranks.
 STEPS = 6
 SAVED_AT = 3
 BATCH = 16
-#: For AdamW. With torch's own `eps`, rounding errors of a gradient near zero would change the whole step.
+#: Options of AdamW. With torch's default `eps`, the rounding error of a gradient near zero would change the
+#: whole step.
 OPTIMIZER: dict[str, Any] = {
     "lr": 0.02,
     "betas": (0.9, 0.99),
     "eps": 1e-3,
     "weight_decay": 0.0,
 }
-#: The norm to which gradients are clipped; those of the first steps are larger.
+#: The norm to which gradients are clipped; the gradients of the first steps are larger.
 CLIP = 0.5
-#: How far losses may be off, relative to themselves, and the parameters' changes, relative to the largest
-#: change: the rounding errors of several steps in each type.
+#: The tolerance for each type, which allows for the rounding errors of several steps. The error of a loss is
+#: relative to the loss, and the error of a parameter's change is relative to the largest change.
 _TOLERANCES = {
     torch.float32: (3e-4, 2e-3),
     torch.float16: (1e-2, 0.1),
@@ -53,7 +54,7 @@ _TOLERANCES = {
 
 
 class Network(nn.Module):
-    """Two layers that record on which device, and in which types, they compute."""
+    """Two layers that record the device and the types in which they compute."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
@@ -67,7 +68,7 @@ class Network(nn.Module):
     def forward(
         self, features: torch.Tensor, labels: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the mean loss, and three numbers for each sample; a sample has 12 features and a label."""
+        """Return the mean loss, and three numbers per sample; a sample has 12 features and a label."""
         hidden = self.first(features.to(self.first.weight.dtype))
         output = self.last(self.norm(hidden.tanh()))
         self.devices |= {
@@ -81,7 +82,7 @@ class Network(nn.Module):
 
 
 def make_batch() -> tuple[torch.Tensor, torch.Tensor]:
-    """Return features and labels, on the CPU."""
+    """Return the features and labels on the CPU."""
     features = torch.randn(BATCH, 12, generator=torch.Generator().manual_seed(3))
     return features, torch.arange(BATCH) % 3
 
@@ -95,9 +96,11 @@ def parameters_of(network: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def require_claimed(accelerator: Accelerator, dtype: torch.dtype) -> None:
-    """Skip the part unless the accelerator claims to train in that type."""
+    """Skip the part unless the accelerator claims to train in `dtype`."""
     if dtype not in accelerator.supported_dtypes():
-        skip_unsupported(f"no training in {str(dtype).removeprefix('torch.')}")
+        skip_unsupported(
+            f"the device does not train in {str(dtype).removeprefix('torch.')}"
+        )
 
 
 def require_same(
@@ -108,24 +111,24 @@ def require_same(
     """Require that the parameters are bit-identical."""
     require(
         parameters.keys() == expected.keys(),
-        f"{description}: {sorted(parameters)} instead of {sorted(expected)}",
+        f"{description} are {sorted(parameters)}; expected {sorted(expected)}",
     )
     for name, tensor in parameters.items():
         error = float((tensor.double() - expected[name].double()).abs().max())
-        require(error == 0, f"{description}: {name} is off by {error:.1e}")
+        require(error == 0, f"{description}: {name} differs by {error:.1e}")
 
 
 class Reference(NamedTuple):
-    """The result of plain torch, in float32 on the CPU, with the whole batch."""
+    """The result of training with plain torch, in float32, on the CPU, with the whole batch."""
 
-    #: The loss before each step.
+    #: The loss before each optimizer step.
     losses: list[float]
     start: dict[str, torch.Tensor]
     end: dict[str, torch.Tensor]
 
     @classmethod
     def train(cls) -> Reference:
-        """Train and return the result; call this before a framework has changed torch."""
+        """Train, and return the result; call `train` before a framework has modified torch."""
         network = Network()
         start = parameters_of(network)
         optimizer = torch.optim.AdamW(network.parameters(), **OPTIMIZER)
@@ -145,7 +148,7 @@ class Reference(NamedTuple):
         end: dict[str, torch.Tensor],
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Require that a training ended as this one; `losses` are those of its last steps."""
+        """Require that a training gave this result; `losses` are the losses of the training's last steps."""
         problems = [
             *self._loss_problems(losses, _TOLERANCES[dtype][0]),
             *self._parameter_problems(end, _TOLERANCES[dtype][1]),
@@ -153,15 +156,15 @@ class Reference(NamedTuple):
         require(not problems, "; ".join(problems))
 
     def _loss_problems(self, losses: list[float], tolerance: float) -> Iterator[str]:
-        """Yield the first loss that is off by more than the tolerance."""
+        """Yield the first loss whose error exceeds the tolerance."""
         expected = self.losses[STEPS - len(losses) :]
         first_step = STEPS - len(losses)
         pairs = zip(losses, expected, strict=True)
         for step, (loss, reference) in enumerate(pairs, first_step):
             is_close = abs(loss - reference) <= tolerance * abs(reference)
-            if not is_close:  # also for NaN
+            if not is_close:  # this comparison also detects NaN
                 yield (
-                    f"the loss of step {step} is {loss:.6g}; plain torch on the CPU has "
+                    f"the loss of step {step} is {loss:.6g}; plain torch on the CPU gives "
                     f"{reference:.6g}"
                 )
                 return
@@ -169,9 +172,9 @@ class Reference(NamedTuple):
     def _parameter_problems(
         self, end: dict[str, torch.Tensor], tolerance: float
     ) -> Iterator[str]:
-        """Yield the parameter that is off the most, if that is more than the tolerance."""
+        """Yield the parameter with the largest error, if that error exceeds the tolerance."""
         if end.keys() != self.end.keys():
-            yield f"the parameters are {sorted(end)} instead of {sorted(self.end)}"
+            yield f"the parameters are {sorted(end)}; expected {sorted(self.end)}"
             return
         largest_change = max(
             float((self.end[name] - self.start[name]).abs().max()) for name in self.end
@@ -190,13 +193,13 @@ class Reference(NamedTuple):
 
 
 class Rank(NamedTuple):
-    """A rank of a framework's program: what its parts need."""
+    """The data that the parts of a framework's program need in one rank."""
 
     accelerator: Accelerator
-    #: The index of its device.
+    #: The index of the rank's device.
     device: int
     reference: Reference
-    #: Shared by the ranks.
+    #: A folder that all ranks share.
     folder: Path
 
     @classmethod
@@ -212,11 +215,12 @@ class Rank(NamedTuple):
         end: dict[str, torch.Tensor] | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Check that the network was trained on this rank's device, with the reference's result.
+        """Require that the network was trained on this rank's device with the reference's result.
 
-        `losses` are those of its last steps; `end` its parameters, where they are not whole in it.
+        `losses` are the losses of the last steps. `end` contains the trained parameters if the network
+        contains only a part of them.
         """  # fmt: skip
-        # The device as torch has it, as the accelerator may be wrong; a process may have only one device.
+        # torch's device is used because the accelerator may be wrong; a process may have only one device.
         device_type = self.accelerator.device_type
         expected = torch.empty(0, device=f"{device_type}:{self.device}").device
         devices = sorted(map(str, network.devices))
@@ -226,6 +230,7 @@ class Rank(NamedTuple):
         )
         dtypes = sorted(map(str, network.dtypes))
         require(
-            network.dtypes == {dtype}, f"products were of {dtypes}; expected {dtype}"
+            network.dtypes == {dtype},
+            f"products had the types {dtypes}; expected {dtype}",
         )
         self.reference.require_trained(losses, end or parameters_of(network), dtype)

@@ -1,4 +1,4 @@
-"""Training of each rank with Transformers: `python -m …frameworks.transformers_program FOLDER PART…`."""
+"""Train in each rank with Transformers: `python -m …frameworks.transformers_program FOLDER PART…`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["PARTS"]
 
 
 class _Arguments(AcceleratorArguments, transformers.TrainingArguments):  # type: ignore[misc]
-    """The arguments, in a module because the Trainer pickles them."""
+    """The training arguments, defined at module level because the Trainer pickles them."""
 
 
 def main(folder: str, *names: str) -> None:
@@ -48,7 +48,7 @@ def main(folder: str, *names: str) -> None:
 def _train(
     rank: Rank, *, seed: int = 0, resume: Path | None = None, **options: Any
 ) -> tuple[Any, dict[str, torch.Tensor]]:
-    """Train all steps, or the rest from a checkpoint; return the trainer and its first parameters."""
+    """Train all steps, or resume from a checkpoint; return the trainer and the initial parameters."""
     first_parameters: dict[str, torch.Tensor] = {}
 
     class Recorder(transformers.TrainerCallback):  # type: ignore[misc]
@@ -83,13 +83,13 @@ def _train(
 def _require_trained(
     rank: Rank, trainer: Any, *, first_step: int = 0, dtype: torch.dtype = torch.float32
 ) -> None:
-    """Require the reference's result; a resumed trainer also has the losses before `first_step`."""
+    """Require the reference's result; a resumed trainer also reports the losses before `first_step`."""
     losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
     rank.require_trained(trainer.model, losses[first_step:], dtype=dtype)
 
 
 def _train_and_save(rank: Rank) -> None:
-    """Train, saving a checkpoint on the way."""
+    """Train, and save a checkpoint during the training."""
     trainer, _first_parameters = _train(
         rank, save_strategy="steps", save_steps=SAVED_AT
     )
@@ -97,18 +97,14 @@ def _train_and_save(rank: Rank) -> None:
 
 
 def _resume(rank: Rank) -> None:
-    """Load the checkpoint of `_train_and_save`, and train the rest of the steps."""
+    """Load the checkpoint of `_train_and_save`, and train the remaining steps."""
     checkpoint = rank.folder / "out" / f"checkpoint-{SAVED_AT}"
-    require(
-        checkpoint.exists(), "no checkpoint was saved: see the check of the training"
-    )
+    require(checkpoint.exists(), "no checkpoint was saved: see the training's check")
     trainer, first_parameters = _train(rank, seed=1, resume=checkpoint)
     saved = torch.load(
         rank.folder / f"saved-{SAVED_AT}.pt", map_location="cpu", weights_only=True
     )
-    require_same(
-        first_parameters, saved, "parameters of a checkpoint, once it is loaded"
-    )
+    require_same(first_parameters, saved, "the parameters of the loaded checkpoint")
     _require_trained(rank, trainer, first_step=SAVED_AT)
 
 
@@ -125,11 +121,11 @@ def _train_in_float16(rank: Rank) -> None:
         # Accelerate has a fixed list of device types (1.15.0, accelerator.py:571).
         if "Accelerate scales losses on" not in str(error):
             raise
-        skip_unsupported(f"Accelerate has no float16 for it: {error}")
+        skip_unsupported(f"Accelerate does not support float16 on the device: {error}")
 
 
 def _train_in_short_type(rank: Rank, dtype: torch.dtype, **precision: Any) -> None:
-    """Train in this type; skip the part if the accelerator does not claim it."""
+    """Train in `dtype`; skip the part if the accelerator does not claim the type."""
     require_claimed(rank.accelerator, dtype)
     trainer, _first_parameters = _train(rank, **precision)
     _require_trained(rank, trainer, dtype=dtype)

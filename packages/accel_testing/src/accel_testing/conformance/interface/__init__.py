@@ -1,1 +1,1 @@
-"""Level 1: every member exists, and returns what the interface promises."""
+"""Level 1: checks that every member exists, and returns what the interface documents."""

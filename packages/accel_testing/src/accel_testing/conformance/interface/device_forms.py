@@ -1,4 +1,4 @@
-"""Every form in which members take a device: answers, selections and changes must be that device's."""
+"""Check that members use the named device, in whichever form the device is passed."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ __all__ = [
 ]
 
 _MEBIBYTE = 1 << 20
-#: Bytes, of which a copy on the device takes milliseconds.
+#: A number of bytes whose copy on the device takes milliseconds.
 _LARGE = 16 * _MEBIBYTE
 _RESETS = (
     "reset_peak_memory_stats",
     "reset_max_memory_allocated",
     "reset_max_memory_cached",
 )
-#: Members that return nothing to compare: they select, wait or reset.
+#: Members whose results cannot be compared, because they select, wait or reset.
 _ACTING = ("set_device", "synchronize", "reset_accumulated_memory_stats", *_RESETS)
 
 
 def members_with_device_index() -> list[str]:
-    """Return the members that take a `device_index` first, but those that select or return a device."""
+    """Return the members whose first parameter is `device_index`, except those for devices themselves."""
     excluded = ("device_name", "device", "device_guard", "default_generator")
     names = []
     for name in dir(Accelerator):
@@ -49,7 +49,7 @@ def members_with_device_index() -> list[str]:
 
 
 def device_forms(accelerator: Accelerator, index: int) -> list[Any]:
-    """Return every form in which a device is named; DeepSpeed passes an index from LOCAL_RANK as text."""
+    """Return every form of naming a device, including the text of an index, which DeepSpeed passes."""
     device_type = accelerator.device_type
     device = torch.device(device_type, index)
     name = accelerator.device_name(index)
@@ -64,7 +64,7 @@ def device_forms(accelerator: Accelerator, index: int) -> list[Any]:
 
 
 def is_same_answer(first: Any, second: Any) -> bool:
-    """Return whether two answers of a member are the same; of generators, seed and state are compared."""
+    """Return whether two results of a member are equal; generators are compared by seed and state."""
     if isinstance(first, torch.Generator) and isinstance(second, torch.Generator):
         return first.initial_seed() == second.initial_seed() and torch.equal(
             first.get_state(), second.get_state()
@@ -75,12 +75,12 @@ def is_same_answer(first: Any, second: Any) -> bool:
 
 
 def _forms_without_index(accelerator: Accelerator) -> list[Any]:
-    """Return the forms that name a type of device and no index: they mean the current device."""
+    """Return the forms that name a device type without an index, which mean the current device."""
     return [accelerator.device_type, torch.device(accelerator.device_type)]
 
 
 def _answer(accelerator: Accelerator, name: str, *form: Any) -> Any:
-    """Return a member's answer; `UnsupportedError` itself if the device cannot give one."""
+    """Return a member's result; return the class `UnsupportedError` if the member is not supported."""
     try:
         return getattr(accelerator, name)(*form)
     except UnsupportedError:
@@ -93,7 +93,7 @@ def _answer(accelerator: Accelerator, name: str, *form: Any) -> Any:
 
 
 def _make_different(accelerator: Accelerator, last: int) -> list[torch.Tensor]:
-    """Give the first and the last device other seeds, states and memory in use; return tensors to keep."""
+    """Give the first and last device different seeds and memory in use; return tensors to keep alive."""
     for index, count in ((0, 3), (last, 5)):
         accelerator.default_generator(index).manual_seed(40 + index)
         torch.rand(count, device=accelerator.device(index))
@@ -102,12 +102,12 @@ def _make_different(accelerator: Accelerator, last: int) -> list[torch.Tensor]:
             torch.rand(1, device=accelerator.device(index))
     tensors = [torch.ones(1024, device=accelerator.device(0))]
     tensors += [torch.ones(_MEBIBYTE, device=accelerator.device(last))]
-    torch.empty(_MEBIBYTE * 3, device=accelerator.device(last))  # raises the peak
+    torch.empty(_MEBIBYTE * 3, device=accelerator.device(last))  # this raises the peak
     return tensors
 
 
 def require_answers_on_named_device(accelerator: Accelerator, last: int) -> None:
-    """Require of each member one answer for each form of the last device, while the first is current."""
+    """Require equal results for each form of the last device, while the first device is current."""
     tensors = _make_different(accelerator, last)
     names = [name for name in members_with_device_index() if name not in _ACTING]
     names += ["device", "device_name", "default_generator"]
@@ -116,13 +116,13 @@ def require_answers_on_named_device(accelerator: Accelerator, last: int) -> None
             answer, expected = _compare_answers(accelerator, name, form, last)
             require(
                 is_same_answer(answer, expected),
-                f"with device 0 the current one {name}({form!r}) gave {answer!r}, and {name}({last}) "
-                f"{expected!r}; expected the same",
+                f"with device 0 current, {name}({form!r}) returned {answer!r}, but {name}({last}) returned "
+                f"{expected!r}; expected equal results",
             )
         current = accelerator.current_device()
         require(
             current == 0,
-            f"{name} of device {last} made {current} the current device; expected 0",
+            f"{name} of device {last} changed the current device to {current}; expected 0",
         )
     accelerator.set_device(last)
     for name in names:
@@ -131,7 +131,7 @@ def require_answers_on_named_device(accelerator: Accelerator, last: int) -> None
             answer, expected = _compare_answers(accelerator, name, form, usual)
             require(
                 is_same_answer(answer, expected),
-                f"with device {last} the current one {name}({form!r}) gave {answer!r}; expected "
+                f"with device {last} current, {name}({form!r}) returned {answer!r}; expected "
                 f"{expected!r}, as {name}({usual}): a type without an index means the current device",
             )
     accelerator.set_device(0)
@@ -141,9 +141,9 @@ def require_answers_on_named_device(accelerator: Accelerator, last: int) -> None
 def _compare_answers(
     accelerator: Accelerator, name: str, form: Any, usual_form: Any
 ) -> tuple[Any, Any]:
-    """Return a member's answers for two forms; the second is asked again if it differs.
+    """Return a member's results for two forms; if they differ, the second call is repeated.
 
-    Another process may take memory between two calls.
+    The call is repeated because another process may allocate memory between two calls.
     """
     expected = _answer(accelerator, name, usual_form)
     answer = _answer(accelerator, name, form)
@@ -164,7 +164,7 @@ def require_selection_by_any_form(accelerator: Accelerator, last: int) -> None:
         accelerator.set_device(form)
         require(
             current() == 0,
-            f"with device {last} the current one set_device({form!r}) made {current()} the current device; "
+            f"with device {last} current, set_device({form!r}) changed the current device to {current()}; "
             "expected 0",
         )
     accelerator.set_device(0)
@@ -175,65 +175,65 @@ def require_selection_by_any_form(accelerator: Accelerator, last: int) -> None:
 def _require_selection(
     accelerator: Accelerator, before: int, form: Any, selected: int
 ) -> None:
-    """Require that `set_device` and `device_guard` select device `selected` if they are given `form`."""
+    """Require that `set_device` and `device_guard` with `form` select the device `selected`."""
     current = accelerator.current_device
     accelerator.set_device(before)
     accelerator.set_device(form)
-    situation = f"with device {before} the current one"
+    situation = f"with device {before} current"
     require(
         current() == selected,
-        f"{situation} set_device({form!r}) made {current()} the current device; expected {selected}",
+        f"{situation}, set_device({form!r}) changed the current device to {current()}; expected {selected}",
     )
     device = torch.empty(1, device=accelerator.device_type).device
     require(
         device.index in (None, selected),
-        f"{situation}, then set_device({form!r}): a tensor is made on {device}; expected device {selected}",
+        f"{situation}, after set_device({form!r}) a tensor is on {device}; expected device {selected}",
     )
     accelerator.set_device(before)
     with accelerator.device_guard(form):
         inside = current()
     require(
         inside == selected,
-        f"{situation}, inside device_guard({form!r}) current_device() gave {inside}; expected {selected}",
+        f"{situation}, inside device_guard({form!r}) current_device() returned {inside}; expected {selected}",
     )
     require(
         current() == before,
-        f"{situation}, after device_guard({form!r}) current_device() gave {current()}; expected {before}",
+        f"{situation}, after device_guard({form!r}) current_device() returned {current()}; expected {before}",
     )
 
 
 def _require_streams_on_named_device(accelerator: Accelerator, last: int) -> None:
-    """Require that `Stream` makes a stream of the given device, by default the current one."""
+    """Require that `Stream` creates a stream on the given device, by default the current device."""
     device = accelerator.device(last)
-    # `Stream` is the vendor's class: it takes the forms of torch, which has no text "1".
+    # `Stream` is the vendor's class, which takes torch's forms; the text "1" is not among them.
     for form in (last, device, str(device)):
         stream = accelerator.Stream(device=form)
         require(
             stream.device == device,
-            f"with device 0 the current one Stream(device={form!r}) is a stream of {stream.device}; "
+            f"with device 0 current, Stream(device={form!r}) is a stream of {stream.device}; "
             f"expected {device}",
         )
         current = accelerator.current_device()
         require(
             current == 0,
-            f"Stream(device={form!r}) made {current} the current device; expected 0",
+            f"Stream(device={form!r}) changed the current device to {current}; expected 0",
         )
     with accelerator.device_guard(last):
         stream = accelerator.Stream()
     require(
         stream.device == device,
-        f"with device {last} the current one Stream() is a stream of {stream.device}; expected {device}",
+        f"with device {last} current, Stream() is a stream of {stream.device}; expected {device}",
     )
 
 
 def require_actions_on_named_device(accelerator: Accelerator, last: int) -> None:
-    """Require that a member that waits, resets or restores does so on the device of each form."""
+    """Require that members that wait, reset or restore act on the device that each form names."""
     cases: list[tuple[int, Any]] = []
     cases += [(0, form) for form in device_forms(accelerator, last)]
     cases += [(last, form) for form in (None, *_forms_without_index(accelerator))]
     for before, form in cases:
         accelerator.set_device(before)
-        situation = f"with device {before} the current one"
+        situation = f"with device {before} current"
         _require_wait(accelerator, last, form, situation)
         _require_reset(accelerator, last, form, situation)
         _require_restore(accelerator, last, form, situation)
@@ -241,7 +241,7 @@ def require_actions_on_named_device(accelerator: Accelerator, last: int) -> None
         after = accelerator.current_device()
         require(
             after == before,
-            f"{situation}, members given {form!r} made {after} the current device",
+            f"{situation}, members called with {form!r} changed the current device to {after}",
         )
     accelerator.set_device(0)
 
@@ -267,12 +267,12 @@ def _require_wait(
     require(
         is_done is True,
         f"{situation}, copies on a stream of device {last}, e recorded after them, synchronize({form!r}): "
-        f"e.query() gave {is_done!r}; expected True",
+        f"e.query() returned {is_done!r}; expected True",
     )
 
 
 def _memory_amounts(accelerator: Accelerator) -> list[tuple[int, int]]:
-    """Return the peak and the present amount of memory, of the first device and of the last."""
+    """Return the peak and the current amount of memory on the first and on the last device."""
     devices = (0, accelerator.device_count() - 1)
     return [
         (accelerator.max_memory_allocated(index), accelerator.memory_allocated(index))
@@ -283,7 +283,7 @@ def _memory_amounts(accelerator: Accelerator) -> list[tuple[int, int]]:
 def _require_reset(
     accelerator: Accelerator, last: int, form: Any, situation: str
 ) -> None:
-    """Require that each reset of the device `form` resets the last device's figures, and not the first's."""
+    """Require that each reset with `form` affects the last device, and not the first device."""
     accelerator.synchronize(0)
     accelerator.synchronize(last)
     for name in _RESETS:
@@ -297,13 +297,13 @@ def _require_reset(
         require(
             after[0] == before[0],
             f"{situation}, {name}({form!r}) changed (max_memory_allocated(0), memory_allocated(0)) from "
-            f"{before[0]} to {after[0]}; expected no change: it names device {last}",
+            f"{before[0]} to {after[0]}; expected no change: the argument names device {last}",
         )
         peak, allocated = after[1]
         require(
             peak == allocated,
             f"{situation}, after {name}({form!r}) max_memory_allocated({last}) is {peak}, and "
-            f"memory_allocated({last}) {allocated}; expected the same",
+            f"memory_allocated({last}) {allocated}; expected equal amounts",
         )
     key, name = "allocated_bytes.all.allocated", "reset_accumulated_memory_stats"
     if key not in accelerator.memory_stats(last):
@@ -322,7 +322,7 @@ def _require_reset(
 def _require_restore(
     accelerator: Accelerator, last: int, form: Any, situation: str
 ) -> None:
-    """Require that `set_rng_state` and `fork_rng` with `form` restore the last device's generator alone."""
+    """Require that `set_rng_state` and `fork_rng` with `form` restore only the last device's generator."""
 
     def draw(index: int) -> list[float]:
         return torch.rand(8, device=accelerator.device(index)).tolist()
@@ -367,7 +367,7 @@ def _require_restore(
 def _require_limit(
     accelerator: Accelerator, last: int, form: Any, situation: str
 ) -> None:
-    """Require that a limit of memory set for the device `form` holds on the last device."""
+    """Require that a memory limit set with `form` applies to the last device."""
     accelerator.empty_cache()
     set_fraction: Callable[[float], Any] = partial(
         accelerator.set_per_process_memory_fraction, device_index=form

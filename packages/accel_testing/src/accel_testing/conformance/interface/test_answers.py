@@ -1,4 +1,4 @@
-"""Checks of the exact types and units of what members return."""
+"""Checks of the exact types and units of members' results."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _MIN_MEMORY = 1 << 20
 
 
 class TestReturnTypes(BackendTestBase):
-    """Members must mean the same on every backend: exact types and units, and consistent answers."""
+    """Members must return the same types and units on every backend, and consistent results."""
 
     def test_identity(self, accelerator: Accelerator) -> None:
-        """Name, device type and visible-devices variables are the declared ones; the repr has the name."""
+        """Name, device type and visible-devices variables are as declared, and the repr contains the name."""
         backend = accelerator.backend
         require(
             accelerator.name == backend.name,
@@ -40,12 +40,12 @@ class TestReturnTypes(BackendTestBase):
         )
         require(
             accelerator.name in repr(accelerator),
-            f"its repr, {accelerator!r}, does not name it",
+            f"the accelerator's repr, {accelerator!r}, does not contain its name",
         )
         by_accelerator = {accelerator: True}
         require(
             accelerator in by_accelerator,
-            "hash() of it is another at each call, or it is not equal to itself",
+            "the accelerator's hash() changes between calls, or the accelerator is not equal to itself",
         )
         if backend.device_type and accelerator.name != "generic":
             require(
@@ -63,31 +63,31 @@ class TestReturnTypes(BackendTestBase):
             prefix for prefix in backend.environment.forward if prefix not in prefixes
         ]
         require(
-            not missing, f"export_envs() lacks {', '.join(missing)}, which is declared"
+            not missing, f"export_envs() lacks {', '.join(missing)}, although declared"
         )
 
     def test_device_type_is_torchs(self, accelerator: Accelerator) -> None:
-        """`device_type` is what torch calls the device: it goes into `torch.device` and `autocast`."""
+        """`device_type` is torch's name for the device, which `torch.device` and `autocast` accept."""
         device_type = accelerator.device_type
         require_type(device_type, str, "device_type")
         torch_type = torch.empty(1, device=accelerator.device()).device.type
         require(
             device_type == torch_type,
-            f"device_type is {device_type!r}, and a tensor on device() is on {torch_type!r}",
+            f"device_type is {device_type!r}, but a tensor on device() is on {torch_type!r}",
         )
         require(
             accelerator.is_accelerator() == (device_type != "cpu"),
-            f"is_accelerator() gave {accelerator.is_accelerator()} for {device_type!r}",
+            f"is_accelerator() returned {accelerator.is_accelerator()} for {device_type!r}",
         )
 
     def test_yes_or_no(self, accelerator: Accelerator) -> None:
-        """Yes-or-no members return a `bool`: JSON and `is True` distinguish it from an int."""
+        """Boolean members return a `bool`, because JSON and `is True` distinguish a bool from an int."""
         for name in _BOOL_MEMBERS:
             require_type(getattr(accelerator, name)(), bool, f"{name}()")
         require_type(accelerator.supports_nvtx_domain, bool, "supports_nvtx_domain")
 
     def test_capabilities_agree(self, accelerator: Accelerator) -> None:
-        """`capabilities()` has the same answers as the members: people and `--json` read it instead."""
+        """`capabilities()` agrees with the members, because users and `--json` read either of them."""
         capabilities = accelerator.capabilities()
         for name in capabilities.__annotations__:
             member = getattr(accelerator, name)
@@ -96,46 +96,47 @@ class TestReturnTypes(BackendTestBase):
             require_type(capability, bool, f"capabilities().{name}")
             require(
                 capability == answer,
-                f"capabilities().{name} is {capability!r}, and the member gives {answer!r}",
+                f"capabilities().{name} is {capability!r}, but the member returned {answer!r}",
             )
 
     def test_available(self, accelerator: Accelerator) -> None:
-        """A chosen backend is available and has devices; once a device is used, it is initialised."""
+        """A chosen backend is available and has devices, and is initialized after a device was used."""
         require(
             accelerator.is_available() is True,
-            "is_available() gave False for what is in use",
+            "is_available() returned False for the accelerator in use",
         )
         require_type(accelerator.device_count(), int, "device_count()")
         require(
             accelerator.device_count() > 0,
-            f"device_count() gave {accelerator.device_count()}",
+            f"device_count() returned {accelerator.device_count()}",
         )
         torch.ones(1, device=accelerator.device())
         require(
             accelerator.is_initialized() is True,
-            "is_initialized() gave False for a device in use",
+            "is_initialized() returned False for a device in use",
         )
 
     def test_current_device_is_an_index(self, accelerator: Accelerator) -> None:
-        """`current_device()` is an `int` below `device_count()`: callers index lists with it."""
+        """`current_device()` is an `int` below `device_count()`, because callers use it as a list index."""
         current = accelerator.current_device()
         require_type(current, int, "current_device()")
         count = accelerator.device_count()
         require(
-            0 <= current < count, f"current_device() gave {current}, of {count} devices"
+            0 <= current < count,
+            f"current_device() returned {current}, but there are {count} devices",
         )
 
     def test_device_names(self, accelerator: Accelerator) -> None:
-        """Names are torch's, `"npu"` and `"npu:1"`: they go into `.to()` and `map_location`."""
+        """Names are torch's, such as `"npu"` and `"npu:1"`, because `.to()` and `map_location` take them."""
         device_type = accelerator.device_type
         name_of_type, first_name = accelerator.device_name(), accelerator.device_name(0)
         require_type(name_of_type, str, "device_name()")
         require_type(first_name, str, "device_name(0)")
-        require(name_of_type == device_type, f"device_name() gave {name_of_type!r}")
+        require(name_of_type == device_type, f"device_name() returned {name_of_type!r}")
         indices = range(accelerator.device_count())
         names = [accelerator.device_name(index) for index in indices]
         with_index = [f"{device_type}:{index}" for index in indices]
-        # Of the CPU, or a process's only device, torch has one name whatever the index.
+        # For the CPU, and for a process's only device, torch uses one name for every index.
         require(
             names in (with_index, [device_type] * len(names)),
             f"the devices' names are {', '.join(names)}",
@@ -146,62 +147,68 @@ class TestReturnTypes(BackendTestBase):
         expected = {accelerator.device_name(current), f"{device_type}:{current}"}
         require(
             current_name in expected,
-            f"current_device_name() gave {current_name!r}; expected one of {expected}",
+            f"current_device_name() returned {current_name!r}; expected one of {expected}",
         )
 
     def test_device_is_torchs(self, accelerator: Accelerator) -> None:
-        """`device(i)` is a `torch.device` of `device_name(i)`: no string, no context manager, not None."""
+        """`device(i)` is a `torch.device` for `device_name(i)`, and not a string, context manager or None."""
         for index in (None, *range(accelerator.device_count())):
             device = accelerator.device(index)
             require_type(device, torch.device, f"device({index})")
             name = accelerator.device_name(index)
             require(
                 device == torch.device(name),
-                f"device({index}) gave {device}, and device_name {name!r}",
+                f"device({index}) returned {device}, but device_name returned {name!r}",
             )
 
     def test_total_memory_is_bytes(self, accelerator: Accelerator) -> None:
-        """`total_memory` is an `int` of bytes, at least a mebibyte, by every way of asking."""
+        """`total_memory` returns the same `int` of bytes, at least a mebibyte, with and without an index."""
         total = accelerator.total_memory()
         require_type(total, int, "total_memory()")
-        require(total >= _MIN_MEMORY, f"total_memory() gave {total}: that many bytes?")
+        require(
+            total >= _MIN_MEMORY,
+            f"total_memory() returned {total}; expected a number of bytes",
+        )
         by_index = accelerator.total_memory(accelerator.current_device())
         require(
             by_index == total,
-            f"total_memory() gave {total}, and {by_index} for the current device by number",
+            f"total_memory() returned {total}, but {by_index} with the current device's index",
         )
 
     def test_free_memory_is_part_of_all(self, accelerator: Accelerator) -> None:
-        """`mem_get_info` is (free, total) in bytes, free first, as torch has it."""
+        """`mem_get_info` returns (free, total) in bytes, in torch's order."""
         info = accelerator.mem_get_info()
         require(
             isinstance(info, tuple) and len(info) == 2,
-            f"mem_get_info() gave {info!r}",
+            f"mem_get_info() returned {info!r}",
         )
         free, total = info
         require_type(free, int, "mem_get_info()[0]")
         require_type(total, int, "mem_get_info()[1]")
-        require(0 <= free <= total, f"mem_get_info() gave {free} bytes free of {total}")
+        require(
+            0 <= free <= total, f"mem_get_info() returned {free} free bytes of {total}"
+        )
         for index in (None, *range(accelerator.device_count())):
             _free, from_info = accelerator.mem_get_info(index)
             total_memory = accelerator.total_memory(index)
             require(
                 from_info == total_memory,
-                f"mem_get_info({index}) tells {from_info} bytes, and total_memory({index}) {total_memory}",
+                f"mem_get_info({index}) reports {from_info} bytes, but total_memory({index}) {total_memory}",
             )
         available = accelerator.available_memory()
         require_type(available, int, "available_memory()")
         require(
-            0 <= available <= total, f"available_memory() gave {available}, of {total}"
+            0 <= available <= total,
+            f"available_memory() returned {available} of {total} bytes",
         )
-        # Cached memory is available too; other processes may allocate between the calls.
+        # Cached memory is available too, and other processes may allocate memory between the calls.
         require(
             available >= free // 2,
-            f"available_memory() gave {available} bytes, and mem_get_info() {free} free",
+            f"available_memory() returned {available} bytes, but mem_get_info() returned {free} free bytes",
         )
 
     def test_memory_amounts_are_bytes(self, accelerator: Accelerator) -> None:
-        """Amounts are `int` bytes, peaks at least the amounts, and old names return the same as new ones."""
+        """Amounts are `int` bytes, peaks are at least the amounts, and old names agree with new names."""
         block = torch.ones(1024, device=accelerator.device())
         for name, peak_name in (
             ("memory_allocated", "max_memory_allocated"), ("memory_reserved", "max_memory_reserved"),
@@ -211,7 +218,8 @@ class TestReturnTypes(BackendTestBase):
             require_type(amount, int, f"{name}()")
             require_type(peak, int, f"{peak_name}()")
             require(
-                0 <= amount <= peak, f"{name}() gave {amount}, and {peak_name}() {peak}"
+                0 <= amount <= peak,
+                f"{name}() returned {amount}, but {peak_name}() returned {peak}",
             )
         for old, new in (
             ("memory_cached", "memory_reserved"), ("max_memory_cached", "max_memory_reserved"),
@@ -219,16 +227,20 @@ class TestReturnTypes(BackendTestBase):
             by_old_name = getattr(accelerator, old)()
             by_new_name = getattr(accelerator, new)()
             require_type(by_old_name, int, f"{old}()")
-            # Of a process's own memory two questions may have two answers: the host's is another by then.
+            # On the CPU, two calls may differ, because the process's memory changes between the calls.
             is_same = by_old_name == by_new_name or not accelerator.is_accelerator()
-            require(is_same, f"{old}() gave {by_old_name}, and {new}() {by_new_name}")
+            require(
+                is_same,
+                f"{old}() returned {by_old_name}, but {new}() returned {by_new_name}",
+            )
         del block
 
     def test_memory_stats_have_torchs_keys(self, accelerator: Accelerator) -> None:
-        """`memory_stats` is a flat mapping with torch's keys, such as `allocated_bytes.all.current`."""
+        """`memory_stats` returns a flat mapping with torch's keys, such as `allocated_bytes.all.current`."""
         stats = accelerator.memory_stats()
         require(
-            isinstance(stats, Mapping), f"memory_stats() gave {type(stats).__name__}"
+            isinstance(stats, Mapping),
+            f"memory_stats() returned {type(stats).__name__}",
         )
         nested = [
             str(key) for key, value in stats.items() if isinstance(value, Mapping)
@@ -237,7 +249,7 @@ class TestReturnTypes(BackendTestBase):
         for key in ("allocated_bytes.all.current", "allocated_bytes.all.peak"):
             require(
                 key in stats,
-                f"memory_stats() has no {key!r}; it has {', '.join(list(stats)[:5])}…",
+                f"memory_stats() does not contain {key!r}; it contains {', '.join(list(stats)[:5])}…",
             )
         for key, value in stats.items():
             if "_bytes." in key:
@@ -247,7 +259,7 @@ class TestReturnTypes(BackendTestBase):
         accelerator.memory_stats()
         require(
             dict(stats) == stats_before,
-            "what memory_stats() gave changes with what is allocated later; expected a copy",
+            "the result of memory_stats() changed after a later allocation; expected a copy",
         )
         del block
         self._require_summaries(accelerator, stats)
@@ -255,11 +267,13 @@ class TestReturnTypes(BackendTestBase):
     def _require_summaries(
         self, accelerator: Accelerator, stats: Mapping[str, Any]
     ) -> None:
-        """Require that `memory_summary` is text, and that its abbreviated form has no pools."""
+        """Require that `memory_summary` returns text, and that the abbreviated text omits the pools."""
         summary = accelerator.memory_summary()
         require(
-            isinstance(summary, str),  # also a subclass, which notebooks display
-            f"memory_summary() gave {type(summary).__name__}, expected text",
+            isinstance(
+                summary, str
+            ),  # a subclass of str, which notebooks display, is accepted too
+            f"memory_summary() returned {type(summary).__name__}, expected text",
         )
         abbreviated = accelerator.memory_summary(abbreviated=True)
         summary_text = summary.replace("_", " ").lower()
@@ -267,22 +281,22 @@ class TestReturnTypes(BackendTestBase):
         for pool in ("large pool", "small pool"):
             require(
                 pool not in summary_text or pool not in abbreviated_text,
-                f"memory_summary(abbreviated=True) tells of the {pool}; expected memory_summary() alone to",
+                f"memory_summary(abbreviated=True) contains the {pool}; expected it only in memory_summary()",
             )
         has_pools = any(".large_pool." in key for key in stats)
         require(
             len(abbreviated) < len(summary) or not has_pools,
-            "memory_summary() is no longer than memory_summary(abbreviated=True), and memory_stats() tells "
-            "of the allocator's pools; expected these in the first",
+            "memory_summary() is not longer than memory_summary(abbreviated=True); expected the "
+            "allocator's pools, which memory_stats() contains, in the former",
         )
 
     def test_properties(self, accelerator: Accelerator) -> None:
-        """`device_properties` has the device's name, and the same memory as `total_memory`."""
+        """`device_properties` contains the device's name, and the same amount of memory as `total_memory`."""
         for index in range(accelerator.device_count()):
             properties = accelerator.device_properties(index)
             require(
                 isinstance(properties, DeviceProperties),
-                f"device_properties({index}) gave {properties!r}; expected a DeviceProperties",
+                f"device_properties({index}) returned {properties!r}; expected a DeviceProperties",
             )
             require_type(properties.name, str, f"device_properties({index}).name")
             require(
@@ -295,11 +309,11 @@ class TestReturnTypes(BackendTestBase):
             )
 
     def test_identifiers(self, accelerator: Accelerator) -> None:
-        """A device's UUID is text or None; there are as many visible ids as devices."""
+        """A device's UUID is text or None, and the number of visible ids is the number of devices."""
         uuid = accelerator.device_uuid(0)
         require(
             uuid is None or type(uuid) is str,
-            f"device_uuid(0) gave {uuid!r}; expected str or None",
+            f"device_uuid(0) returned {uuid!r}; expected str or None",
         )
         count = accelerator.device_count()
         uuids = [accelerator.device_uuid(index) for index in range(count)]
@@ -307,16 +321,16 @@ class TestReturnTypes(BackendTestBase):
         are_distinct = len(set(uuids)) == count
         require(
             is_one_device or uuid is None or are_distinct,
-            f"device_uuid(i) gave {uuids} for {count} devices; expected one for each",
+            f"device_uuid(i) returned {uuids} for {count} devices; expected a different UUID for each device",
         )
         ids = accelerator.visible_device_ids()
         require(
             ids is None or type(ids) is tuple,
-            f"visible_device_ids() gave {ids!r}; a tuple or None",
+            f"visible_device_ids() returned {ids!r}; expected a tuple or None",
         )
         require(
             ids is None or len(ids) == count,
-            f"visible_device_ids() gave {ids!r}, of {count} devices",
+            f"visible_device_ids() returned {ids!r}, but there are {count} devices",
         )
         variables = accelerator.visible_devices_envs()
         require_type(variables, list, "visible_devices_envs()")
@@ -327,7 +341,7 @@ class TestReturnTypes(BackendTestBase):
         ]
         require(
             not invalid,
-            f"visible_devices_envs() has {invalid}, which are no names of variables",
+            f"visible_devices_envs() contains {invalid}; expected names of environment variables",
         )
 
     def test_visible_devices_are_written(self, accelerator: Accelerator) -> None:
@@ -351,7 +365,7 @@ class TestReturnTypes(BackendTestBase):
         not_text = [value for value in environ.values() if type(value) is not str]
         require(
             not not_text,
-            f"set_visible_devices_envs wrote {not_text}: variables are text",
+            f"set_visible_devices_envs wrote {not_text}; expected values of type str",
         )
         ids_by_variables: dict[str, list[int]] = {}
         for ids in ([0], [1], [0, 1], [1, 2]) if environ else ():
@@ -361,12 +375,12 @@ class TestReturnTypes(BackendTestBase):
             other_ids = ids_by_variables.get(variables)
             require(
                 other_ids is None,
-                f"set_visible_devices_envs wrote {copied} for {ids}, and the same for {other_ids}",
+                f"set_visible_devices_envs wrote {copied} for both {ids} and {other_ids}",
             )
             ids_by_variables[variables] = ids
 
     def test_forwarded_variables(self, accelerator: Accelerator) -> None:
-        """`export_envs` is a list of prefixes; one of two letters would send half the environment along."""
+        """`export_envs` is a list of prefixes; a prefix of two letters would match too many variables."""
         prefixes = accelerator.export_envs()
         require_type(prefixes, list, "export_envs()")
         invalid = [
@@ -378,13 +392,13 @@ class TestReturnTypes(BackendTestBase):
         )
 
     def test_communication(self, accelerator: Accelerator) -> None:
-        """`communication_backend_name` is one that `init_process_group` takes; its version a tuple."""
+        """`communication_backend_name` is valid for `init_process_group`, and its version is a tuple."""
         name = accelerator.communication_backend_name()
         require_type(name, str, "communication_backend_name()")
         known = [*torch.distributed.Backend.backend_list, "staged"]
         require(
             name in known,
-            f"communication_backend_name() gave {name!r}; torch knows {', '.join(known)}",
+            f"communication_backend_name() returned {name!r}; torch supports {', '.join(known)}",
         )
         self._require_backend_of_device(accelerator, name)
         version = accelerator.communication_backend_version()
@@ -395,11 +409,11 @@ class TestReturnTypes(BackendTestBase):
         )
         require(
             version is None or is_version,
-            f"communication_backend_version() gave {version!r}; a tuple of int or None",
+            f"communication_backend_version() returned {version!r}; expected a tuple of int, or None",
         )
 
     def _require_backend_of_device(self, accelerator: Accelerator, name: str) -> None:
-        """Require that the communication backend is declared, or one that torch has for the device type."""
+        """Require that the communication backend is declared, or that torch supports it for the device."""
         device_type = accelerator.device_type
         declared = accelerator.backend.communication_backend
         device_types_by_backend = torch.distributed.Backend.backend_capability
@@ -411,13 +425,13 @@ class TestReturnTypes(BackendTestBase):
         ]
         require(
             name in of_device or name == declared or not of_device,
-            f"communication_backend_name() gave {name!r}, and torch has {', '.join(of_device)} for "
+            f"communication_backend_name() returned {name!r}, but torch uses {', '.join(of_device)} for "
             f"{device_type!r}",
         )
         device_types = device_types_by_backend.get(name, [device_type])
         require(
             device_type in device_types or name in (*through_host, declared),
-            f"communication_backend_name() gave {name!r}, which torch has for {', '.join(device_types)}",
+            f"communication_backend_name() returned {name!r}, which torch uses for {', '.join(device_types)}",
         )
 
     def test_on_accelerator(self, accelerator: Accelerator) -> None:
@@ -433,7 +447,7 @@ class TestReturnTypes(BackendTestBase):
             answer = accelerator.on_accelerator(tensor)
             require(
                 answer is True,
-                f"on_accelerator gave {answer!r} for {description} of the device; expected True",
+                f"on_accelerator returned {answer!r} for {description} of the device; expected True",
             )
         other_devices = ["meta"]
         if accelerator.is_accelerator():
@@ -442,7 +456,7 @@ class TestReturnTypes(BackendTestBase):
             answer = accelerator.on_accelerator(torch.ones(1, device=device))
             require(
                 answer is False,
-                f"on_accelerator gave {answer!r} for a tensor on {device}",
+                f"on_accelerator returned {answer!r} for a tensor on {device}",
             )
 
     def test_random_module(self, accelerator: Accelerator) -> None:
@@ -454,22 +468,23 @@ class TestReturnTypes(BackendTestBase):
         is_right = inspect.ismodule(module) and module in (torch.random, device_module)
         require(
             is_right,
-            f"random() gave {module!r}; expected torch.random, or the device's own",
+            f"random() returned {module!r}; expected torch.random, or the device's module",
         )
 
     def test_random_states(self, accelerator: Accelerator) -> None:
-        """A generator's state is a ByteTensor on the host, and the seed an `int`: checkpoints hold both."""
+        """A generator's state is a ByteTensor on the host, and its seed an `int`, for checkpoints."""
         for index in (None, 0):
             state = accelerator.get_rng_state(index)
             is_right = state.dtype is torch.uint8 and state.device.type == "cpu"
             require(
-                is_right, f"get_rng_state({index}) gave {state.dtype} on {state.device}"
+                is_right,
+                f"get_rng_state({index}) returned {state.dtype} on {state.device}",
             )
         require_type(accelerator.initial_seed(), int, "initial_seed()")
         generator = accelerator.default_generator(0)
         require(
             isinstance(generator, torch.Generator),
-            f"default_generator(0) gave {generator!r}",
+            f"default_generator(0) returned {generator!r}",
         )
         device_type = generator.device.type
         require(
@@ -486,7 +501,7 @@ class TestReturnTypes(BackendTestBase):
             )
 
     def test_streams_are_classes(self, accelerator: Accelerator) -> None:
-        """`Stream` and `Event` are classes, and every stream that is returned is an instance of `Stream`."""
+        """`Stream` and `Event` are classes, and every returned stream is an instance of `Stream`."""
         for name in ("Stream", "Event"):
             require(
                 callable(getattr(accelerator, name)),
@@ -497,55 +512,55 @@ class TestReturnTypes(BackendTestBase):
             for method in ("synchronize", "wait_stream"):
                 require(
                     hasattr(stream, method),
-                    f"{name}() gave {stream!r}, which has no {method}",
+                    f"{name}() returned {stream!r}, which has no {method}",
                 )
 
     def test_no_stream_is_no_change(self, accelerator: Accelerator) -> None:
-        """`stream(None)` changes nothing, as with torch.cuda: callers pass a stream that may be None."""
+        """`stream(None)` changes nothing, as in torch.cuda, because callers may pass None."""
         before = accelerator.current_stream()
         with accelerator.stream(None):
             inside = accelerator.current_stream()
         require(
             inside == before,
-            f"inside stream(None) current_stream() gave {inside}; expected {before}",
+            f"inside stream(None), current_stream() returned {inside}; expected {before}",
         )
 
     def test_ranges_never_raise(self, accelerator: Accelerator) -> None:
-        """Profiler ranges never raise, profiler or not: they stand in code that must run without one."""
+        """Profiler ranges never raise an error, with or without a profiler."""
         accelerator.range_push("outer", domain="accel", category="kit")
         accelerator.range_push("inner")
         accelerator.range_pop()
         accelerator.range_pop(domain="accel")
-        accelerator.range_pop()  # without an open range
-        accelerator.range_push(7)  # type: ignore[arg-type]  # a step's number
+        accelerator.range_pop()  # no range is open
+        accelerator.range_push(7)  # type: ignore[arg-type]  # the number of a training step
         accelerator.range_pop()
         with accelerator.range("block"):
             pass
-        with ThreadPoolExecutor(1) as other:  # a thread without an open range
+        with ThreadPoolExecutor(1) as other:  # the thread has no open range
             other.submit(accelerator.range_pop).result()
         _require_ranges_end(accelerator)
 
     def test_tidying_never_raises(self, accelerator: Accelerator) -> None:
-        """Emptying caches and resetting peaks return None, and raise nothing if there is nothing to do."""
+        """Emptying caches and resetting peaks return None, even if there is nothing to empty or reset."""
         for name in (
             "empty_cache", "empty_host_cache", "synchronize", "reset_peak_memory_stats",
             "reset_max_memory_allocated", "reset_max_memory_cached", "reset_accumulated_memory_stats",
         ):  # fmt: skip
             result = getattr(accelerator, name)()
-            require(result is None, f"{name}() gave {result!r}; expected None")
+            require(result is None, f"{name}() returned {result!r}; expected None")
 
     def test_lazy_call_runs(self, accelerator: Accelerator) -> None:
-        """`lazy_call` calls the function, at once or when the device is initialised."""
+        """`lazy_call` calls the function immediately, or when the device is initialized."""
         calls: list[int] = []
         accelerator.lazy_call(lambda: calls.append(1))
         torch.ones(1, device=accelerator.device())
         accelerator.lazy_call(bool)
         require(
             calls == [1],
-            f"lazy_call ran the function {len(calls)} times, the device started; expected once",
+            f"on an initialized device, lazy_call ran the function {len(calls)} times; expected once",
         )
         description = (
-            "lazy_call of a function that raises ValueError, the device started,"
+            "lazy_call of a function that raises ValueError, on an initialized device,"
         )
         require_raises(
             lambda: accelerator.lazy_call(lambda: int("no number")),
@@ -554,14 +569,14 @@ class TestReturnTypes(BackendTestBase):
         )
 
     def test_compile_backend(self, accelerator: Accelerator) -> None:
-        """The compile backend is registered with torch; setting an unknown one is refused."""
+        """The compile backend is registered with torch, and setting an unknown backend raises an error."""
         from torch._dynamo import list_backends
 
         chosen = accelerator.get_compile_backend()
         known = [*list_backends(exclude_tags=()), "inductor"]
         require(
             chosen in known,
-            f"get_compile_backend() gave {chosen!r}; torch has {', '.join(known)}",
+            f"get_compile_backend() returned {chosen!r}; torch supports {', '.join(known)}",
         )
         call = "set_compile_backend('no such backend')"
         message = require_raises(
@@ -570,49 +585,49 @@ class TestReturnTypes(BackendTestBase):
         names_both = "no such backend" in message and "eager" in message
         require(
             names_both,
-            f"{call} says {message!r}; expected what was given, and what there is",
+            f"the error of {call} is {message!r}; expected the given name and the available names",
         )
         after = accelerator.get_compile_backend()
         require(
             after == chosen,
-            f"a refused set_compile_backend left {after!r} in the place of {chosen!r}",
+            f"a rejected set_compile_backend changed the compile backend from {chosen!r} to {after!r}",
         )
         accelerator.set_compile_backend("eager")
         backend_after = accelerator.get_compile_backend()
         accelerator.set_compile_backend(chosen)
         require(
             backend_after == "eager",
-            f"set_compile_backend('eager') was followed by {backend_after!r}",
+            f"after set_compile_backend('eager'), get_compile_backend() returned {backend_after!r}",
         )
 
     def test_operators(self, accelerator: Accelerator) -> None:
-        """Operators are found by their builders' names; a missing one is a class that says so."""
+        """Operators are found by their builders' names; a missing operator has a builder that reports so."""
         folder = accelerator.op_builder_dir()
         require_type(folder, str, "op_builder_dir()")
         require(
             importlib.util.find_spec(folder),
-            f"op_builder_dir() gave {folder!r}, which is no package",
+            f"op_builder_dir() returned {folder!r}, which is not a package",
         )
         table = accelerator.op_builders()
         require(
-            isinstance(table, Mapping), f"op_builders() gave {type(table).__name__}"
+            isinstance(table, Mapping), f"op_builders() returned {type(table).__name__}"
         )
         names = {
             name: operator.name for name, operator in accelerator.operators().items()
         }
         require(
             names == {name: name for name in table},
-            f"operators() tells {names}, op_builders() {[*table]}",
+            f"operators() lists {names}, but op_builders() lists {[*table]}",
         )
         builder = accelerator.get_op_builder("NoSuchBuilder")
         require(
             isinstance(builder, type),
-            f"get_op_builder('NoSuchBuilder') gave {builder!r}",
+            f"get_op_builder('NoSuchBuilder') returned {builder!r}",
         )
         is_compatible = accelerator.create_op_builder("NoSuchBuilder").is_compatible()
         require(
             is_compatible is False,
-            f"create_op_builder('NoSuchBuilder').is_compatible() gave {is_compatible!r}",
+            f"create_op_builder('NoSuchBuilder').is_compatible() returned {is_compatible!r}",
         )
         missing = accelerator.create_op_builder("NoSuchBuilder")
         require_raises(
@@ -621,22 +636,22 @@ class TestReturnTypes(BackendTestBase):
         for name in table:
             require(
                 isinstance(accelerator.get_op_builder(name), type),
-                f"get_op_builder({name!r}) is no class",
+                f"get_op_builder({name!r}) did not return a class",
             )
         require(
             isinstance(accelerator.build_extension(), type),
-            "build_extension() is no class",
+            "build_extension() did not return a class",
         )
 
     def test_host_memory(self, accelerator: Accelerator) -> None:
-        """`register_host_memory` returns a `bool`; memory that it locked can be released."""
+        """`register_host_memory` returns a `bool`, and memory that it pinned can be released."""
         alignment = accelerator.pin_memory_alignment()
         require_type(alignment, int, "pin_memory_alignment()")
-        require(alignment > 0, f"pin_memory_alignment() gave {alignment}")
+        require(alignment > 0, f"pin_memory_alignment() returned {alignment}")
         size = max(alignment, mmap.PAGESIZE)
         pages = mmap.mmap(-1, 2 * size)
         start = ctypes.addressof(ctypes.c_char.from_buffer(pages))
-        offset = -start % alignment  # to the first aligned address
+        offset = -start % alignment  # the offset of the first aligned address
         address = start + offset
         for attempt in (1, 2):
             is_locked = accelerator.register_host_memory(address, size)
@@ -644,33 +659,33 @@ class TestReturnTypes(BackendTestBase):
             if not is_locked:
                 require(
                     attempt == 1,
-                    "memory that was locked and released cannot be locked again",
+                    "memory that was pinned and released cannot be pinned again",
                 )
                 return
             view = torch.frombuffer(pages, dtype=torch.uint8, count=size, offset=offset)
-            # torch_npu 2.13 reports as pinned only what it has locked itself.
+            # torch_npu 2.13 reports only memory that it has pinned itself as pinned.
             was_pinned = accelerator.is_pinned(view)
             accelerator.unregister_host_memory(address)
             is_pinned = accelerator.is_pinned(view)
             require(
                 not (was_pinned and is_pinned),
-                "after unregister_host_memory is_pinned of that memory is still True",
+                "after unregister_host_memory, is_pinned of the memory is still True",
             )
             del view
 
     def test_vendor_defaults(self, accelerator: Accelerator) -> None:
-        """`apply_vendor_defaults` returns what it changed; a second call changes nothing."""
+        """`apply_vendor_defaults` returns the changes that it made; a second call changes nothing."""
         first = accelerator.apply_vendor_defaults()
         require(
             type(first) is tuple,
-            f"apply_vendor_defaults() gave {first!r}; expected a tuple",
+            f"apply_vendor_defaults() returned {first!r}; expected a tuple",
         )
         again = accelerator.apply_vendor_defaults()
         require(again == (), f"apply_vendor_defaults() changed {again!r} again")
 
 
 def _require_ranges_end(accelerator: Accelerator) -> None:
-    """Require that ranges end in order, after an error too, if torch's profiler records them."""
+    """Require that ranges end in order, even after an error, if torch's profiler records them."""
     with torch.autograd.profiler.profile() as profile:
         _open_and_close_ranges(accelerator)
     ranges = {
@@ -679,36 +694,36 @@ def _require_ranges_end(accelerator: Accelerator) -> None:
         if event.name.startswith("accel: ")
     }
     if "last" not in ranges:
-        return  # they go to a profiler of the vendor
+        return  # the ranges are recorded by the vendor's profiler
     names = ("broken off", "outer", "inner", "around")
     missing = [f"accel: {name}" for name in names if name not in ranges]
     require(
         not missing,
-        f"torch's profiler has no range {', '.join(missing)}: it was not closed",
+        f"torch's profiler did not record the range {', '.join(missing)}: it was not closed",
     )
     outer, inner, between = ranges["outer"], ranges["inner"], ranges["between"]
     require(
         ranges["around"].end <= outer.start,
-        "range_pop() after a block of range(…) does not close that before, says torch's profiler",
+        "range_pop() after a block of range(…) did not close the previous range in torch's profiler",
     )
     require(
         ranges["broken off"].end <= outer.start,
-        "range(…) is open after an error in its block, says torch's profiler",
+        "range(…) is still open in torch's profiler after an error in its block",
     )
     is_inner_closed_first = outer.start <= inner.start and inner.end <= between.start
     is_outer_closed_next = between.end <= outer.end <= ranges["last"].start
     require(
         is_inner_closed_first and is_outer_closed_next,
-        "range_pop() does not close the range that was opened last, says torch's profiler",
+        "range_pop() did not close the range that was opened last in torch's profiler",
     )
     require(
         ranges["mine"].end <= ranges["after mine"].start,
-        "range_pop() did not close this thread's range, but another's, says torch's profiler",
+        "range_pop() closed another thread's range in torch's profiler",
     )
 
 
 def _open_and_close_ranges(accelerator: Accelerator) -> None:
-    """Open and close ranges: after an error, nested, and while another thread has one open."""
+    """Open and close ranges: after an error, nested, and while another thread has an open range."""
     with suppress(KeyError), accelerator.range("accel: broken off"):
         raise KeyError
     accelerator.range_push("accel: around")

@@ -1,4 +1,4 @@
-"""Checks of context managers: what they restore, nested and after an error, in every thread."""
+"""Checks that context managers restore the previous state, if nested, after errors and in every thread."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _MEBIBYTE = 1 << 20
 
 
 class _TestError(Exception):
-    """An error that is raised inside the blocks."""
+    """An error that the checks raise inside blocks."""
 
 
-#: Errors that are raised in blocks: a vendor's, a wrong name, any other, and Ctrl-C.
+#: The errors raised in blocks: an error as vendors raise it, a wrong name, a test's error, and Ctrl-C.
 _ERRORS = (RuntimeError, KeyError, _TestError, KeyboardInterrupt)
 
 
@@ -32,7 +32,7 @@ def _require_error_leaves(
     name: str,
     error: type[BaseException] = _TestError,
 ) -> None:
-    """Raise an error in the block, and require that it leaves the block."""
+    """Raise an error in the block, and require that the error leaves the block."""
     has_left = False
     try:
         with block:
@@ -41,15 +41,15 @@ def _require_error_leaves(
         has_left = True
     require(
         has_left,
-        f"a {error.__name__} raised inside {name} did not come out of it: {name} must not catch it",
+        f"a {error.__name__} raised inside {name} did not leave the block: {name} must not catch errors",
     )
 
 
 class TestGuards(BackendTestBase):
-    """After a block everything must be as before it, not as at the start of the process."""
+    """A block must restore the state before the block, and not the state at the process's start."""
 
     def test_errors_come_out_of_blocks(self, accelerator: Accelerator) -> None:
-        """No context manager swallows the error of what runs in it: training would go on with half a step."""
+        """No context manager catches an error raised in its block, after which training would continue."""
         stream = accelerator.current_stream()
         blocks: dict[str, Callable[[], AbstractContextManager[Any]]] = {
             "device_guard(0)": lambda: accelerator.device_guard(0),
@@ -67,7 +67,7 @@ class TestGuards(BackendTestBase):
                 _require_error_leaves(block(), name, error)
 
     def test_device_guards_nest(self, accelerator: Accelerator) -> None:
-        """`device_guard` restores the device selected before it, whichever that is, in nested blocks too."""
+        """`device_guard` restores the previously selected device, also in nested blocks."""
         last = accelerator.device_count() - 1
         if accelerator.device(last) == accelerator.device(0):
             skip_unsupported("there is one device")
@@ -79,13 +79,13 @@ class TestGuards(BackendTestBase):
             current = accelerator.current_device()
             require(
                 current == other,
-                f"a refused set_device(4096) made {current} the current device; expected {other}",
+                f"a rejected set_device(4096) changed the current device to {current}; expected {other}",
             )
 
     def _require_nested_guards_restore(
         self, accelerator: Accelerator, before: int, other: int
     ) -> None:
-        """Require that a guard inside another one restores the outer one's device, also after an error."""
+        """Require that a nested guard restores the outer guard's device, even after an error."""
         current = accelerator.current_device
         accelerator.set_device(before)
         guard = accelerator.device_guard(other)
@@ -93,13 +93,13 @@ class TestGuards(BackendTestBase):
         with guard:
             require(
                 current() == other,
-                f"inside device_guard({other}) current_device() gave {current()}",
+                f"inside device_guard({other}) current_device() returned {current()}",
             )
             with accelerator.device_guard(before):
                 pass
             require(
                 current() == other,
-                f"device_guard({before}) ended inside device_guard({other}): current_device() gave "
+                f"device_guard({before}) ended inside device_guard({other}): current_device() returned "
                 f"{current()}; expected {other}",
             )
             inner = accelerator.device_guard(before)
@@ -107,24 +107,24 @@ class TestGuards(BackendTestBase):
             require(
                 current() == other,
                 f"after an error in device_guard({before}) inside device_guard({other}) current_device() "
-                f"gave {current()}; expected {other}",
+                f"returned {current()}; expected {other}",
             )
         require(
             current() == before,
             f"set_device({before}), then device_guard({other}) with blocks in it: afterwards "
-            f"current_device() gave {current()}; expected {before}",
+            f"current_device() returned {current()}; expected {before}",
         )
 
     def _require_guard_restores(
         self, accelerator: Accelerator, before: int, other: int
     ) -> None:
-        """Require that a guard restores the device current at its entry; `other` is selected afterwards."""
+        """Require that a guard restores the device that was current at its entry; leaves `other` selected."""
         current = accelerator.current_device
         guard = accelerator.device_guard(other)
         _require_error_leaves(guard, f"device_guard({other})")
         require(
             current() == before,
-            f"set_device({before}), then an error in device_guard({other}): current_device() gave "
+            f"set_device({before}), then an error in device_guard({other}): current_device() returned "
             f"{current()}; expected {before}",
         )
         for guarded, selected in ((before, other), (other, before)):
@@ -133,7 +133,7 @@ class TestGuards(BackendTestBase):
             require(
                 current() == before,
                 f"set_device({before}), then set_device({selected}) inside device_guard({guarded}): "
-                f"afterwards current_device() gave {current()}; expected {before}",
+                f"afterwards current_device() returned {current()}; expected {before}",
             )
         guard = accelerator.device_guard(before)
         accelerator.set_device(other)
@@ -142,14 +142,14 @@ class TestGuards(BackendTestBase):
         require(
             current() == other,
             f"device_guard({before}) was made on device {before} and entered on device {other}: "
-            f"afterwards current_device() gave {current()}; expected {other}",
+            f"afterwards current_device() returned {current()}; expected {other}",
         )
 
     def test_streams_nest(self, accelerator: Accelerator) -> None:
-        """`stream(s)` restores the stream and the device before it, in nested blocks too."""
+        """`stream(s)` restores the previous stream and device, also in nested blocks."""
         first, second, third = (accelerator.Stream() for _ in range(3))
         if getattr(first, "one_queue", False) or first == second:
-            skip_unsupported("every stream is the only one")
+            skip_unsupported("the device has only one stream")
         usual = accelerator.current_stream()
         accelerator.set_stream(first)
         try:
@@ -164,7 +164,7 @@ class TestGuards(BackendTestBase):
     def _require_stream_blocks_restore(
         self, accelerator: Accelerator, first: Any, second: Any, third: Any
     ) -> None:
-        """Require that nested blocks of streams restore the outer stream; `first` is current before."""
+        """Require that nested blocks restore the outer block's stream; `first` is current before them."""
         current = accelerator.current_stream
         with accelerator.stream(second):
             with accelerator.stream(third):
@@ -176,7 +176,7 @@ class TestGuards(BackendTestBase):
             _require_error_leaves(accelerator.stream(third), "stream(b)")
             require(
                 current() == second,
-                "after an error in stream(b) inside stream(a) it is not a",
+                "after an error in stream(b) inside stream(a), the current stream is not a",
             )
             with accelerator.stream(None):
                 inside = current()
@@ -186,22 +186,22 @@ class TestGuards(BackendTestBase):
             )
             require(
                 current() == second,
-                "after stream(None), inside stream(a), the current one is not a",
+                "after stream(None), inside stream(a), the current stream is not a",
             )
-        problem = "the current stream is not the one that set_stream(s) set before"
-        require(current() == first, f"after stream(a) with blocks in it {problem}")
+        problem = "the current stream is not s, which set_stream(s) had set before"
+        require(current() == first, f"after stream(a) with nested blocks, {problem}")
         _require_error_leaves(accelerator.stream(second), "stream(a)")
-        require(current() == first, f"after an error in stream(a) {problem}")
+        require(current() == first, f"after an error in stream(a), {problem}")
         with accelerator.stream(second):
             accelerator.set_stream(third)
         require(
-            current() == first, f"after stream(a) with set_stream(b) in it {problem}"
+            current() == first, f"after stream(a) with set_stream(b) inside, {problem}"
         )
 
     def _require_stream_stays_current(
         self, accelerator: Accelerator, stream: Any, last: int
     ) -> None:
-        """Require that the stream set for device 0 is still current after another device was selected."""
+        """Require that device 0's stream is still current after a different device was selected."""
         usual = accelerator.current_stream()
         accelerator.set_stream(stream)
         for index in (0, last, 0):
@@ -216,7 +216,7 @@ class TestGuards(BackendTestBase):
     def _require_streams_of_device_restore(
         self, accelerator: Accelerator, last: int
     ) -> None:
-        """Require that blocks of streams of the last device restore its stream, and device 0's."""
+        """Require that blocks with streams of the last device restore the streams of both devices."""
         other, stream = (
             accelerator.Stream(device=accelerator.device(last)) for _ in range(2)
         )
@@ -228,7 +228,7 @@ class TestGuards(BackendTestBase):
             accelerator.set_stream(usual_on_last)
         require(
             selected == last,
-            f"set_stream(s), s of device {last}, which was selected, selected device {selected}",
+            f"set_stream(s) with a stream of the selected device {last} selected device {selected}",
         )
         with (
             accelerator.stream(stream),
@@ -239,7 +239,7 @@ class TestGuards(BackendTestBase):
         on_last = accelerator.current_stream(last)
         require(
             on_last == usual_on_last,
-            f"after stream(a), both of device {last}, with device_guard(0) and stream(b) in it "
+            f"after stream(a) with device_guard(0) and stream(b) inside, where a and b are of device {last}, "
             f"current_stream({last}) is {on_last}; expected {usual_on_last}",
         )
         for ending in ("", "an error in "):
@@ -249,23 +249,23 @@ class TestGuards(BackendTestBase):
             else:
                 with accelerator.stream(other):
                     pass
-            situation = f"after {ending}stream(s), s of device {last}, while device 0 is the current one,"
+            situation = f"after {ending}stream(s) with a stream of device {last}, while device 0 is current,"
             current = accelerator.current_stream()
             require(
                 current == usual,
                 f"{situation} current_stream() is {current}; expected {usual}",
             )
             selected = accelerator.current_device()
-            require(selected == 0, f"{situation} current_device() gave {selected}")
+            require(selected == 0, f"{situation} current_device() returned {selected}")
             on_last = accelerator.current_stream(last)
             require(
                 on_last == usual_on_last,
-                f"{situation} current_stream({last}) is {on_last}; expected {usual_on_last}, which "
-                "it was before",
+                f"{situation} current_stream({last}) is {on_last}; expected {usual_on_last}, as "
+                "before the block",
             )
 
     def test_new_threads_find_nothing_of_others(self, accelerator: Accelerator) -> None:
-        """A new thread finds the same device, stream and modes, whatever other threads have selected."""
+        """A new thread starts with the same device, stream and modes, whatever other threads select."""
         last = accelerator.device_count() - 1
         ones = torch.ones(8, 8, device=accelerator.device(0))
 
@@ -276,7 +276,7 @@ class TestGuards(BackendTestBase):
         first_device = usual["current_device()"]
         require(
             first_device == 0,
-            f"in a thread that selected no device current_device() gave {first_device}; expected 0",
+            f"in a new thread, current_device() returned {first_device}; expected 0",
         )
         accelerator.set_device(last)
         try:
@@ -296,20 +296,20 @@ class TestGuards(BackendTestBase):
         for when, answers in (
             ("inside", inside),
             ("after", after),
-            ("with set_stream(s) beside", with_stream_set),
+            ("after set_stream(s), outside", with_stream_set),
         ):
             for name, expected in usual.items():
                 require(
                     answers[name] == expected,
-                    f"a thread that begins while another has device {last}, {when} "
-                    f"its stream(s) and autocast(), finds for {name} {answers[name]}; "
-                    f"a thread before found {expected}",
+                    f"a thread that starts while another thread has device {last}, {when} "
+                    f"stream(s) and autocast(), has {answers[name]} for {name}; "
+                    f"expected {expected}, as in an earlier thread",
                 )
 
     def _thread_state(
         self, accelerator: Accelerator, ones: torch.Tensor, last: int
     ) -> dict[str, Any]:
-        """Return what is selected in this thread: the device, the streams, and torch's modes."""
+        """Return the state of this thread: the selected device, the streams, and torch's modes."""
         device_type = accelerator.device_type
         state: dict[str, Any] = {
             "current_device()": accelerator.current_device(),
@@ -333,7 +333,7 @@ class TestGuards(BackendTestBase):
         observations = _observations(accelerator)
         expected = {}
         for name, observe in observations.items():
-            # What the device does not support, other checks report.
+            # Other checks report unsupported members.
             with contextlib.suppress(Exception):
                 expected[name] = observe()
         accelerator.set_device(0)
@@ -345,7 +345,7 @@ class TestGuards(BackendTestBase):
         for name, value in expected.items():
             require(
                 in_thread[name] == value,
-                f"in another thread {name} gave {in_thread[name]}; the same in the first thread gave {value}",
+                f"{name} returned {in_thread[name]} in another thread, but {value} in the first thread",
             )
         accelerator.manual_seed(3)
         first = torch.rand(4, device=accelerator.device(0)).tolist()
@@ -353,12 +353,12 @@ class TestGuards(BackendTestBase):
         again = torch.rand(4, device=accelerator.device(0)).tolist()
         require(
             again == first,
-            f"another thread's manual_seed(3) was followed by {again}; expected {first}",
+            f"after manual_seed(3) in another thread, draws gave {again}; expected {first}",
         )
 
 
 def _observations(accelerator: Accelerator) -> dict[str, Callable[[], Any]]:
-    """Return functions that change something in a thread, return its effect, and take it back."""
+    """Return functions that change a setting of the thread, return the effect, and undo the change."""
     return {
         **_observations_of_devices(accelerator),
         **_observations_of_streams(accelerator),
@@ -382,7 +382,7 @@ def _inside(
 def _observations_of_devices(
     accelerator: Accelerator,
 ) -> dict[str, Callable[[], Any]]:
-    """Return functions that select the last device in two ways, and return the device that is used."""
+    """Return functions that select the last device in two ways, and return the device then used."""
     last = accelerator.device_count() - 1
 
     def after_selecting(member: Callable[[], Any]) -> Callable[[], Any]:
@@ -416,7 +416,7 @@ def _observations_of_devices(
 def _observations_of_streams(
     accelerator: Accelerator,
 ) -> dict[str, Callable[[], Any]]:
-    """Return functions that make a stream current, or cast, and return whether that has an effect."""
+    """Return functions that make a stream current, or cast, and return the effect."""
     stream = accelerator.Stream()
     dtype = accelerator.supported_dtypes()[-1]
     ones = torch.ones(8, 8, device=accelerator.device(0))
@@ -454,7 +454,7 @@ def _observations_of_streams(
 def _observations_of_generators(
     accelerator: Accelerator,
 ) -> dict[str, Callable[[], Any]]:
-    """Return functions that seed, restore or fork the generators, and return what is drawn then."""
+    """Return functions that seed, restore or fork the generators, and return the next draws."""
     last = accelerator.device_count() - 1
 
     def draw() -> list[float]:
@@ -484,21 +484,21 @@ def _observations_of_generators(
         return draw()
 
     return {
-        "what is drawn, and initial_seed(), after manual_seed(2)": after_seeding(
+        "the next draws and initial_seed() after manual_seed(2)": after_seeding(
             lambda: accelerator.manual_seed(2)
         ),
-        "what is drawn, and initial_seed(), after manual_seed_all(3)": after_seeding(
+        "the next draws and initial_seed() after manual_seed_all(3)": after_seeding(
             lambda: accelerator.manual_seed_all(3)
         ),
-        f"what is drawn after set_rng_state(state, {last})": after_restoring,
-        "what is drawn after fork_rng()": after_forking,
+        f"the next draws after set_rng_state(state, {last})": after_restoring,
+        "the next draws after fork_rng()": after_forking,
     }
 
 
 def _observations_of_memory(
     accelerator: Accelerator,
 ) -> dict[str, Callable[[], Any]]:
-    """Return functions that allocate, and return whether that is counted; none for the CPU."""
+    """Return functions that allocate memory, and return whether it is counted; none for the CPU."""
     if not accelerator.is_accelerator():
         return {}
 
@@ -521,6 +521,6 @@ def _observations_of_memory(
 
 
 def _in_thread(function: Callable[[], Any]) -> Any:
-    """Return what the function returns in a new thread; an error that it raises is raised here."""
+    """Run the function in a new thread, and return its result or raise its error in this thread."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(function).result()

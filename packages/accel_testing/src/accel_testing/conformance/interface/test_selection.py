@@ -1,4 +1,4 @@
-"""Checks of selecting a device, and of indices that no device has."""
+"""Checks of device selection, and of indices of missing devices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from accel_testing.conformance.interface.device_forms import (
 __all__ = ["TestSelection"]
 
 _OUT_OF_RANGE = 4096
-#: Members that query a device, or wait for it, and must not select it.
+#: Members that query a device or wait for it, and that must not select the device.
 _QUERIES = (
     "total_memory", "mem_get_info", "device_properties", "get_rng_state", "memory_allocated", "memory_stats",
     "synchronize", "current_stream", "default_stream",
@@ -40,7 +40,7 @@ _DEVICE_PROPERTIES = (
 )  # fmt: skip
 
 
-#: Members whose answers for several forms of a device are compared.
+#: Members whose results for several forms of a device are compared.
 _SAME_FOR_EACH_FORM = (
     "total_memory", "get_rng_state", "device_properties", "current_stream", "default_stream",
 )  # fmt: skip
@@ -48,16 +48,16 @@ _MEMORY_IN_USE = ("memory_allocated", "max_memory_allocated")
 
 
 class TestSelection(BackendTestBase):
-    """A device is given as an `int`, a `torch.device`, its name, or None for the current one."""
+    """Members accept a device as an `int`, a `torch.device`, a name, or None for the current device."""
 
     def test_every_device_can_be_selected(self, accelerator: Accelerator) -> None:
-        """`set_device(i)` selects: `current_device`, its name and new tensors follow."""
+        """`set_device(i)` selects the device for `current_device`, the current name and new tensors."""
         for index in reversed(range(accelerator.device_count())):
             accelerator.set_device(index)
             current = accelerator.current_device()
             require(
                 current == index,
-                f"after set_device({index}) current_device() gave {current}",
+                f"after set_device({index}) current_device() returned {current}",
             )
             name = accelerator.current_device_name()
             device_type = accelerator.device_type
@@ -67,16 +67,16 @@ class TestSelection(BackendTestBase):
             )
             require(
                 is_right,
-                f"after set_device({index}) current_device_name() gave {name!r}",
+                f"after set_device({index}) current_device_name() returned {name!r}",
             )
             device = torch.ones(1, device=accelerator.device_type).device
             require(
                 device.index in (None, index),
-                f"after set_device({index}) a tensor is made on {device}",
+                f"after set_device({index}), a tensor is created on {device}",
             )
 
     def test_out_of_range_is_refused(self, accelerator: Accelerator) -> None:
-        """An index beyond the last device is a `ValueError` that changes nothing."""
+        """An index beyond the last device raises a `ValueError`, and changes nothing."""
         _require_devices(accelerator)
         for before in dict.fromkeys((0, accelerator.device_count() - 1)):
             accelerator.set_device(before)
@@ -89,11 +89,11 @@ class TestSelection(BackendTestBase):
                 after = accelerator.current_device()
                 require(
                     after == before,
-                    f"a refused set_device({index}) changed the device from {before} to {after}",
+                    f"a rejected set_device({index}) changed the device from {before} to {after}",
                 )
 
     def test_negative_is_refused(self, accelerator: Accelerator) -> None:
-        """-1 is no index: an unset rank variable must not select the last device, or the first."""
+        """The index -1 is rejected: an unset rank variable must not select the last or the first device."""
         for name in members_with_device_index():
             require_raises(
                 partial(getattr(accelerator, name), -1), ValueError, f"{name}(-1)"
@@ -105,7 +105,7 @@ class TestSelection(BackendTestBase):
             )
 
     def test_another_type_is_refused(self, accelerator: Accelerator) -> None:
-        """Another type's device is a `ValueError`; anything else a `ValueError` or `TypeError`."""
+        """A device of another type raises a `ValueError`; other values a `ValueError` or `TypeError`."""
         other = "cuda:0" if accelerator.device_type != "cuda" else "xpu:0"
         for name in (*members_with_device_index(), "device", "device_name"):
             member = getattr(accelerator, name)
@@ -117,16 +117,16 @@ class TestSelection(BackendTestBase):
     def test_members_refuse_what_is_out_of_range(
         self, accelerator: Accelerator
     ) -> None:
-        """Every member that takes an index refuses one that no device has, with a `ValueError`."""
+        """Every member that takes an index raises a `ValueError` for the index of a missing device."""
         _require_devices(accelerator)
         for name in members_with_device_index():
             member = partial(getattr(accelerator, name), _OUT_OF_RANGE)
             require_raises(member, ValueError, f"{name}({_OUT_OF_RANGE})")
 
     def test_members_take_a_device_in_any_form(self, accelerator: Accelerator) -> None:
-        """An index, also as text, a `torch.device`, its name and None mean the same to every member."""
+        """An index, its text, a `torch.device`, a name and None name the same device for every member."""
         accelerator.set_device(0)
-        # A generator that was never seeded need not know its seed.
+        # A generator that was never seeded may not have a seed.
         accelerator.manual_seed_all(1)
         in_use = torch.ones(1024, device=accelerator.device(0))
         for name in (*members_with_device_index(), "device", "device_name"):
@@ -136,14 +136,16 @@ class TestSelection(BackendTestBase):
         for name in _QUERIES:
             getattr(accelerator, name)(last)
             current = accelerator.current_device()
-            require(current == 0, f"{name}({last}) made {current} the current device")
+            require(
+                current == 0, f"{name}({last}) changed the current device to {current}"
+            )
         if accelerator.device(last) != accelerator.device(0):
             require_answers_on_named_device(accelerator, last)
             require_selection_by_any_form(accelerator, last)
             require_actions_on_named_device(accelerator, last)
 
     def _require_any_form(self, accelerator: Accelerator, name: str) -> None:
-        """Require that a member accepts the first device in every form, and answers the same for each."""
+        """Require that a member accepts the first device in every form, and returns equal results."""
         forms = device_forms(accelerator, 0)
         if name != "set_device":
             forms.append(None)
@@ -156,7 +158,7 @@ class TestSelection(BackendTestBase):
                     f"{name}({form!r}) raised {type(error).__name__}: {error}"
                 ) from error
         is_compared = name in _SAME_FOR_EACH_FORM
-        # The CPU's memory is the process's, which changes from call to call.
+        # The CPU's memory is the process's memory, which changes between calls.
         if accelerator.is_accelerator() and name in _MEMORY_IN_USE:
             is_compared = True
         if not is_compared:
@@ -164,13 +166,13 @@ class TestSelection(BackendTestBase):
         for form, answer in zip(forms, answers, strict=True):
             require(
                 is_same_answer(answer, answers[0]),
-                f"{name}({form!r}) gave {answer!r}, and {name}(0) {answers[0]!r}",
+                f"{name}({form!r}) returned {answer!r}, but {name}(0) returned {answers[0]!r}",
             )
 
     def test_members_tell_of_the_device_they_are_given(
         self, accelerator: Accelerator
     ) -> None:
-        """With index i, a member returns what it returns without one while device i is the current one."""
+        """A member with index i returns the same as without an index while device i is current."""
         last = accelerator.device_count() - 1
         if accelerator.device(last) == accelerator.device(0):
             skip_unsupported("there is one device")
@@ -187,19 +189,19 @@ class TestSelection(BackendTestBase):
                     answer_there = member()
                 require(
                     is_same_answer(answer, answer_there),
-                    f"{name}({last}) gave {answer!r}, and {answer_there!r} without an index on device {last}",
+                    f"{name}({last}) returned {answer!r}; on device {last} without an index {answer_there!r}",
                 )
         del in_use
 
     def test_guard_restores(self, accelerator: Accelerator) -> None:
-        """`device_guard` selects a device in its block and restores the old one, even after an error."""
+        """`device_guard` selects a device in its block and restores the old device, even after an error."""
         last = accelerator.device_count() - 1
         before = accelerator.current_device()
         with accelerator.device_guard(last):
             inside = accelerator.current_device()
         require(
             inside == last,
-            f"inside device_guard({last}) current_device() gave {inside}",
+            f"inside device_guard({last}) current_device() returned {inside}",
         )
         require(
             accelerator.current_device() == before,
@@ -217,11 +219,11 @@ class TestSelection(BackendTestBase):
         with accelerator.device_guard(last), accelerator.device_guard(None):
             require(
                 accelerator.current_device() == last,
-                "device_guard(None) selected another device",
+                "device_guard(None) selected a different device",
             )
 
     def test_threads_select_for_themselves(self, accelerator: Accelerator) -> None:
-        """The current device is a thread's own: a loader's thread must not move the training's tensors."""
+        """Each thread has its own current device, so that a loader's thread does not affect training."""
         if accelerator.device_count() < 2:
             skip_unsupported("there is one device")
         accelerator.set_device(0)
@@ -231,11 +233,11 @@ class TestSelection(BackendTestBase):
         current = accelerator.current_device()
         require(
             current == 0,
-            f"another thread's set_device(1) made this one's current device {current}",
+            f"set_device(1) in another thread changed this thread's current device to {current}",
         )
 
 
 def _require_devices(accelerator: Accelerator) -> None:
-    """Skip the check on the CPU, which is one device under any index."""
+    """Skip the check on the CPU, which is the same device for every index."""
     if not accelerator.is_accelerator():
-        skip_unsupported("the CPU is one device under any number")
+        skip_unsupported("the CPU is the same device for every index")

@@ -1,4 +1,4 @@
-"""Checks of an accelerator in threads, in forked processes, in copies and in pickles."""
+"""Checks of accelerators in threads, forked processes, copies and pickles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from accel_testing.conformance.forks import run_in_fork, scale_timeout
 
 __all__ = ["TestSharing"]
 
-#: Members that return the same in every thread, whatever the thread did before.
+#: Members that return the same value in every thread, whatever the thread did before.
 _SAME_IN_EVERY_THREAD = (
     "capabilities", "device_count", "device_uuid", "initial_seed", "is_available", "is_initialized",
     "supported_dtypes", "total_memory", "visible_device_ids",
@@ -31,32 +31,33 @@ _SECONDS = 10.0
 
 
 class TestSharing(BackendTestBase):
-    """A process has one accelerator object, which every thread may use."""
+    """A process has one accelerator object, which all threads may use."""
 
     def test_copies_are_the_same(self, accelerator: Accelerator) -> None:
-        """A copy of an accelerator is the same object: configurations that contain it are deep-copied."""
+        """A copy of an accelerator is the same object, because configurations may be deep-copied."""
         require(
-            copy.copy(accelerator) is accelerator, "copy.copy made another accelerator"
+            copy.copy(accelerator) is accelerator,
+            "copy.copy returned a different object",
         )
         require(
             copy.deepcopy([accelerator])[0] is accelerator,
-            "copy.deepcopy made another accelerator",
+            "copy.deepcopy returned a different object",
         )
 
     def test_pickles(self, accelerator: Accelerator) -> None:
-        """Unpickling gives an accelerator of the same backend: spawned workers get it that way."""
+        """Unpickling gives an accelerator of the same backend, on which spawned workers rely."""
         unpickled = pickle.loads(pickle.dumps(accelerator))
         require(
             unpickled.name == accelerator.name,
-            f"unpickled, {accelerator.name} is {unpickled.name}: __reduce__ is wrong",
+            f"after unpickling, {accelerator.name} is {unpickled.name}: __reduce__ is wrong",
         )
         require(
             type(unpickled) is type(accelerator),
-            f"unpickled it is a {type(unpickled).__name__}: __reduce__ is wrong",
+            f"after unpickling, the accelerator is a {type(unpickled).__name__}: __reduce__ is wrong",
         )
 
     def test_threads_agree(self, accelerator: Accelerator) -> None:
-        """Members answer the same in every thread, at the same time."""
+        """Members return the same values in several threads at the same time."""
 
         def query(_: int) -> dict[str, object]:
             with accelerator.stream(accelerator.current_stream()):
@@ -74,13 +75,13 @@ class TestSharing(BackendTestBase):
             distinct = sorted({str(answer[name]) for answer in answers})
             require(
                 len(distinct) == 1,
-                f"in {_THREADS} threads at once {name} gave {' and '.join(distinct)}",
+                f"in {_THREADS} simultaneous threads, {name} returned {' and '.join(distinct)}",
             )
         *_, (name, total) = answers[0].items()
-        require(total == 128.0, f"in a thread {name} gave {total}; expected 128.0")
+        require(total == 128.0, f"in a thread, {name} returned {total}; expected 128.0")
         accelerator.synchronize()
         names = list(_SAME_IN_EVERY_THREAD)
-        if accelerator.is_accelerator():  # the CPU's memory changes at any time
+        if accelerator.is_accelerator():  # the CPU's memory may change at any time
             names += _MEMORY_MEMBERS
         for name in names:
             member = getattr(accelerator, name)
@@ -88,11 +89,11 @@ class TestSharing(BackendTestBase):
                 value, value_in_thread = member(), new_thread.submit(member).result()
             require(
                 value == value_in_thread,
-                f"{name}() gave {value!r}, and in a new thread {value_in_thread!r}; expected the same",
+                f"{name}() returned {value!r}, but in a new thread {value_in_thread!r}",
             )
 
     def test_threads_can_call_everything(self, accelerator: Accelerator) -> None:
-        """A thread that never selected a device can use every member: loaders and servers are threads."""
+        """A thread that never selected a device, as in loaders and servers, can use every member."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             unsupported = _errors_of(_calls(accelerator))
@@ -103,8 +104,8 @@ class TestSharing(BackendTestBase):
         ]
         require(
             not deprecations,
-            f"members warn: {deprecations[0] if deprecations else ''}; expected none of those of "
-            "the interface",
+            f"a member issued the warning {deprecations[0] if deprecations else ''}; expected no "
+            "deprecation warning of the interface",
         )
         errors: dict[str, str] = {}
 
@@ -115,16 +116,16 @@ class TestSharing(BackendTestBase):
         thread.start()
         thread.join()
         problems = [
-            f"{name} raises {error}"
+            f"{name} raised {error}"
             for name, error in errors.items()
             if name not in unsupported
         ]
-        require(not problems, f"in another thread {'; '.join(problems[:5])}")
+        require(not problems, f"in another thread, {'; '.join(problems[:5])}")
 
     def test_fork_after_use(self, accelerator: Accelerator) -> None:
-        """A child forked after the device was used can use it or gets an error: it never hangs or crashes."""
+        """A child forked after the device was used can use the device or gets an error, but does not hang."""
         if not hasattr(os, "fork"):
-            skip_unsupported("this system has no fork")
+            skip_unsupported("this system does not support fork")
         torch.ones(1, device=accelerator.device()).add_(1)
         accelerator.synchronize()
         result, status = run_in_fork(
@@ -145,13 +146,14 @@ class TestSharing(BackendTestBase):
             ("RuntimeError", "AssertionError")
         )
         require(
-            is_right, f"{description} got {result}; expected 2.0, or a RuntimeError"
+            is_right,
+            f"{description} returned {result}; expected 2.0, or a RuntimeError",
         )
 
     def test_fork_can_ask(self, accelerator: Accelerator) -> None:
-        """A forked process can ask for names and counts, as DataLoader's workers do."""
+        """A forked process can query names and counts, as DataLoader's workers do."""
         if not hasattr(os, "fork"):
-            skip_unsupported("this system has no fork")
+            skip_unsupported("this system does not support fork")
         result, status = run_in_fork(
             lambda: f"{accelerator.device_count()} {accelerator.device_name()}",
             scale_timeout(_SECONDS),
@@ -163,12 +165,12 @@ class TestSharing(BackendTestBase):
         )
         expected = f"{accelerator.device_count()} {accelerator.device_name()}"
         require(
-            result == expected, f"{description} was told {result}; expected {expected}"
+            result == expected, f"{description} returned {result}; expected {expected}"
         )
 
 
 def _calls(accelerator: Accelerator) -> dict[str, Callable[[], object]]:
-    """Return calls of every member that change nothing for good, by the member's name."""
+    """Return calls of all members without lasting effects, by the member's name."""
     without_arguments = (
         "available_memory", "capabilities", "create_graph", "current_device", "current_device_name",
         "current_stream", "default_stream", "device", "device_count", "device_name",
@@ -232,7 +234,7 @@ def _calls(accelerator: Accelerator) -> dict[str, Callable[[], object]]:
 
 
 def _errors_of(calls: dict[str, Callable[[], object]]) -> dict[str, str]:
-    """Make each call, and return the errors by the name of the call."""
+    """Make each call, and return the errors, by the call's name."""
     errors = {}
     for name, call in calls.items():
         try:

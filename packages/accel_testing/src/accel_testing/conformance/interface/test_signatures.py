@@ -1,4 +1,4 @@
-"""Checks of the members of an accelerator's class against those of `Accelerator`."""
+"""Checks that an accelerator class has the members and signatures of `Accelerator`."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ __all__ = ["TestSignatures"]
 
 
 class TestSignatures(BackendTestBase):
-    """Callers rely on the signatures of `Accelerator`; a subclass may accept more, but not less."""
+    """Callers rely on the signatures of `Accelerator`; a subclass may accept more calls, but not fewer."""
 
     def test_members_are_there(self, accelerator: Accelerator) -> None:
-        """Every member of the interface exists: code for one device meets no AttributeError on another."""
+        """Every member exists, so that code for one device raises no AttributeError on another device."""
         members = [name for name in dir(Accelerator) if not name.startswith("_")]
         missing = [name for name in members if _kind(type(accelerator), name) is None]
-        require(not missing, f"the class has no {', '.join(missing)}")
+        require(not missing, f"the class does not have {', '.join(missing)}")
 
     def test_members_keep_their_kind(self, accelerator: Accelerator) -> None:
-        """A method stays a method and an attribute an attribute, so callers' parentheses stay right."""
+        """Methods stay methods and attributes stay attributes, because callers add parentheses or not."""
         for name in _overridden(type(accelerator)):
             in_interface = _kind(Accelerator, name)
             in_class = _kind(type(accelerator), name)
             require(
                 in_interface == in_class,
-                f"{name} is a {in_class} in the class, and a {in_interface} in the interface",
+                f"{name} is a {in_class} in the class, but a {in_interface} in the interface",
             )
 
     def test_signatures_take_what_the_interface_takes(
@@ -64,12 +64,12 @@ def _kind(accelerator_class: type, name: str) -> str | None:
         return None
     if inspect.isfunction(member) or isinstance(member, staticmethod):
         return "method"
-    # Also a vendor's class in the place of a property, which returns that class.
+    # A vendor's class may replace a property that returns this class.
     return "attribute"
 
 
 def _overridden_methods(accelerator_class: type) -> Iterator[tuple[str, Any, Any]]:
-    """Yield each overridden method: its name, the interface's function, and the class's function."""
+    """Yield each overridden method's name, its function in the interface, and its function in the class."""
     for name in _overridden(accelerator_class):
         in_interface = inspect.getattr_static(Accelerator, name)
         in_class = inspect.getattr_static(accelerator_class, name)
@@ -88,7 +88,7 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 def _refused_calls(
     interface: inspect.Signature, signature: inspect.Signature
 ) -> Iterator[str]:
-    """Yield why a function of `signature` refuses a call that one of the signature `interface` accepts."""
+    """Yield why a function with `signature` rejects a call that the signature `interface` accepts."""
     for position, parameter in enumerate(interface.parameters.values()):
         if parameter.name != "self":
             problem = _parameter_problem(position, parameter, signature)
@@ -97,13 +97,13 @@ def _refused_calls(
     for name, parameter in signature.parameters.items():
         is_required = parameter.kind in _NAMED and parameter.default is parameter.empty
         if is_required and name not in interface.parameters:
-            yield f"{name} must be given"
+            yield f"{name} is required"
 
 
 def _parameter_problem(
     position: int, parameter: inspect.Parameter, signature: inspect.Signature
 ) -> str:
-    """Return why `signature` does not accept a parameter of the interface; empty if it does."""
+    """Return why `signature` does not accept a parameter of the interface; empty if it is accepted."""
     kinds = {accepted.kind for accepted in signature.parameters.values()}
     if parameter.kind in _VARIADIC:
         return "" if parameter.kind in kinds else f"it does not accept {parameter}"
@@ -117,12 +117,12 @@ def _parameter_problem(
     if _is_required_but_optional(accepted, parameter):
         return f"{name} has no default"
     if by_position and not _is_at(position, name, signature):
-        return f"{name} is not its argument number {position}"
+        return f"{name} is not argument number {position}"
     return ""
 
 
 def _needs_position(parameter: inspect.Parameter, kinds: Collection[Any]) -> bool:
-    """Return whether the parameter needs its own position in a signature with parameters of `kinds`."""
+    """Return whether the parameter needs a position in a signature with parameters of these kinds."""
     has_var_positional = inspect.Parameter.VAR_POSITIONAL in kinds
     return parameter.kind in _POSITIONAL and not has_var_positional
 
@@ -130,7 +130,7 @@ def _needs_position(parameter: inspect.Parameter, kinds: Collection[Any]) -> boo
 def _is_required_but_optional(
     accepted: inspect.Parameter, parameter: inspect.Parameter
 ) -> bool:
-    """Return whether the interface's `parameter` is optional, but the `accepted` one is not."""
+    """Return whether `parameter` is optional in the interface, but `accepted` in the class is not."""
     is_optional = parameter.default is not parameter.empty
     return is_optional and accepted.default is accepted.empty
 

@@ -1,4 +1,4 @@
-"""Checks of the changes that making an accelerator leaves in a process."""
+"""Checks of the side effects of creating an accelerator in a process."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _SUM_IN_FORK = "3.0"
 
 
 class TestSideEffects(BackendTestBase):
-    """Finding and building the accelerator must not affect programs that do not use it."""
+    """Finding and creating the accelerator must not affect programs that do not use it."""
 
     @pytest.fixture(scope="class")
     @classmethod
     def traces(cls, backend_name: str) -> dict[str, Any]:
-        """Return what making the accelerator changes in a fresh process; see `observe_creation`."""
+        """Return the effects of creating the accelerator in a new process; see `observe_creation`."""
         report = child.run(
             observe_creation,
             {"backend": backend_name},
@@ -36,66 +36,66 @@ class TestSideEffects(BackendTestBase):
         )
         require(
             report.answer is not None,
-            f"a process that made the accelerator {report.ending}",
+            f"a process that created the accelerator {report.ending}",
         )
         return dict(report.answer or {})
 
     def test_making_replaces_nothing_of_others(self, traces: dict[str, Any]) -> None:
-        """No function of torch, os, builtins or subprocess is replaced, but as the declaration says."""
+        """No function of torch, os, builtins or subprocess is replaced, except as declared."""
         replaced = [
             name for kind, name in traces["changes"] if kind in ("function", "hook")
         ]
-        message = f"making the accelerator replaces {', '.join(replaced[:10])}"
+        message = f"creating the accelerator replaces {', '.join(replaced[:10])}"
         require(not replaced, message + _hint(traces))
 
     def test_making_takes_no_signals(self, traces: dict[str, Any]) -> None:
-        """Signal handlers stay as they are: Ctrl-C and a scheduler's SIGTERM are for the program."""
+        """Signal handlers are unchanged, because the program handles Ctrl-C and a scheduler's SIGTERM."""
         signals = [name for kind, name in traces["changes"] if kind == "signal"]
         require(
             not signals,
-            f"making the accelerator handles {', '.join(signals)}{_hint(traces)}",
+            f"creating the accelerator changes the handlers of {', '.join(signals)}{_hint(traces)}",
         )
 
     def test_making_keeps_the_environment(self, traces: dict[str, Any]) -> None:
-        """Variables, working directory, umask and locale stay: processes started later inherit them."""
+        """Variables, working directory, umask and locale, which child processes inherit, are unchanged."""
         kinds = ("environment", "folder", "umask", "locale")
         changes = [
             f"{kind} {name}" for kind, name in traces["changes"] if kind in kinds
         ]
         require(
             not changes,
-            f"making the accelerator changes: {', '.join(changes)}{_hint(traces)}",
+            f"creating the accelerator changes: {', '.join(changes)}{_hint(traces)}",
         )
 
     def test_making_keeps_torchs_settings(self, traces: dict[str, Any]) -> None:
-        """Determinism, seeds, threads and the default type of torch stay: otherwise results would differ."""
+        """Torch's determinism, seeds, threads and default type, which affect results, are unchanged."""
         settings = traces["settings"]
         require(
             not settings,
-            f"making the accelerator changes {', '.join(settings)}{_hint(traces)}",
+            f"creating the accelerator changes {', '.join(settings)}{_hint(traces)}",
         )
 
     def test_making_starts_no_thread(self, traces: dict[str, Any]) -> None:
-        """No Python thread is left running: a program with one cannot fork safely."""
+        """No Python thread keeps running, because a program with a second thread cannot fork safely."""
         threads = [name for kind, name in traces["changes"] if kind == "thread"]
-        require(not threads, f"making the accelerator starts {', '.join(threads)}")
+        require(not threads, f"creating the accelerator starts {', '.join(threads)}")
 
     def test_is_initialized_is_torchs(self, traces: dict[str, Any]) -> None:
-        """`is_initialized()` agrees with torch's module of the device, before its first use and after."""
+        """`is_initialized()` agrees with torch's module, before and after the device's first use."""
         for when, (answer, by_torch) in traces["initialized"].items():
             require(
                 by_torch in (None, answer),
-                f"{when} is_initialized() gave {answer}, and torch's own {by_torch}",
+                f"{when}, is_initialized() returned {answer}, but {by_torch} in torch's module",
             )
 
     def test_a_child_sees_the_devices_that_it_is_left(
         self, accelerator: Accelerator, backend_name: str
     ) -> None:
-        """A child with the variables of `set_visible_devices_envs` sees those devices: launchers need it."""
+        """A child with the variables of `set_visible_devices_envs` sees those devices, as launchers need."""
         environ: dict[str, str] = {}
         accelerator.set_visible_devices_envs(environ, [accelerator.device_count() - 1])
         if not environ:
-            skip_unsupported("no variable is known that hides devices")
+            skip_unsupported("the backend declares no variable that hides devices")
         before = {name: os.environ.get(name) for name in environ}
         os.environ.update(environ)
         try:
@@ -122,21 +122,21 @@ class TestSideEffects(BackendTestBase):
         )
 
     def test_making_starts_no_device(self, traces: dict[str, Any]) -> None:
-        """An accelerator that was built and not used has started no device: the program can still fork."""
+        """Creating an accelerator without using it does not start a device, so the program can still fork."""
         sum_in_fork = traces["forked"]
-        message = f"a process forked after the accelerator was made could not use the device: {sum_in_fork}"
+        message = f"a process forked after the accelerator's creation cannot use the device: {sum_in_fork}"
         require(sum_in_fork == _SUM_IN_FORK, message + _hint(traces))
 
 
 def _hint(traces: dict[str, Any]) -> str:
-    """Return which hook helps if making the accelerator has started the device; else nothing."""
+    """Return a hint about the hook to use if creating the accelerator started the device; else empty."""
     if traces["forked"] == _SUM_IN_FORK:
         return ""
     return "; if device_count() starts the device, count without the runtime in accel_probe"
 
 
 def count_devices(arguments: dict[str, Any], stage: child.Stage) -> dict[str, object]:
-    """Return the number of devices as `count`; called in a child process."""
+    """Return the number of devices as `count`; runs in a child process."""
     from accel_core import accelerator
 
     stage("count")
@@ -146,10 +146,11 @@ def count_devices(arguments: dict[str, Any], stage: child.Stage) -> dict[str, ob
 def observe_creation(
     arguments: dict[str, Any], stage: child.Stage
 ) -> dict[str, object]:
-    """Make the accelerator in this child process, use it, and return what changed.
+    """Create and use the accelerator in this child process, and return the changes.
 
-    `changes` are pairs of a kind and a name, `settings` those of torch, `forked` the sum that a forked
-    process computed, or its error, and `initialized` the answers of the accelerator and of torch.
+    `changes` are pairs of a kind and a name, and `settings` are the changed settings of torch. `forked` is
+    the sum that a forked process computed, or its error. `initialized` contains the results of
+    `is_initialized` in the accelerator and in torch.
     """
     import torch
 
@@ -192,7 +193,7 @@ def observe_creation(
 
 
 def _initialized(torch: Any, accelerator: Accelerator) -> tuple[bool, bool | None]:
-    """Return whether the device is initialized, by the accelerator and by torch's module, if it has one."""
+    """Return whether the device is initialized according to the accelerator and to torch's module."""
     module = getattr(torch, accelerator.device_type, None)
     is_initialized = getattr(module, "is_initialized", None)
     by_torch = is_initialized() if is_initialized else None
@@ -200,7 +201,7 @@ def _initialized(torch: Any, accelerator: Accelerator) -> tuple[bool, bool | Non
 
 
 def _packages_of(backend: Backend) -> set[str]:
-    """Return the vendor's packages; `accel doctor` reports what they change at their own import."""
+    """Return the vendor's packages, whose changes at import `accel doctor` reports."""
     imported = {module.partition(".")[0] for module in backend.vendor_imports}
     integration = backend.torch_integration
     return (imported - {"torch"}) | {
@@ -210,7 +211,7 @@ def _packages_of(backend: Backend) -> set[str]:
 
 
 def _settings(torch: Any) -> dict[str, str]:
-    """Return process-wide settings of torch, as text, by the function that reads them."""
+    """Return torch's process-wide settings as text, by the function that reads each setting."""
     return {
         "are_deterministic_algorithms_enabled": str(
             torch.are_deterministic_algorithms_enabled()

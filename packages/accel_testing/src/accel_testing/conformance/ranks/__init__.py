@@ -1,1 +1,1 @@
-"""Level 3: two ranks."""
+"""Level 3: checks with two ranks."""

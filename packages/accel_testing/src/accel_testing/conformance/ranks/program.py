@@ -1,4 +1,4 @@
-"""Program of each rank of level 3: `python -m accel_testing.conformance.ranks.program FOLDER PART BACKEND`.
+"""The program of each rank in level 3, started with the arguments FOLDER PART BACKEND.
 
 `accel_testing.conformance.parts` runs the parts and reports on each.
 """
@@ -25,12 +25,12 @@ from accel_testing.conformance.parts import run_parts
 
 __all__ = ["PARTS"]
 
-#: Seconds after which a collective that some rank does not join is an error.
+#: The timeout, in seconds, of a collective that a rank does not join.
 _COLLECTIVE_TIMEOUT = 20.0
 
 
 def main(folder: str, part: str, backend: str) -> None:
-    """Join the other ranks and run one part, or `all` of them."""
+    """Join the other ranks, and run one part, or `all` parts."""
 
     def begin() -> tuple[Accelerator, Path]:
         accelerator = accel_core.accelerator(backend)
@@ -49,9 +49,9 @@ def main(folder: str, part: str, backend: str) -> None:
 def _require_values(
     tensor: torch.Tensor, expected: list[float], operation: str
 ) -> None:
-    """Require that the tensor has these values after the operation."""
+    """Require that the tensor has the expected values after the operation."""
     values = tensor.tolist()
-    require(values == expected, f"{operation} gave {values}; expected {expected}")
+    require(values == expected, f"{operation} returned {values}; expected {expected}")
 
 
 def _reduce(accelerator: Accelerator, _: Path) -> None:
@@ -107,13 +107,13 @@ def _exchange(accelerator: Accelerator, _: Path) -> None:
     dist.all_gather_object(objects, {"rank": rank})
     require(
         objects == [{"rank": other} for other in range(size)],
-        f"all_gather_object gave {objects}",
+        f"all_gather_object returned {objects}",
     )
     dist.barrier()
 
 
 def _send_and_receive(accelerator: Accelerator, _: Path) -> None:
-    """Send a tensor from each even rank to the next odd one."""
+    """Send a tensor from each even rank to the next odd rank."""
     rank, size = dist.get_rank(), dist.get_world_size()
     received = torch.zeros(3, device=accelerator.device())
     if rank % 2 == 0 and rank + 1 < size:
@@ -129,7 +129,7 @@ def _send_and_receive(accelerator: Accelerator, _: Path) -> None:
 
 
 def _network(seed: int = 1) -> nn.Module:
-    """Return a small network, whose parameters depend on the seed."""
+    """Return a small network whose parameters depend on the seed."""
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
 
@@ -146,7 +146,7 @@ def _expected_gradients(data: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _make_data() -> torch.Tensor:
-    """Return the whole batch, four samples per rank, on the CPU."""
+    """Return the whole batch on the CPU, with four samples per rank."""
     return torch.randn(
         4 * dist.get_world_size(), 6, generator=torch.Generator().manual_seed(0)
     )
@@ -155,10 +155,10 @@ def _make_data() -> torch.Tensor:
 def _require_close(
     gradients: list[torch.Tensor], expected: list[torch.Tensor], name: str
 ) -> None:
-    """Require that the gradients are those of the whole batch, within 1e-5."""
+    """Require that the gradients agree with those of the whole batch within 1e-5."""
     require(
         len(gradients) == len(expected),
-        f"{name}: {len(gradients)} gradients of {len(expected)}",
+        f"{name} computed {len(gradients)} of {len(expected)} gradients",
     )
     for number, (gradient, reference) in enumerate(
         zip(gradients, expected, strict=True)
@@ -166,12 +166,12 @@ def _require_close(
         error = float((gradient.cpu() - reference).abs().max())
         require(
             error <= 1e-5,
-            f"{name}: gradient {number} is off by {error:.1e} from the whole batch's on the CPU",
+            f"{name}: gradient {number} differs by {error:.1e} from the whole batch's gradient on the CPU",
         )
 
 
 def _train_data_parallel(accelerator: Accelerator, _: Path) -> None:
-    """Compute gradients with DistributedDataParallel, each rank with its part of the batch."""
+    """Compute gradients with DistributedDataParallel; each rank uses a part of the batch."""
     rank, size, data = dist.get_rank(), dist.get_world_size(), _make_data()
     parallel = DistributedDataParallel(_network().to(accelerator.device()))
     torch.autograd.backward(
@@ -186,7 +186,7 @@ def _train_data_parallel(accelerator: Accelerator, _: Path) -> None:
 
 
 def _train_fully_sharded(accelerator: Accelerator, _: Path) -> None:
-    """Compute gradients with FSDP2, each rank with its part of the batch."""
+    """Compute gradients with FSDP2; each rank uses a part of the batch."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -209,7 +209,7 @@ def _train_fully_sharded(accelerator: Accelerator, _: Path) -> None:
 
 
 def _save_and_load_checkpoint(accelerator: Accelerator, folder: Path) -> None:
-    """Save a distributed checkpoint, load it into another network, and require the same values."""
+    """Save a distributed checkpoint, load it into another network, and require equal parameters."""
     from torch.distributed.checkpoint.state_dict_loader import load
     from torch.distributed.checkpoint.state_dict_saver import save
 
@@ -223,7 +223,7 @@ def _save_and_load_checkpoint(accelerator: Accelerator, folder: Path) -> None:
     resumed.load_state_dict(state["model"])
     for name, tensor in saved.state_dict().items():
         is_same = torch.equal(tensor.cpu(), resumed.state_dict()[name].cpu())
-        require(is_same, f"{name} is another once it is loaded")
+        require(is_same, f"{name} has different values after loading")
 
 
 #: The parts, in the order in which they run.
@@ -238,7 +238,7 @@ PARTS: dict[str, Callable[[Accelerator, Path], None]] = {
 
 
 def _lose_rank(accelerator: Accelerator, _: Path) -> None:
-    """End the last rank, and require that a collective of the others raises an error."""
+    """End the last rank, and require that a collective in the other ranks raises an error."""
     dist.barrier()
     if dist.get_rank() == dist.get_world_size() - 1:
         os._exit(13)
@@ -250,7 +250,7 @@ def _lose_rank(accelerator: Accelerator, _: Path) -> None:
     except Exception:
         return
     raise BrokenPromise(
-        f"all_reduce without the lost rank gave {tensor.item()} after {time.monotonic() - began:.1f} s"
+        f"all_reduce without the lost rank returned {tensor.item()} after {time.monotonic() - began:.1f} s"
     )
 
 

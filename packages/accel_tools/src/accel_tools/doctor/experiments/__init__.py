@@ -1,1 +1,1 @@
-"""Experiments of `accel doctor`: run the smallest program with one thing changed, and compare."""
+"""Experiments of `accel doctor`: run the smallest program with one change, and compare the outcomes."""

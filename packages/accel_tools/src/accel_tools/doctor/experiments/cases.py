@@ -1,4 +1,4 @@
-"""A program that fails, and the experiments that find the cause."""
+"""Failed programs, and the experiments that find the cause of a failure."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ class Case:
     program: Program
     outcome: Outcome
     goal: Goal
-    #: The backend; empty for torch itself.
+    #: The name of the backend; empty for torch itself.
     about: str = ""
-    #: The number of devices that the hardware and the variables show; `None` if unknown.
+    #: The expected number of devices, from the hardware and the variables; `None` if unknown.
     expected: int | None = None
 
     @property
     def failed_module(self) -> str:
-        """Return the module whose import failed; empty if all were imported."""
+        """Return the module whose import failed; empty if all modules were imported."""
         return failed_module(self.program, self.outcome)
 
     def is_better(self, outcome: Outcome) -> bool:
-        """Return whether `outcome` reaches the goal, or comes closer to it."""
+        """Return whether `outcome` reaches the goal, or is closer to the goal than the case's outcome."""
         before = self.outcome
         if self.goal is Goal.IMPORT:
             return len(outcome.imported) > len(before.imported)
@@ -57,7 +57,7 @@ class Case:
         return outcome.is_well and (outcome.count or 0) >= (before.count or 1)
 
     def effect(self, outcome: Outcome) -> str:
-        """Return what the program does with this outcome: `"this machine shows 1 device"`."""
+        """Return a clause on the program's success, such as `"this machine shows 1 device"`."""
         if self.goal is Goal.IMPORT:
             return f"`import {self.failed_module}` works"
         if self.goal is Goal.COMPUTE:
@@ -67,7 +67,7 @@ class Case:
 
 
 def failed_module(program: Program, outcome: Outcome) -> str:
-    """Return the module whose import failed; empty if all were imported."""
+    """Return the module whose import failed; empty if all modules were imported."""
     done = len(outcome.imported)
     return program.modules[done] if done < len(program.modules) else ""
 
@@ -75,9 +75,9 @@ def failed_module(program: Program, outcome: Outcome) -> str:
 def find_cases(
     program: Program, outcome: Outcome, expected: int | None
 ) -> Iterator[Case]:
-    """Yield the failures of an outcome as cases; none if everything worked.
+    """Yield a case for each failure of an outcome; none if the program succeeded.
 
-    `expected`: the number of devices that there should be; `None` if unknown.
+    `expected` is the expected number of devices; `None` if it is unknown.
     """
     module = failed_module(program, outcome)
     name = program.verdict.name if program.verdict else ""
@@ -94,7 +94,7 @@ def find_cases(
 
 
 def devices_in_words(outcome: Outcome) -> str:
-    """Return the devices that computed: `"cuda:0 to cuda:7"`."""
+    """Return the devices that computed correct results, such as `"cuda:0 to cuda:7"`."""
     names = [device.device for device in outcome.devices if not device.error]
     if len(names) > 2 and len(names) == len(outcome.devices):
         return f"{names[0]} to {names[-1]}"
@@ -103,20 +103,21 @@ def devices_in_words(outcome: Outcome) -> str:
 
 @dataclass(frozen=True)
 class Proof:
-    """Result of the experiments on a case, in words."""
+    """Result of the experiments on a case, as text."""
 
-    #: "Proven: without …", or what was tried.
+    #: The proven cause, such as `"Proven: without …"`, or a list of what was tried.
     text: str
     #: The next step; empty unless a cause is proven.
     step: str = ""
-    #: All changes without effect, as a list in words.
+    #: All changes without effect, separated by commas.
     tried: str = ""
 
 
 def investigate(case: Case, end: float, show: Callable[[str], None]) -> Proof:
-    """Run experiments until `end` (of `time.monotonic`), and return what they prove about the case.
+    """Run experiments on a case, and return their result.
 
-    `show` is called with a description of each experiment.
+    `end` is the value of `time.monotonic` at which the experiments stop. `show` is called with the
+    description of each experiment.
     """
     program = _with_deadline(case, end)
     # Programs that compute at the same time may disturb each other.
@@ -139,7 +140,10 @@ def investigate(case: Case, end: float, show: Callable[[str], None]) -> Proof:
 def _failing_extension(
     program: Program, end: float, show: Callable[[str], None]
 ) -> Proof | None:
-    """Return the proof that a package which torch's autoload imports fails by itself; else `None`."""
+    """Return the proof that a package fails which torch's autoload imports, or `None`.
+
+    Each such package is imported alone, without torch's autoload.
+    """
     for module, distribution in table.extensions():
         if time.monotonic() >= end:
             return None
@@ -161,7 +165,7 @@ def _failing_extension(
 
 
 def _with_deadline(case: Case, end: float) -> Program:
-    """Return the program with a time limit that leaves time for several runs."""
+    """Return the program with a time limit that leaves enough time for several runs."""
     runs = _RUNS_OF_HANGING if case.outcome.is_late else 2
     left = max(1.0, end - time.monotonic())
     return replace(case.program, timeout=min(case.program.timeout, left / runs))
@@ -182,7 +186,7 @@ def _proof(case: Case, result: Result) -> Proof:
 
 
 def not_proven(result: Result) -> Iterator[str]:
-    """Yield a clause each on experiments without effect, and on those that did not run."""
+    """Yield clauses on experiments without effect and on experiments that did not run."""
     if result.is_flaky:
         yield "Nothing is proven: the unchanged program fails only sometimes"
         return

@@ -1,4 +1,4 @@
-"""The computation of the smallest program, in its process: allocate, add, synchronise, copy back."""
+"""The computation of the smallest program: allocate, add, synchronize and copy back."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from accel_core.text import one_line
 from accel_core.torch_import import import_torch
 from accel_core.verdict import Verdict
 
-#: Elements of the tensor.
+#: The number of elements of the tensor.
 _SIZE = 1024
 
 
 def compute(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
-    """Return `count`, the number of devices of the backend, and `devices`, a row for each.
+    """Compute on each device of the backend, and return the results.
 
-    A row has the keys `device` (its name), `error` (the vendor's), `reason` (a plugin's
-    explanation of the error) and `hint` (the next step); the last three are empty if the
-    device computed. `job` is described in `program.main`.
+    The result has the keys `count` (the number of devices) and `devices` (a list with one
+    dictionary per device). The dictionary has the keys `device` (its name), `error` (the
+    vendor's error), `reason` (a plugin's explanation of the error) and `hint` (the next step).
+    The last three are empty if the device computed the correct result. `program.main` describes
+    `job`.
     """
     verdict = isolation.decode(job["verdict"])
     others = map(isolation.decode, job["others"])
@@ -56,7 +58,7 @@ def _device_name(accelerator: Accelerator, index: int) -> str:
 
 
 def _compute_on(accelerator: Accelerator, index: int) -> str:
-    """Compute on the device; return what is wrong with the result, empty if it is right."""
+    """Compute on the device; return an error if the result is wrong, otherwise an empty string."""
     torch = import_torch()
     ones = torch.ones(_SIZE, device=accelerator.device(index))
     total = ones + ones
@@ -70,7 +72,7 @@ def _compute_on(accelerator: Accelerator, index: int) -> str:
 def _explain(
     verdict: Verdict, error: BaseException, group: build.Group
 ) -> dict[str, str]:
-    """Return the error with the plugin's explanation and the next step."""
+    """Return the error, the plugin's explanation of the error, and the next step."""
     explanation = build.explain_error(verdict, error, group)
     return {
         "error": one_line(root_cause(error)) or type(error).__name__,

@@ -1,4 +1,4 @@
-"""Ranks on this host that meet over gloo, and experiments on what prevents that."""
+"""Connect ranks on this host over gloo, and experiment on the cause if this fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from accel_core.torch_import import import_torch
 from accel_tools.doctor.experiments.search import Experiment
 from accel_tools.doctor.experiments.trial import NOTHING, Change, Outcome
 
-#: Seconds for the ranks to find each other, in addition to the import of torch.
+#: The time limit in seconds for the ranks to connect, in addition to the import of torch.
 _MEETING_SECONDS = 10.0
 #: Prefixes of variables that torch.distributed and gloo read.
 _VARIABLE_PREFIXES = ("GLOO_", "TP_", "TORCH_DISTRIBUTED", "MASTER_")
@@ -26,18 +26,19 @@ _STAGES = ("import of torch", "store", "all_reduce()")
 
 @dataclass(frozen=True)
 class Job:
-    """Ranks that start on this host, as a launcher starts them."""
+    """The ranks to start on this host, as a launcher would start them."""
 
+    #: The number of ranks.
     count: int
     environ: Mapping[str, str]
-    #: Seconds for importing torch.
+    #: The time limit for the import of torch in seconds.
     timeout: float
 
 
 def run(job: Job, change: Change = NOTHING) -> Outcome:
-    """Let the ranks meet, with a change; return the outcome of the rank that got least far.
+    """Connect the ranks with a change, and return the outcome of the rank with the least progress.
 
-    Without the change they meet at the address that this host's name resolves to.
+    Without a change, the ranks use a store at the address to which this host's name resolves.
     """
     store = {"MASTER_ADDR": socket.gethostname(), "MASTER_PORT": str(_free_port())}
     environ = change.environment({**job.environ, **store})
@@ -55,7 +56,7 @@ def _free_port() -> int:
 
 
 def _run_rank(job: Job, rank: int, environ: Mapping[str, str]) -> Outcome:
-    """Run one rank in a child process; its finished stages are the outcome's `imported`."""
+    """Run one rank in a child process; the outcome's `imported` lists the finished stages."""
     variables = {
         **environ,
         "RANK": str(rank),
@@ -79,7 +80,10 @@ def _run_rank(job: Job, rank: int, environ: Mapping[str, str]) -> Outcome:
 
 
 def meet(_: dict[str, Any], stage: Callable[[str], None]) -> dict[str, str]:
-    """In the child: join the other ranks, and add a number of each rank; return the error."""
+    """Join the other ranks, and sum a number over all ranks; runs in the child process of a rank.
+
+    Returns the error message under the key `error`; it is empty on success.
+    """
     from datetime import timedelta
 
     stage(_STAGES[0])
@@ -101,7 +105,7 @@ def meet(_: dict[str, Any], stage: Callable[[str], None]) -> dict[str, str]:
 
 
 def experiments(job: Job) -> Iterator[Experiment]:
-    """Yield experiments on variables, network interfaces, and the store's address."""
+    """Yield experiments with variables, network interfaces and the store's address."""
     for name, value in sorted(job.environ.items()):
         if name.startswith(_VARIABLE_PREFIXES):
             yield Experiment(
@@ -140,7 +144,7 @@ def _interfaces() -> list[str]:
 
 
 def _name_resolution() -> str:
-    """Return the address of this host's name, as a clause."""
+    """Return a clause on the address to which this host's name resolves."""
     name = socket.gethostname()
     try:
         return f"the name {name} resolves to {socket.gethostbyname(name)}"
@@ -149,6 +153,6 @@ def _name_resolution() -> str:
 
 
 def environment_without_rank() -> dict[str, str]:
-    """Return this process's variables without those of a rank."""
+    """Return this process's environment variables without the variables of a rank."""
     of_rank = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
     return {name: value for name, value in os.environ.items() if name not in of_rank}

@@ -1,8 +1,8 @@
 """The smallest program: import torch and the vendor's package, and compute on each device.
 
-`trial.run` passes this source to `python -c`, so that the current folder is on the path,
-as the folder of a script is. Until the imports have succeeded, this program imports
-nothing else: any other module may be shadowed, too.
+`trial.run` passes this source code to `python -c`, so that the working folder is on the path,
+as the folder of a script would be. Until the imports have succeeded, this program imports only
+`sys`, because a module in the working folder may shadow any other module.
 """
 
 import sys
@@ -17,11 +17,15 @@ if MYPY:
 def main(folder: str, job: "dict[str, Any]") -> None:
     """Run `job`, and write the stages and the result to the files of `accel_core.sandbox.child`.
 
-    `job` has the keys `path` (folders in place of Python's; empty to keep those),
-    `start` (lines of start-up files to run), `without_folder` (take the script's folder
-    off the path), `modules` (to import in this order), `verdict` and `others` (for the
-    computation; `None` to import only), `counts_only` (do not compute) and `own_path`
-    (folders with accel's packages).
+    `job` has these keys:
+
+    - `path`: the folders that replace Python's path; empty to keep Python's path.
+    - `start`: the lines of start-up files to run.
+    - `without_folder`: whether to remove the script's folder from the path.
+    - `modules`: the modules to import, in this order.
+    - `verdict`, `others`: the backends for the computation; `verdict` is `None` to only import.
+    - `counts_only`: whether to only count the devices.
+    - `own_path`: the folders with accel's packages.
     """
     with open(folder + "/log", "w", encoding="ascii") as log:  # noqa: PTH123
         result = _run(job, lambda stage: _write(log, {"stage": stage}))
@@ -34,7 +38,7 @@ def main(folder: str, job: "dict[str, Any]") -> None:
 
 
 def _run(job: "dict[str, Any]", stage: "Callable[[str], None]") -> "dict[str, Any]":
-    """Import the modules and compute; return the result, or the error of a failed import."""
+    """Import the modules and compute; return the result or the error of a failed import."""
     if job["without_folder"]:
         del sys.path[0]
     if job["path"]:
@@ -61,7 +65,7 @@ def _run(job: "dict[str, Any]", stage: "Callable[[str], None]") -> "dict[str, An
 def _failure(
     module: str, imported: list[str], error: BaseException
 ) -> "dict[str, Any]":
-    """Return the first exception of the chain, the files that it passed through, and all loaded files."""
+    """Return the root cause of an error, the files in its tracebacks, and all loaded files."""
     chain = _chain(error)
     text = type(chain[-1]).__name__ + ": " + str(chain[-1])
     places = []
@@ -80,7 +84,7 @@ def _failure(
 
 
 def _chain(error: BaseException) -> "list[BaseException]":
-    """Return the exception and those that led to it, the first one last."""
+    """Return the exception and the exceptions that caused it; the root cause is last."""
     chain: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in chain:
@@ -93,7 +97,7 @@ def _chain(error: BaseException) -> "list[BaseException]":
 
 
 def _loaded() -> list[list[str]]:
-    """Return the name and the file of each module that is loaded from a file."""
+    """Return the name and the file of each module that was loaded from a file."""
     loaded = []
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -103,13 +107,13 @@ def _loaded() -> list[list[str]]:
 
 
 def _write(file: "TextIO", value: object) -> None:
-    """Write a line of JSON without the module `json`, which may be shadowed."""
+    """Write a value as a line of JSON, without the module `json`, which may be shadowed."""
     file.write(_json(value) + "\n")
     file.flush()
 
 
 def _json(value: object) -> str:
-    """Return a value of plain types as JSON in ASCII."""
+    """Return a value that consists of plain types as JSON in ASCII."""
     if value is None:
         return "null"
     if isinstance(value, bool):

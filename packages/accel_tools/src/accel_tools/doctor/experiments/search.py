@@ -1,8 +1,8 @@
-"""Find which of several changes alter the outcome of a failing program.
+"""Find the changes that alter the outcome of a failing program.
 
-The changes themselves are in `table`. Nothing is concluded from a program that fails only
-sometimes: it must fail three times unchanged, and a proof is confirmed by putting the
-change back and leaving it out again.
+`table` has the changes. Nothing is concluded from a program that fails only sometimes: the
+unchanged program must fail three times, and a proof is confirmed by running the program once
+more without the change and once more with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from accel_tools.doctor.experiments.trial import NOTHING, Change, Outcome
 
-#: How often the unchanged program must fail again before anything is tried.
+#: How often the unchanged program must fail again before a change is tried.
 _REPEATS = 2
 
 
@@ -29,18 +29,20 @@ def _is_unlikely(_outcome: Outcome) -> bool:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A change, and what it proves if the outcome improves with it."""
+    """A change, and what it proves if it improves the outcome."""
 
     change: Change
-    #: What the child runs without, for people: `"LD_PRELOAD='/opt/x.so'"`.
+    #: The name for people, such as `"LD_PRELOAD='/opt/x.so'"`, which follows `preposition`.
     name: str
-    #: Returns the next step if the change is the cause; gets the outcome without the change.
+    #: A function that gets the outcome without the change, and returns the next step if the change
+    #: is the cause.
     step: Callable[[Outcome], str]
-    #: Whether that outcome points at the change: likely experiments run first.
+    #: A function that gets the outcome without the change, and returns whether the outcome suggests
+    #: that the change is the cause. Likely experiments run first.
     is_likely: Callable[[Outcome], bool] = field(default=_is_unlikely)
     #: The word or words before the name.
     preposition: str = "without"
-    #: The change may remove what the program needs, such as a toolkit's folder.
+    #: Whether the change may remove something that the program needs, such as a toolkit's folder.
     may_be_needed: bool = False
 
     def __str__(self) -> str:
@@ -51,28 +53,28 @@ class Experiment:
 class Result:
     """Result of a search."""
 
-    #: The experiments that improve the outcome together; each of them is necessary.
+    #: The experiments that together improve the outcome; each of them is necessary.
     causes: tuple[Experiment, ...] = ()
-    #: The outcome with all of the causes.
+    #: The outcome with the changes of all causes.
     outcome: Outcome | None = None
     #: The experiments without effect.
     tried: tuple[Experiment, ...] = ()
-    #: The experiments that lead to another failure: each may be one of several causes.
+    #: The experiments that lead to a different failure: each may be one of several causes.
     altering: tuple[Experiment, ...] = ()
-    #: The experiments that did not run for lack of time.
+    #: The experiments that did not run because of the time limit.
     untried: tuple[Experiment, ...] = ()
-    #: The unchanged program does not always fail.
+    #: Whether the unchanged program fails only sometimes.
     is_flaky: bool = False
-    #: A process could not be started, so that the experiments prove nothing.
+    #: Whether a process could not be started, so that the experiments prove nothing.
     is_unstarted: bool = False
 
 
 class _FlakyError(Exception):
-    """The same program fails in one run and works in another."""
+    """The same program fails in some runs and succeeds in other runs."""
 
 
 class _OutOfTimeError(Exception):
-    """The time for all experiments is over."""
+    """The time limit for all experiments was reached."""
 
 
 class _UnstartedError(Exception):
@@ -81,29 +83,32 @@ class _UnstartedError(Exception):
 
 @dataclass
 class Search:
-    """Searches for the changes with which a failing program works, by running it with them."""
+    """Search for the changes with which a failing program succeeds, by running it with changes."""
 
-    #: Runs the program once, with a change.
+    #: A function that runs the program once, with a change.
     run: Callable[[Change], Outcome]
-    #: Whether an outcome is better than the unchanged program's.
+    #: A function that returns whether an outcome is better than that of the unchanged program.
     is_better: Callable[[Outcome], bool]
-    #: The time after which no run starts, by `time.monotonic`.
+    #: The value of `time.monotonic` after which no run starts.
     end: float
-    #: Runs in parallel.
+    #: The number of runs in parallel.
     at_once: int = 1
-    #: Called with a description of each experiment that begins.
+    #: A function that is called with the description of each experiment that begins.
     show: Callable[[str], None] = _ignore
     _tried: dict[str, Experiment] = field(default_factory=dict)
     _altering: dict[str, Experiment] = field(default_factory=dict)
-    #: With all changes the program fails otherwise: it needs something that they remove.
+    #: Whether the program fails differently with all changes, which remove something that it needs.
     _is_needed: bool = False
 
     def find_first(self, experiments: Sequence[Experiment]) -> Result:
-        """Return the first experiment that improves the outcome; for changes that exclude each other."""
+        """Return the first experiment that improves the outcome.
+
+        Use this method for changes that cannot be combined.
+        """
         return self._guarded(experiments, lambda: self._try_alone(experiments, None))
 
     def find_causes(self, experiments: Sequence[Experiment], failed: Outcome) -> Result:
-        """Return which experiments improve `failed`, the outcome of the unchanged program."""
+        """Return the experiments that improve `failed`, the outcome of the unchanged program."""
         return self._guarded(experiments, lambda: self._causes(experiments, failed))
 
     def _guarded(
@@ -111,7 +116,7 @@ class Search:
         experiments: Sequence[Experiment],
         search: Callable[[], list[Experiment]],
     ) -> Result:
-        """Return what `search` finds, confirmed, if the unchanged program always fails."""
+        """Return the confirmed result of `search`, if the unchanged program always fails."""
         try:
             self._require_failures(_REPEATS)
             causes = search()
@@ -132,7 +137,7 @@ class Search:
         tried: tuple[Experiment, ...],
         untried: tuple[Experiment, ...] = (),
     ) -> Result:
-        """Return a result without a cause; experiments that alter the failure count by themselves."""
+        """Return a result without a cause, with experiments that alter the failure listed separately."""
         return Result(
             tried=tuple(e for e in tried if e.name not in self._altering),
             altering=tuple(self._altering.values()),
@@ -142,7 +147,7 @@ class Search:
     def _causes(
         self, experiments: Sequence[Experiment], failed: Outcome
     ) -> list[Experiment]:
-        """Return the causes: first likely experiments alone, then all together, then the rest alone."""
+        """Try likely experiments alone, then all together, then the rest alone; return the causes."""
         likely = [e for e in experiments if e.is_likely(failed)]
         causes = self._try_alone(likely, failed)
         if not causes:
@@ -154,7 +159,7 @@ class Search:
         return causes
 
     def _require_failures(self, times: int) -> None:
-        """Run the unchanged program again; raises `_FlakyError` if it works."""
+        """Run the unchanged program again; raise `_FlakyError` if it succeeds."""
         self.show("the same program again")
         if any(map(self.is_better, self._run_each([NOTHING] * times))):
             raise _FlakyError
@@ -162,9 +167,9 @@ class Search:
     def _try_alone(
         self, experiments: Sequence[Experiment], failed: Outcome | None
     ) -> list[Experiment]:
-        """Return the first experiment that improves the outcome, in a list; empty if none does.
+        """Return a list with the first experiment that improves the outcome, or an empty list.
 
-        An experiment with another failure than `failed` is recorded as altering it.
+        An experiment that leads to a failure other than `failed` is recorded in `_altering`.
         """
         for first in range(0, len(experiments), self.at_once):
             batch = experiments[first : first + self.at_once]
@@ -179,7 +184,7 @@ class Search:
     def _record(
         self, experiment: Experiment, outcome: Outcome, failed: Outcome | None
     ) -> None:
-        """Record whether the experiment alters the failure."""
+        """Record the experiment in `_altering` if it alters the failure, otherwise in `_tried`."""
         is_same = failed is None or not _differs(outcome, failed)
         # Without something that it needs, a program fails otherwise anyway.
         if is_same or experiment.may_be_needed:
@@ -190,9 +195,9 @@ class Search:
     def _try_together(
         self, experiments: Sequence[Experiment], failed: Outcome
     ) -> list[Experiment]:
-        """Apply all changes that no program minds, then all; return the causes among them.
+        """Apply all harmless changes together, then all changes, and return the causes among them.
 
-        If the failure stays the same with all changes, none of them is a cause.
+        If the failure is the same with all changes, no change is a cause.
         """
         harmless = [e for e in experiments if not e.may_be_needed]
         groups = [harmless]
@@ -210,7 +215,7 @@ class Search:
         return []
 
     def _fewest(self, experiments: list[Experiment]) -> list[Experiment]:
-        """Return the fewest of the experiments, which improve the outcome together, that still do."""
+        """Return the smallest subset of the experiments that still improves the outcome."""
         while len(experiments) > 1:
             middle = len(experiments) // 2
             first, second = experiments[:middle], experiments[middle:]
@@ -227,7 +232,7 @@ class Search:
     def _causes_in_both(
         self, first: list[Experiment], second: list[Experiment]
     ) -> list[Experiment]:
-        """Return the fewest experiments if each half has causes: Junker's QuickXplain."""
+        """Return the smallest set of experiments with causes in both halves (Junker's QuickXplain)."""
         of_second = self._needed(first, first, second)
         return [*self._needed(of_second, of_second, first), *of_second]
 
@@ -237,10 +242,10 @@ class Search:
         added: list[Experiment],
         experiments: list[Experiment],
     ) -> list[Experiment]:
-        """Return the fewest of the experiments that improve the outcome together with `applied`.
+        """Return the smallest subset of the experiments that improves the outcome with `applied`.
 
-        `added` are the experiments that `applied` got last; if there are none, `applied`
-        alone was tried before.
+        `added` are the experiments that were added to `applied` last. If `added` is empty,
+        `applied` alone has already been tried.
         """
         if added:
             self.show(f"which of {len(experiments)} changes")
@@ -255,9 +260,10 @@ class Search:
         return [*of_first, *of_second]
 
     def _confirm(self, causes: list[Experiment]) -> Result:
-        """Put the causes back, one alone and all together, and leave them out again.
+        """Confirm that the program fails without all causes' changes, and succeeds with them.
 
-        Raises `_FlakyError` if an outcome differs from the one before.
+        If there are several causes, the program must also fail without the change of each cause.
+        Raises `_FlakyError` if an outcome differs from the expected outcome.
         """
         self._require_failures(1)
         if len(causes) > 1:
@@ -271,11 +277,15 @@ class Search:
         return Result(tuple(causes), outcome)
 
     def _run_one(self, experiments: Iterable[Experiment]) -> Outcome:
-        """Run the program with all the changes at once."""
+        """Run the program once with the changes of all experiments."""
         return self._run_each([_sum(experiments)])[0]
 
     def _run_each(self, changes: Sequence[Change]) -> list[Outcome]:
-        """Run the program with each change; raises `_OutOfTimeError` or `_UnstartedError`."""
+        """Run the program once per change, and return the outcomes.
+
+        Raises `_OutOfTimeError` at the time limit, and `_UnstartedError` if a process cannot be
+        started.
+        """
         outcomes: list[Outcome] = []
         for first in range(0, len(changes), self.at_once):
             if time.monotonic() >= self.end:
@@ -296,7 +306,7 @@ class Search:
 def _differs(outcome: Outcome, other: Outcome) -> bool:
     """Return whether two programs fail with different errors, or at different steps.
 
-    Addresses and other numbers in an error differ from run to run.
+    Numbers in errors are ignored, because addresses and other numbers differ from run to run.
     """
     if outcome.reach != other.reach:
         return True
@@ -308,7 +318,7 @@ def _without_numbers(text: str) -> str:
 
 
 def _sum(experiments: Iterable[Experiment]) -> Change:
-    """Return the changes of all the experiments in one."""
+    """Return one change that combines the changes of all experiments."""
     total = NOTHING
     for experiment in experiments:
         total = total + experiment.change

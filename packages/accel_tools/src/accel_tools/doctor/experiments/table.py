@@ -1,7 +1,7 @@
 """The table of experiments: changes to a child process, and the next step if a change is the cause.
 
-Every variable that is set is an experiment, whatever its name. Each experiment proves the
-same thing: the program works with this one change and fails without it.
+Each environment variable that is set is an experiment, regardless of its name. A successful
+experiment proves that the program succeeds with one change and fails without it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ WITHOUT_AUTOLOAD = Change(assigned=((AUTOLOAD, "0"),))
 
 
 def experiments(program: Program) -> list[Experiment]:
-    """Return the experiments that apply to the program here, in the order of trying."""
+    """Return the experiments that apply to the program on this machine, in the order of trying."""
     makers = (
         _device_variables,
         _script_folder,
@@ -71,7 +71,7 @@ def experiments(program: Program) -> list[Experiment]:
 
 @dataclass(frozen=True)
 class PythonPath:
-    """The folders of packages of this Python, and its start-up files."""
+    """The folders in which this Python finds packages, and its start-up files."""
 
     folders: tuple[str, ...]
     user_folder: str
@@ -79,7 +79,7 @@ class PythonPath:
 
 
 def python_path() -> PythonPath:
-    """Return the folders of packages and the start-up files of this Python."""
+    """Return the folders in which this Python finds packages, and its start-up files."""
     user = site.getusersitepackages() if site.ENABLE_USER_SITE else ""
     folders = [*([user] if user else []), *site.getsitepackages()]
     added = [line for folder in folders for line in _path_lines(Path(folder))]
@@ -146,7 +146,7 @@ def _has_modules(folder: Path) -> bool:
 
 
 def _rename_step(folder: str, outcome: Outcome) -> str:
-    """Return the step against modules in `folder` that hide installed ones."""
+    """Return the next step if modules in `folder` shadow installed modules."""
     files = _from(folder, outcome)
     if not files:
         return f"start the program from another folder than {folder}"
@@ -187,13 +187,13 @@ def _step_without_user_site(user: str, outcome: Outcome) -> str:
 
 
 def _autoloaded() -> list[Provenance]:
-    """Return the entry points that torch's autoload loads, without accel-train's."""
+    """Return the entry points that torch's autoload loads, without those of accel-train."""
     entry_points = packages.entry_points(TORCH_GROUP)
     return [entry for entry in entry_points if entry.distribution != "accel-train"]
 
 
 def extensions() -> list[tuple[str, str]]:
-    """Return module and distribution of each package that torch's autoload imports."""
+    """Return the module and the distribution of each package that torch's autoload imports."""
     return [(entry.module, str(entry)) for entry in _autoloaded()]
 
 
@@ -231,7 +231,7 @@ def _names_a_library(outcome: Outcome) -> bool:
 
 
 def _device_variables(program: Program) -> Iterator[Experiment]:
-    """Yield the variables that select devices, then the vendor's other variables."""
+    """Yield experiments without variables that select devices, then without the vendor's variables."""
     backend = program.verdict.backend if program.verdict else None
     if backend is None:
         return
@@ -250,7 +250,7 @@ def _mask_variables(backend: Backend) -> tuple[str, ...]:
 
 
 def _vendor_words(backend: Backend) -> set[str]:
-    """Return words that the names of the vendor's variables contain: `"ASCEND"`."""
+    """Return words that the names of the vendor's variables contain, such as `"ASCEND"`."""
     names = [*_mask_variables(backend), *backend.environment.forward]
     names += [backend.name, backend.device_type]
     words = {name.upper().replace(".", "_").partition("_")[0] for name in names}
@@ -291,7 +291,7 @@ def _names_folders(value: str) -> bool:
 
 
 def _mentions(name: str, value: str, outcome: Outcome) -> bool:
-    """Return whether the error names the variable, or passed through a folder in it."""
+    """Return whether the error contains the variable's name or value, or passed through its folders."""
     if name in outcome.failure or (len(value) > 2 and value in outcome.failure):
         return True
     entries = [entry for entry in value.split(os.pathsep) if entry.startswith("/")]
@@ -299,7 +299,7 @@ def _mentions(name: str, value: str, outcome: Outcome) -> bool:
 
 
 def _has_imported(outcome: Outcome) -> bool:
-    """Return whether the imports succeeded, so that only the devices can fail."""
+    """Return whether the imports succeeded, so that the failure is in the use of devices."""
     return not outcome.stage.startswith("import ")
 
 
@@ -330,16 +330,17 @@ def _mask_step(name: str, backend: Backend, environ: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class _Limit:
-    """A limit of the process."""
+    """A resource limit of the process."""
 
-    #: Its name in the module `resource`.
+    #: The limit's name in the module `resource`.
     name: str
-    #: The option of the shell's `ulimit`.
+    #: The limit's option of the shell command `ulimit`.
     option: str
+    #: The limited resource, for people.
     what: str
-    #: Errors of a program that reaches the limit, as a pattern.
+    #: A pattern of the errors of a program that reaches the limit.
     pattern: str
-    #: Bytes in one unit of `ulimit`.
+    #: The number of bytes in one unit of `ulimit`; 1 for limits that are not in bytes.
     unit: int = 1
 
 
@@ -386,7 +387,7 @@ def _limits(_program: Program) -> Iterator[Experiment]:
 
 
 def untestable(outcome: Outcome) -> list[str]:
-    """Return the limits that fit the error and that this user may not raise, as clauses."""
+    """Return a clause on each limit that may explain the error, but that this user may not raise."""
     clauses = []
     for limit, soft, hard in _finite_limits():
         if _raised(limit, soft, hard) is None and _matches(limit.pattern, outcome):
@@ -398,7 +399,7 @@ def untestable(outcome: Outcome) -> list[str]:
 
 
 def _finite_limits() -> Iterator[tuple[_Limit, int, int]]:
-    """Yield the limits that are set, with their soft and hard values."""
+    """Yield each limit that is set, with its soft and hard value."""
     try:
         import resource
     except ImportError:  # Windows
@@ -413,7 +414,7 @@ def _finite_limits() -> Iterator[tuple[_Limit, int, int]]:
 
 
 def _raised(limit: _Limit, soft: int, hard: int) -> tuple[int, int] | None:
-    """Return the higher limit that this user may set; `None` if there is none."""
+    """Return the higher soft and hard limit that this user may set, or `None`."""
     if soft != hard:
         return hard, hard
     unlimited = (-1, -1)
@@ -422,7 +423,10 @@ def _raised(limit: _Limit, soft: int, hard: int) -> tuple[int, int] | None:
 
 @functools.cache
 def _may_set(name: str, pair: tuple[int, int]) -> bool:
-    """Return whether this user may set a hard limit; tried, because root may lack the right."""
+    """Return whether this user may set a hard limit.
+
+    A child process tries to set the limit, because even root may lack the permission.
+    """
     program = f"import resource; resource.setrlimit(resource.{name}, {pair!r})"
     command = [sys.executable, "-I", "-S", "-c", program]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
@@ -454,14 +458,14 @@ def _folders(program: Program) -> Iterator[Experiment]:
 
 @functools.cache
 def _empty_folder() -> str:
-    """Return a folder for the children of this process, which is removed when it ends."""
+    """Return an empty folder for child processes, which is removed when this process exits."""
     folder = tempfile.TemporaryDirectory(prefix="accel-empty-")
     atexit.register(folder.cleanup)
     return folder.name
 
 
 def _is_denied(folder: str, outcome: Outcome) -> bool:
-    """Return whether the error is about a file that is missing or may not be read or written."""
+    """Return whether `folder` is not writable, and the error is about a missing or protected file."""
     pattern = r"Permission|Read-only|denied|No such file|Errno|not writable"
     is_writable = bool(folder) and os.access(folder, os.W_OK)
     return not is_writable and re.search(pattern, outcome.failure) is not None

@@ -1,4 +1,4 @@
-"""One run of the smallest program in a child process, with some things changed."""
+"""Run the smallest program in a child process, with changes."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ _LAUNCHER = (
 
 @dataclass(frozen=True)
 class Change:
-    """The differences between a child and a program that the user starts."""
+    """The differences between a child process and a program that the user starts."""
 
-    #: Names of variables that are unset.
+    #: The names of environment variables that are unset.
     removed: frozenset[str] = frozenset()
-    #: Variables that are set, with their values.
+    #: The names and values of environment variables that are set.
     assigned: tuple[tuple[str, str], ...] = ()
-    #: Whether the script's folder, which is the current one, is off the path.
+    #: Whether the script's folder, which is the working folder, is removed from the path.
     without_folder: bool = False
-    #: Whether the packages in the user's home are off the path.
+    #: Whether the folder with the user's packages is removed from the path.
     without_user_site: bool = False
-    #: Paths of start-up files that do not run.
+    #: The paths of start-up files that do not run.
     without_start_files: frozenset[str] = frozenset()
-    #: Soft and hard limits by their names in the module `resource`.
+    #: Pairs of a limit's name in the module `resource` and its soft and hard value.
     limits: tuple[tuple[str, tuple[int, int]], ...] = ()
-    #: The folder to start in; empty for the current one.
+    #: The working folder of the child process; empty for this process's working folder.
     folder: str = ""
 
     def __add__(self, other: Change) -> Change:
-        """Return both changes in one."""
+        """Return one change that combines both changes."""
         values: dict[str, Any] = {}
         for item in fields(self):
             left, right = getattr(self, item.name), getattr(other, item.name)
@@ -56,20 +56,20 @@ class Change:
         return Change(**values)
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables of a child, made from those of the program."""
+        """Return the variables `environ` with the changes to variables applied."""
         variables = dict(environ)
         for name in self.removed:
             variables.pop(name, None)
         return {**variables, **dict(self.assigned)}
 
 
-#: Nothing is changed.
+#: The change that changes nothing.
 NOTHING = Change()
 
 
 @dataclass(frozen=True)
 class StartFile:
-    """A file that runs when Python starts, and its lines that run."""
+    """A file that runs when Python starts, and the lines that Python runs."""
 
     path: str
     lines: tuple[str, ...]
@@ -84,19 +84,19 @@ class Program:
     environ: Mapping[str, str]
     #: The time limit in seconds.
     timeout: float
-    #: The backend to compute on, and the other backends; `None` to import only.
+    #: The backend on which to compute, and the other backends; `verdict` is `None` to only import.
     verdict: Verdict | None = None
     others: tuple[Verdict, ...] = ()
-    #: Whether to stop after the devices are counted.
+    #: Whether the program only counts the devices.
     counts_only: bool = False
-    #: Folders of packages, without what start-up files add to the path.
+    #: The folders in which Python finds packages, without folders that start-up files add.
     site: tuple[str, ...] = ()
     user_site: str = ""
     start_files: tuple[StartFile, ...] = ()
 
     @property
     def name(self) -> str:
-        """Return the program in words: `"`import torch`"`, `"the smallest program on npu"`."""
+        """Return the program's name for people, such as `"the smallest program on npu"`."""
         if self.verdict is None:
             return f"`import {', '.join(self.modules)}`"
         return f"the smallest program on {self.verdict.name}"
@@ -104,12 +104,14 @@ class Program:
 
 @dataclass(frozen=True)
 class Device:
-    """The result of the computation on one device; the errors are empty if it computed."""
+    """The result of the computation on one device."""
 
     device: str
+    #: The error; this field and the following fields are empty if the device computed the correct result.
     error: str = ""
-    #: A plugin's explanation of the error, and the next step.
+    #: A plugin's explanation of the error.
     reason: str = ""
+    #: The next step.
     hint: str = ""
 
 
@@ -119,42 +121,43 @@ class Outcome:
 
     #: The modules that were imported.
     imported: tuple[str, ...] = ()
-    #: The error of the import that failed, of a dead process, or of one that hung.
+    #: The error of a failed import, or of a process that crashed or hung; otherwise empty.
     error: str = ""
-    #: Files that the error went through, and the files of all loaded modules.
+    #: The files in the error's tracebacks.
     places: tuple[str, ...] = ()
+    #: The files of all loaded modules, by the module's name.
     loaded: Mapping[str, str] = field(default_factory=dict, hash=False)
-    #: Number of devices; `None` if the program did not count them.
+    #: The number of devices; `None` if the program did not count them.
     count: int | None = None
     devices: tuple[Device, ...] = ()
-    #: Whether it exceeded the time limit.
+    #: Whether the program exceeded the time limit.
     is_late: bool = False
-    #: Whether its process could not be started, which proves nothing about the program.
+    #: Whether the process could not be started, which proves nothing about the program.
     is_unstarted: bool = False
-    #: The step in which its process died or hung: `"computation on npu:1"`.
+    #: The step in which the process crashed or hung, such as `"computation on npu:1"`.
     stage: str = ""
     seconds: float = 0.0
 
     @property
     def failure(self) -> str:
-        """Return the first error, verbatim; empty if everything worked."""
+        """Return the first error verbatim; empty if the program succeeded."""
         errors = [self.error, *(device.error for device in self.devices)]
         return next(filter(None, errors), "")
 
     @property
     def reach(self) -> tuple[int, int]:
-        """Return the progress: the number of imported modules, and of devices that computed."""
+        """Return the number of imported modules, and the number of devices that computed."""
         computed = sum(not device.error for device in self.devices)
         return len(self.imported), computed
 
     @property
     def is_well(self) -> bool:
-        """Return whether every step worked, on every counted device."""
+        """Return whether every step succeeded on every counted device."""
         return not self.failure
 
 
 def run(program: Program, change: Change = NOTHING) -> Outcome:
-    """Run the program like a script in the current folder, with a change; return the outcome."""
+    """Run the program like a script in the working folder, with a change, and return the outcome."""
     job = {
         "path": _path(program, change),
         "start": _start_lines(program, change),
@@ -189,7 +192,7 @@ def run(program: Program, change: Change = NOTHING) -> Outcome:
 
 
 def _not_called(_arguments: dict[str, Any], _stage: child.Stage) -> object:
-    """Stand for the function of a child that runs another program."""
+    """Serve as the function argument of `child.run`, for a child that runs a different program."""
     raise AssertionError
 
 
@@ -209,7 +212,7 @@ def _command(change: Change, arguments: list[str]) -> list[str]:
 
 
 def _path(program: Program, change: Change) -> list[str]:
-    """Return the path for a Python that runs no start-up file by itself."""
+    """Return the path for a Python that does not run start-up files; empty if Python runs them."""
     if not change.without_start_files:
         return []
     site = [
@@ -223,7 +226,7 @@ def _path(program: Program, change: Change) -> list[str]:
 
 
 def _standard_folders() -> set[str]:
-    """Return the folders of Python's own library."""
+    """Return the folders of Python's standard library."""
     library = Path(os.__file__).parent
     archive = f"python{sys.version_info[0]}{sys.version_info[1]}.zip"
     folders = (library, library / "lib-dynload", library.parent / archive)
@@ -258,7 +261,7 @@ def _outcome(program: Program, report: child.ChildReport) -> Outcome:
 
 
 def _unanswered(program: Program, report: child.ChildReport) -> Outcome:
-    """Return the outcome of a run that died, or was stopped: the stage says how far it was."""
+    """Return the outcome of a run that crashed or was stopped; the report's stage gives its progress."""
     stage = report.stage
     names = [f"import {module}" for module in program.modules]
     done = len(names)

@@ -1,4 +1,4 @@
-"""The topics of `accel doctor`, a module each, in the order of the report."""
+"""The topics of `accel doctor`, one module per topic."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from accel_tools.doctor.topics import (
 
 __all__ = ["TOPICS"]
 
+#: All topics in the order of the report.
 TOPICS: tuple[Topic, ...] = (
     candidates.TOPIC,
     compute.TOPIC,

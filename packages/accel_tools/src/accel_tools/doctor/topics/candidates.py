@@ -1,4 +1,4 @@
-"""Each backend: whether it is usable, the evidence for and against, the root cause and the next step."""
+"""Report for each backend whether it is usable, the evidence, the root cause and the next step."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from accel_tools.doctor.vendor_package import (
 
 __all__ = ["KNOWN_DIFFERENCES", "TOPIC"]
 
-#: The code of a known numerical difference of the chosen device; the summary mentions it.
+#: The code of a finding on a known numerical difference of the chosen device. The summary uses it.
 KNOWN_DIFFERENCES = "candidates.known-differences"
 
 
@@ -47,7 +47,7 @@ def _examine(context: DiagnosticContext) -> Iterator[Finding]:
             findings += examiner.findings(verdict)
     timeout = context.settings.probe_timeout
     torch = torch_finding(context.environ, timeout, proven=_has_working_device(survey))
-    # If torch fails, that is why the backends fail.
+    # If torch fails, its finding comes first, because it explains the failures of backends.
     findings.insert(len(findings) if torch.level is Level.OK else 0, torch)
     yield from findings
     yield from _unknown_names(survey, context)
@@ -57,7 +57,7 @@ def _examine(context: DiagnosticContext) -> Iterator[Finding]:
 
 
 def _has_working_device(survey: Survey) -> bool:
-    """Return whether a probe has used torch, with a plugin's device, successfully."""
+    """Return whether the probe of a plugin's backend has used torch successfully."""
     return any(
         verdict.usable and not verdict.builtin and verdict.ms
         for verdict in survey.verdicts
@@ -65,7 +65,7 @@ def _has_working_device(survey: Survey) -> bool:
 
 
 def _unknown_names(survey: Survey, context: DiagnosticContext) -> Iterator[Finding]:
-    """Yield the requested names that no plugin declares."""
+    """Yield a finding on each requested name that no plugin declares."""
     for pin in context.requested:
         verdicts = survey.verdicts
         if any(pin.matches(verdict.name, verdict.distribution) for verdict in verdicts):
@@ -77,9 +77,9 @@ def _unknown_names(survey: Survey, context: DiagnosticContext) -> Iterator[Findi
 
 
 def _selection(selection: Selection, *, is_explained: bool) -> Iterator[Finding]:
-    """Yield faults of the choice: none is possible, a setting is wrong; and known differences.
+    """Yield findings on the choice: no backend can be chosen, wrong settings, known differences.
 
-    `is_explained`: a finding on a backend is an error already, and says why none is possible.
+    `is_explained` means that an error on a backend already explains why no backend can be chosen.
     """
     if selection.name is None and not is_explained and not selection.is_unknown:
         problem = selection.problem.partition("\n")[0].rstrip(".")
@@ -95,7 +95,7 @@ def _selection(selection: Selection, *, is_explained: bool) -> Iterator[Finding]
 
 
 class _Examiner:
-    """Examines one backend after the other; packages that they share are examined once."""
+    """Examine the backends one by one; a package of several backends is examined once."""
 
     def __init__(self, context: DiagnosticContext) -> None:
         self._context = context
@@ -104,7 +104,7 @@ class _Examiner:
         self._reported_misfits: set[str] = set()
 
     def findings(self, verdict: Verdict) -> Iterator[Finding]:
-        """Yield the findings on one backend: its verdict with all facts, and misfits."""
+        """Yield the findings on one backend: its verdict with facts, and packages that do not fit."""
         packages = self._vendor_packages(verdict)
         unmet: list[UnmetNeed] = []
         if _is_failure(verdict):
@@ -120,10 +120,11 @@ class _Examiner:
             verdict.name,
             {name: value for name, value in facts.items() if value},
         )
-        if verdict.status is not Status.INCOMPATIBLE:  # which reports the misfit itself
+        # The verdict `incompatible` already reports the misfit.
+        if verdict.status is not Status.INCOMPATIBLE:
             yield from self._misfits(verdict, packages)
 
-    # --- What is examined once ---
+    # --- Packages, each examined once ---
 
     def _vendor_packages(self, verdict: Verdict) -> list[VendorPackage]:
         packages = []
@@ -149,7 +150,7 @@ class _Examiner:
         packages: Sequence[VendorPackage],
         unmet: Sequence[UnmetNeed],
     ) -> Iterator[tuple[str, str]]:
-        """Yield names and values for people; a value is empty if it is unknown."""
+        """Yield the names and values of facts; a value is empty if it is unknown."""
         is_reason_shown = verdict.reason in _description(verdict, [])
         yield "distribution", str(verdict.provenance)
         yield "vendor's package", ", ".join(map(_package_fact, packages))
@@ -168,7 +169,7 @@ class _Examiner:
     def _misfits(
         self, verdict: Verdict, packages: Sequence[VendorPackage]
     ) -> Iterator[Finding]:
-        """Yield why packages do not fit torch or Python; a package of several backends once."""
+        """Yield a finding on each package that does not fit torch or Python, once per package."""
         for package in packages:
             for what, package_step in misfits(package):
                 if what in self._reported_misfits:
@@ -185,13 +186,14 @@ class _Examiner:
 
 
 def _level(verdict: Verdict, context: DiagnosticContext) -> Level:
-    """Return the level of a verdict.
+    """Return the level of the finding on a verdict.
 
-    Absent and blocked backends are fine; a present or pinned one that fails is an error.
+    The level is `OK` for absent and blocked backends. It is `ERROR` for a backend that fails
+    although its hardware is present or a setting pins it.
     """
     if not verdict.needs_attention:
         return Level.WARNING if _is_idle(verdict, context) else Level.OK
-    if verdict.status is Status.TIMED_OUT:  # perhaps only a slow machine
+    if verdict.status is Status.TIMED_OUT:  # The machine may only be slow.
         return Level.WARNING
     if _is_replaced(verdict, context) or _is_resolved_conflict(verdict, context):
         return Level.OK
@@ -214,9 +216,10 @@ def _is_resolved_conflict(verdict: Verdict, context: DiagnosticContext) -> bool:
 
 
 def _is_replaced(verdict: Verdict, context: DiagnosticContext) -> bool:
-    """Return whether another installed package provides the backend whose package is missing.
+    """Return whether the backend's package is missing but not needed.
 
-    IPEX is not needed if torch itself is built for Intel's GPUs.
+    A different declaration then provides the backend: IPEX is not needed if torch is built for
+    Intel GPUs.
     """
     if verdict.status is not Status.NOT_INSTALLED:
         return False
@@ -227,9 +230,9 @@ def _is_replaced(verdict: Verdict, context: DiagnosticContext) -> bool:
 
 
 def _is_idle(verdict: Verdict, context: DiagnosticContext) -> bool:
-    """Return whether a vendor package is installed without a device, and the CPU is chosen.
+    """Return whether a vendor package is installed, but has no device, and the CPU is the fallback.
 
-    The package was installed to be used.
+    A warning is then useful, because the package was installed to be used.
     """
     selection = context.survey().selection
     if selection is None or selection.how is not How.FALLBACK or not verdict.hint:
@@ -253,7 +256,7 @@ def _step(verdict: Verdict, unmet: Sequence[UnmetNeed]) -> str:
 
 
 def _description(verdict: Verdict, unmet: Sequence[UnmetNeed]) -> str:
-    """Return the verdict as a clause: a failure comes before an absence."""
+    """Return the verdict as a clause, with a failure before an absence."""
     if verdict.usable:
         return _usable_description(verdict)
     libraries = _also_missing(verdict, unmet)
@@ -274,7 +277,10 @@ def _usable_description(verdict: Verdict) -> str:
 
 
 def _also_missing(verdict: Verdict, unmet: Sequence[UnmetNeed]) -> str:
-    """Return the libraries that the reason does not name: the loader reports only the first."""
+    """Return clauses on the missing libraries that the verdict's reason does not name.
+
+    The loader's error, which the reason contains, names only the first missing library.
+    """
     if not _is_failure(verdict):
         return ""
     unknown = why_unknown()
@@ -285,7 +291,7 @@ def _also_missing(verdict: Verdict, unmet: Sequence[UnmetNeed]) -> str:
 
 
 def _library_clauses(reason: str, unmet: Sequence[UnmetNeed]) -> Iterator[str]:
-    """Yield a clause on libraries that are not found, and one on those that do not fit."""
+    """Yield a clause on libraries that are not found, and a clause on libraries that do not fit."""
     not_found: dict[str, None] = {}
     unfit: dict[str, None] = {}
     for need in unmet:
@@ -313,7 +319,7 @@ def _found_elsewhere(
 
 
 def _package_fact(package: VendorPackage) -> str:
-    """Return the package with its folder, its requirement on torch, and its wheel's tags."""
+    """Describe a package with its folder, its requirement for torch, and its wheel's tags."""
     on_torch = [text for text in package.requires if re.match(r"torch\b(?!-)", text)]
     built_for = ", ".join([*on_torch, *package.tags])
     where = f"{package} in {package.folder}"
@@ -321,7 +327,7 @@ def _package_fact(package: VendorPackage) -> str:
 
 
 def _demangled_symbol(cause: str) -> str:
-    """Return the undefined symbol of an error, as C++ has it if `c++filt` is installed."""
+    """Return the undefined symbol in an error, demangled if `c++filt` is installed."""
     match = re.search(r"undefined symbol: (\w+)", cause)
     if match is None:
         return ""

@@ -1,7 +1,7 @@
-"""Plugin checks (`accel_checks`): run them in a child process, report their results, and apply fixes.
+"""Run the checks of plugins (`accel_checks`) in a child process, report the results, and apply fixes.
 
-One child process runs all checks. If a check ends or blocks the child, that is the check's
-finding, and a new child continues with the next check. Finished checks are not run again.
+One child process runs all checks. If a check terminates or blocks the child, a finding reports this,
+and a new child continues with the next check. Finished checks do not run again.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["TOPIC", "CheckReport", "apply_fix", "check_in_child", "listed", "run
 
 #: The levels of a check's result.
 LEVELS = ("ok", "warning", "error")
-#: Seconds that a fix may take.
+#: The time limit of a fix in seconds.
 _FIX_SECONDS = 60.0
-#: Probe timeouts after which the remaining checks are abandoned.
+#: The time limit of all checks, as a multiple of the probe timeout.
 _MAX_TIMEOUTS = 3
-#: Checks of one backend, and characters of one text, that are read.
+#: The maximum number of checks per backend, and of characters per text, that are read.
 _MAX_CHECKS, _MAX_TEXT = 100, 2000
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
@@ -36,9 +36,9 @@ _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 class CheckReport(NamedTuple):
     """One check, and its result if it has run."""
 
-    #: Distribution, backend, its priority and the check: unique among all checks.
+    #: A unique key, made of the distribution, the backend, the backend's priority and the check.
     key: str
-    #: The plugin, `"accel-npu 0.1.0"`.
+    #: The plugin, such as `"accel-npu 0.1.0"`.
     origin: str
     backend: str
     name: str
@@ -47,9 +47,9 @@ class CheckReport(NamedTuple):
     what: str = ""
     step: str = ""
     facts: Mapping[str, str] = {}
-    #: What its fix would do, as an infinitive; empty if it has no fix.
+    #: What the fix would do, as an infinitive; empty if the check does not have a fix.
     fix: str = ""
-    #: The code of the finding: `checks.` with the check's name, or with the kind of failure.
+    #: The code of the finding: `checks.` and the check's name or the kind of failure.
     code: str = ""
 
     @property
@@ -82,22 +82,25 @@ TOPIC = Topic("checks", "Plugin checks", _examine)
 
 
 def run(context: DiagnosticContext) -> Iterator[CheckReport]:
-    """Yield each check with its result, as soon as it has finished."""
+    """Run all checks, and yield each check with its result."""
     yield from _run_all(context)
 
 
 def listed(context: DiagnosticContext) -> list[CheckReport]:
-    """Return all checks without running any: names, titles and origins."""
+    """Return all checks without running them, with their names, titles and origins."""
     return list(_run_all(context, only_list=True))
 
 
 def apply_fix(check: CheckReport, context: DiagnosticContext) -> CheckReport:
-    """Apply the fix of a check and run the check again. Return its new result, or why the fix failed."""
+    """Apply the fix of a check, and run the check again.
+
+    Returns the check with its new result, or with the reason why the fix failed.
+    """
     job = {**_job(context), "fix": check.key}
     report = child.run(check_in_child, job, _FIX_SECONDS)
     if report.answer is not None and report.answer["rows"]:
         return CheckReport(**report.answer["rows"][0])
-    what = f"the fix ended its process: it {report.ending}"
+    what = f"the fix terminated its process: the process {report.ending}"
     if report.timed_out:
         what = f"the fix {report.ending}"
     return check._replace(level="error", what=what, code="checks.fix-failed")
@@ -109,7 +112,10 @@ def apply_fix(check: CheckReport, context: DiagnosticContext) -> CheckReport:
 def _run_all(
     context: DiagnosticContext, *, only_list: bool = False
 ) -> Iterator[CheckReport]:
-    """Yield all checks; a new child continues after a check that ends or blocks its process."""
+    """Run all checks, and yield their reports.
+
+    If a check terminates or blocks its child process, a new child continues with the next check.
+    """
     job = _job(context)
     if not job["plugins"]:
         return
@@ -140,17 +146,17 @@ def _run_all(
         "",
         TOPIC.title,
         "warning",
-        "the time limit passed before all checks had run",
+        "the time limit was reached before all checks had run",
         "raise ACCEL_PROBE_TIMEOUT",
         code="checks.not-run",
     )
 
 
 def _job(context: DiagnosticContext) -> dict[str, Any]:
-    """Return the job of a child: the plugins to load, by entry point, and the backends of each.
+    """Return the job of a child process, with the entry points of plugins and their backends.
 
-    The declarations suffice: checks do not wait for the probes of other backends. A
-    blocked plugin is not among them, so its code is not imported.
+    Only declarations are used, so that checks do not wait for the probes of backends. Blocked
+    plugins are not included, so that their code is not imported.
     """
     backends: dict[tuple[str, str], list[str]] = {}
     for candidate in context.declared():
@@ -170,9 +176,9 @@ def _reports(rows: list[dict[str, Any]]) -> Iterator[CheckReport]:
 def _progress(
     report: child.ChildReport,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the check in which a child ended or hung, and the finished checks before it.
+    """Return the check in which a child crashed or hung, and the checks that finished before.
 
-    Raises `RuntimeError` if the child ended before its first check.
+    Raises `RuntimeError` if the child crashed or hung before its first check.
     """
     try:
         _, current, finished = json.loads(report.stage)
@@ -196,7 +202,7 @@ def _hung(check: CheckReport, report: child.ChildReport) -> CheckReport:
 def _crashed(check: CheckReport, report: child.ChildReport) -> CheckReport:
     return check._replace(
         level="warning",
-        what=f"{_subject(check)} ended its process: it {report.ending}",
+        what=f"{_subject(check)} terminated its process: the process {report.ending}",
         step=_report_step(check),
         code="checks.died",
         fix="",
@@ -204,7 +210,7 @@ def _crashed(check: CheckReport, report: child.ChildReport) -> CheckReport:
 
 
 def _subject(check: CheckReport) -> str:
-    """Return the check as the subject of a clause; of a plugin without one, its hook."""
+    """Return the check as the subject of a clause, or the hook if the report is about a plugin."""
     return f"its check {check.title!r}" if check.name else "the hook accel_checks()"
 
 
@@ -213,9 +219,9 @@ def _report_step(check: CheckReport) -> str:
 
 
 def _without_blame(crashed: list[CheckReport]) -> list[CheckReport]:
-    """Return the results of checks that ended their processes, without steps if no plugin is to blame.
+    """Return the reports of checks that crashed, without next steps if several plugins are affected.
 
-    If checks of several plugins crash, something else ends processes here, such as a limit.
+    If checks of several plugins crash, the cause is probably not a plugin, but for example a limit.
     """
     if len({check.origin for check in crashed}) < 2:
         return crashed
@@ -228,17 +234,18 @@ def _without_blame(crashed: list[CheckReport]) -> list[CheckReport]:
 def check_in_child(
     job: dict[str, Any], stage: Callable[[str], None]
 ) -> dict[str, object]:
-    """In the child: run every check that is not in `job["done"]`; return the results as `rows`.
+    """Run all checks that are not in `job["done"]`, and return the results under the key `rows`.
 
-    Before each check, `stage` gets that check and all results so far. With `job["list"]`
-    no check runs; with `job["fix"]`, the key of a check, only that check's fix is applied.
+    Runs in a child process. Before each check, `stage` is called with the check and all results so
+    far. If `job["list"]` is true, checks are only listed. If `job["fix"]` is the key of a check, only
+    the fix of this check is applied.
     """
     if job.get("fix"):
         return _fix_in_child(job)
     rows: list[dict[str, object]] = []
 
     def begin(check: CheckReport) -> bool:
-        """Report that the check begins, and return whether it is to run."""
+        """Report that the check begins, and return whether it should run."""
         if check.key in job["done"]:
             return False
         stage(json.dumps([f"checks of {check.origin}", check._asdict(), rows]))
@@ -265,9 +272,9 @@ _Reported = Iterator[tuple[CheckReport, Check | None]]
 
 
 def _checks(plugins: list[Any], begin: Callable[[CheckReport], bool]) -> _Reported:
-    """Yield every check with its report; a report without a check is about a fault of a plugin.
+    """Yield each check with its report; a report without a check is about an error of a plugin.
 
-    `begin` is called before a plugin and before a backend, and returns whether to go on.
+    `begin` is called before each plugin and each backend, and returns whether to examine it.
     """
     backends = {(name, distribution): names for name, distribution, names in plugins}
     for entry_point in packages.entry_points(ENTRY_POINT_GROUP):
@@ -290,7 +297,7 @@ def _checks(plugins: list[Any], begin: Callable[[CheckReport], bool]) -> _Report
 def _checks_of(
     backend: Backend, provenance: Provenance, template: CheckReport
 ) -> _Reported:
-    """Yield the checks of one backend, each report made from the `template`."""
+    """Yield the checks of one backend, with reports that are made from `template`."""
     try:
         with guard.preserved_state(template.origin):
             answer = Plugin(provenance).hooks.accel_checks(backend=backend)
@@ -302,10 +309,10 @@ def _checks_of(
         return
     names: set[str] = set()
     for index, check in enumerate(checks):
-        fault = _fault(check) or _duplicate(check, names)
-        if fault:
+        invalid = _why_invalid(check) or _why_duplicate(check, names)
+        if invalid:
             report = template._replace(key=f"{template.key} !{index}")
-            what = f"accel_checks() returned {fault}"
+            what = f"accel_checks() returned {invalid}"
             yield _faulty(report, "checks.invalid", what), None
             continue
         names.add(check.name)
@@ -319,13 +326,13 @@ def _checks_of(
         yield report, check
 
 
-def _fault(check: object) -> str:
-    """Return the fault of a check, as the object of a clause; empty if it is valid."""
+def _why_invalid(check: object) -> str:
+    """Return why a check is invalid, as the object of "returned"; empty if it is valid."""
     if not isinstance(check, Check):
         return f"{check!r:.80} ({type(check).__name__}), expected accel_core.Check"
     if not isinstance(check.name, str) or not _NAME.fullmatch(check.name):
         return (
-            f"a check named {check.name!r:.80}, expected lower case with hyphens, "
+            f"a check called {check.name!r:.80}, expected lower case with hyphens, "
             "such as 'toolkit-version'"
         )
     if not isinstance(check.title, str) or not callable(check.run):
@@ -345,10 +352,10 @@ def _is_fix(fix: object) -> bool:
     return isinstance(fix, Fix) and isinstance(fix.what, str) and callable(fix.apply)
 
 
-def _duplicate(check: Check, names: set[str]) -> str:
-    """Return that the name is taken, as the object of a clause; empty if it is new."""
+def _why_duplicate(check: Check, names: set[str]) -> str:
+    """Return why a check's name is not allowed, as the object of "returned"; empty if it is new."""
     if check.name in names:
-        return f"two checks named {check.name!r}, expected different names"
+        return f"two checks called {check.name!r}, expected different names"
     return ""
 
 
@@ -369,7 +376,7 @@ def _run_check(report: CheckReport, check: Check) -> CheckReport:
     facts = {_text(name): _text(value) for name, value in dict(result.facts).items()}
     return report._replace(
         level=str(result.level),
-        what=_text(result.what).rstrip("."),  # it becomes part of a sentence
+        what=_text(result.what).rstrip("."),  # The text becomes part of a sentence.
         step=_text(result.step),
         facts=facts,
     )
@@ -383,7 +390,7 @@ def _is_valid(result: CheckResult) -> bool:
 def _apply_fix(report: CheckReport, check: Check) -> CheckReport:
     """Apply the check's fix, run the check again, and return the report with its result."""
     if check.fix is None:
-        what = "it no longer has a fix"
+        what = "the check no longer has a fix"
         return report._replace(level="error", what=what, code="checks.fix-failed")
     try:
         check.fix.apply()

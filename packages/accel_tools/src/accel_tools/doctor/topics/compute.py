@@ -1,7 +1,7 @@
-"""The smallest program on each device: a device that is counted may still fail to compute.
+"""Run the smallest program on each device, because a device that is counted may fail to compute.
 
-Each backend has its own child process, which starts like a script in the current folder:
-with its path, its variables and torch's autoload.
+Each backend has a separate child process. The child starts like a script in the working folder:
+with a script's path, environment variables and torch's autoload.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 
 __all__ = ["COMPUTED", "TOPIC", "missing_devices"]
 
-#: The code of the finding on devices that computed.
+#: The code of the finding on devices that computed correct results.
 COMPUTED = "compute.computed"
-#: Statuses of backends that can be tried: a program may succeed or fail otherwise than the probe.
+#: The statuses of backends for which a program is tried, because its result may differ from the
+#: probe's result.
 _TRIABLE = (Status.USABLE, Status.BROKEN, Status.CRASHED, Status.TIMED_OUT)
 #: Reasons for a missing device that a program can contradict.
 _COUNTED = (Reason.COUNTS_NONE, Reason.HIDDEN, Reason.PINNED_WITHOUT_DEVICE)
 
 
 def _examine(context: DiagnosticContext) -> Iterator[Finding]:
-    if torch_build() is None:  # the topic `candidates` reports it
+    if torch_build() is None:  # The topic `candidates` reports that torch is missing.
         return
     survey = context.survey()
     verdicts = [v for v in survey.verdicts if _is_to_be_tried(v, context, survey)]
@@ -56,7 +57,7 @@ def _examine(context: DiagnosticContext) -> Iterator[Finding]:
 def _is_to_be_tried(
     verdict: Verdict, context: DiagnosticContext, survey: Survey
 ) -> bool:
-    """Return whether to try the backend: it is chosen, named, or should work."""
+    """Return whether to try the backend, because it is chosen, named, or expected to work."""
     if _is_chosen(verdict, survey):
         return True
     is_named = _is_requested(verdict, context) or _is_pinned(verdict, context)
@@ -100,7 +101,7 @@ def _can_be_tried(verdict: Verdict) -> bool:
 def _program(
     context: DiagnosticContext, verdict: Verdict | None, survey: Survey
 ) -> Program:
-    """Return the smallest program for a backend; `None` stands for torch alone."""
+    """Return the smallest program for a backend, or for torch alone if `verdict` is `None`."""
     modules = ["torch"]
     others: tuple[Verdict, ...] = ()
     if verdict is not None:
@@ -123,7 +124,7 @@ def _program(
 def _expected_devices(
     context: DiagnosticContext, verdict: Verdict | None, survey: Survey
 ) -> int | None:
-    """Return how many devices there should be; `None` if nothing indicates a device.
+    """Return the expected number of devices; `None` if no device is expected.
 
     Devices that a valid variable hides are not expected.
     """
@@ -142,7 +143,10 @@ def _expected_devices(
 def _is_device_expected(
     context: DiagnosticContext, verdict: Verdict, survey: Survey
 ) -> bool:
-    """Return whether the hardware, a pin, or a variable of a named backend indicates a device."""
+    """Return whether a device is expected, because of hardware, a pin or a visible-devices variable.
+
+    A variable counts only if the backend is requested or chosen.
+    """
     if verdict.seen or _is_pinned(verdict, context):
         return True
     is_named = _is_requested(verdict, context) or _is_chosen(verdict, survey)
@@ -158,7 +162,7 @@ def _missing(
     outcome: Outcome,
     expected: int | None,
 ) -> Iterator[Finding]:
-    """Yield that devices are missing, unless a faulty variable explains it in its own topic."""
+    """Yield a finding if devices are missing, unless the topic `visible-devices` explains this."""
     if program.verdict is None or not outcome.count or expected is None:
         return
     is_faulty = masks(program.verdict.declaration, context.environ).faulty
@@ -167,13 +171,13 @@ def _missing(
 
 
 def missing_devices(backend: str, count: int, expected: int) -> Finding:
-    """Return the finding that only `count` of `expected` devices can be counted."""
+    """Return the finding that the backend counts only `count` of `expected` devices."""
     what = f"{count} of {expected} devices can be counted"
     return Finding(Level.WARNING, "compute.missing", what, about=backend)
 
 
 def _findings(program: Program, outcome: Outcome, level: Level) -> Iterator[Finding]:
-    """Yield what failed, with `level`; or that the devices computed."""
+    """Yield a finding on the failure, with the given level, or on the devices that computed."""
     about = program.verdict.name if program.verdict else ""
     failed = [device for device in outcome.devices if device.error]
     if outcome.is_unstarted:
@@ -182,7 +186,7 @@ def _findings(program: Program, outcome: Outcome, level: Level) -> Iterator[Find
     elif outcome.error:
         yield _stopped(program, outcome, level)
     elif failed:
-        yield _failed(outcome, failed, level, about)
+        yield _unusable_devices(outcome, failed, level, about)
     elif outcome.devices:
         facts = {"took": f"{outcome.seconds:.1f} s"}
         what = f"computed on {devices_in_words(outcome)}"
@@ -192,7 +196,7 @@ def _findings(program: Program, outcome: Outcome, level: Level) -> Iterator[Find
 def _level(
     program: Program, outcome: Outcome, context: DiagnosticContext, survey: Survey
 ) -> Level:
-    """Return the level of a failure of the program."""
+    """Return the level of the finding on a failed program."""
     verdict = program.verdict
     if outcome.is_late:
         return Level.WARNING
@@ -204,7 +208,7 @@ def _level(
 
 
 def _stopped(program: Program, outcome: Outcome, level: Level) -> Finding:
-    """Return the finding on a program that ended before it had computed on every device."""
+    """Return the finding on a program that ended before it had computed on all devices."""
     module = failed_module(program, outcome)
     about = program.verdict.name if program.verdict and module != "torch" else ""
     facts = {"root cause": outcome.error, "failed at": outcome.stage}
@@ -220,10 +224,10 @@ def _stopped(program: Program, outcome: Outcome, level: Level) -> Finding:
     return Finding(level, "compute.died", what, "", about, facts)
 
 
-def _failed(
+def _unusable_devices(
     outcome: Outcome, failed: Sequence[Device], level: Level, about: str
 ) -> Finding:
-    """Return the finding on devices that cannot compute, with the first one's error."""
+    """Return the finding on devices that cannot compute, with the error of the first such device."""
     first = failed[0]
     names = " and ".join(device.device for device in failed)
     if len(failed) > 2:

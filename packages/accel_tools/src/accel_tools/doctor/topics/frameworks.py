@@ -1,7 +1,7 @@
-"""The devices that other frameworks would choose on this machine, compared with accel's choice.
+"""Compare the devices that frameworks would choose on this machine with accel's choice.
 
-A script that another framework starts runs on the device that the framework chooses, not
-on the device of `get_accelerator()`.
+A script that uses a framework runs on the device that the framework chooses, not on the
+device of `get_accelerator()`.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 
 __all__ = ["TOPIC"]
 
-#: The variable that names the frameworks to which accel-train passes accel's device.
+#: The environment variable with the frameworks to which accel-train passes accel's device.
 _INTEGRATIONS = "ACCEL_INTEGRATIONS"
 
 
 class _Answer(NamedTuple):
-    """A framework's choice; one of the fields is not empty."""
+    """A framework's choice; exactly one of the fields is not empty."""
 
     #: torch's name of the device.
     device: str = ""
-    #: Why the framework fails.
+    #: The reason why the framework fails.
     failure: str = ""
-    #: Why its choice could not be determined.
+    #: The reason why the framework's choice could not be determined.
     unknown: str = ""
 
 
 class _Choice(NamedTuple):
-    """accel's choice; empty if no backend can be chosen."""
+    """accel's choice; the fields are empty if no backend can be chosen."""
 
+    #: The name of the backend.
     backend: str
     #: torch's name of the backend's device.
     device: str
@@ -93,11 +94,11 @@ def _integrated_names(environ: Mapping[str, str]) -> list[str]:
 
 
 def _query(framework: Framework, seconds: float) -> _Answer:
-    """Query the framework in a child process that has `seconds`."""
+    """Query the framework in a child process with a time limit of `seconds`."""
     from accel_core.sandbox import child
 
     try:
-        # With torch's autoload, as in the user's program.
+        # torch's autoload is on, as in the user's program.
         report = child.run(query, {"framework": framework.name}, seconds, autoload=True)
     except OSError as error:
         return _Answer(unknown=f"no child process could be started: {error}")
@@ -105,7 +106,7 @@ def _query(framework: Framework, seconds: float) -> _Answer:
         device, failure = report.answer["device"], report.answer["fails"]
         return _Answer(one_line(str(device)), one_line(str(failure)))
     if report.timed_out:
-        late = f"no response within {report.waited:g} s (--timeout allows more)"
+        late = f"no response within {report.waited:g} s (--timeout sets the limit)"
         return _Answer(unknown=late)
     return _Answer(failure=f"its process {report.ending}")
 
@@ -113,7 +114,7 @@ def _query(framework: Framework, seconds: float) -> _Answer:
 def _compare(
     framework: Framework, title: str, answer: _Answer, choice: _Choice
 ) -> Finding:
-    """Return the finding on a framework whose name and version are `title`."""
+    """Return the finding on a framework; `title` is the framework's name and version."""
     facts = {"call": framework.call}
     if answer.unknown:
         what = f"could not determine the device of {title}: {answer.unknown}"
@@ -135,7 +136,7 @@ def _compare(
 
 
 def _accel_choice(survey: Survey) -> _Choice:
-    """Return accel's choice; for `generic`, torch's name of the device stands for the backend."""
+    """Return accel's choice; for the backend `generic`, torch's device type is used as its name."""
     name = survey.selection.name if survey.selection else None
     if name is None:
         return _Choice("", "")
@@ -149,7 +150,7 @@ def _accel_choice(survey: Survey) -> _Choice:
 
 
 def _device_of_torch_build() -> str:
-    """Return the device that torch was built for; empty for its CPU build."""
+    """Return the device type for which torch was built; empty for the CPU build."""
     build = torch_build()
     if build is None:
         return ""

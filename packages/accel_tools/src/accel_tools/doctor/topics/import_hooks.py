@@ -1,8 +1,8 @@
-"""Packages that run code when another package is imported, or when Python starts.
+"""Report packages that run code when a different package is imported, or when Python starts.
 
-Each hook is reported with its distribution, and tried in a child process: first all hooks
-in one child, then, if it crashes, each in a child of its own. An entry point is not tried
-if the package that reads it is not installed.
+Each hook is reported with its distribution and tried in a child process. All hooks run in one
+child process first. If this process crashes, each hook runs in a separate child process. An
+entry point is not tried if the package that reads it is not installed.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ __all__ = ["TOPIC"]
 
 
 class _Group(NamedTuple):
-    """An entry-point group: who reads it, and when."""
+    """An entry-point group, and when which package reads it."""
 
     name: str
-    #: The package that reads it.
+    #: The package that reads the group.
     reader: str
-    #: When it is read, as a clause.
+    #: When the package reads the group, as a clause.
     when: str
-    #: Whether the loaded object is called, without arguments.
+    #: Whether the package calls the loaded object, without arguments.
     called: bool = False
-    #: Whether the reader loads an entry point only when a program uses its name.
+    #: Whether the package loads an entry point only when a program uses the entry point's name.
     by_name: bool = False
 
 
-#: torch/__init__.py, `_import_device_backends`, and torch/_dynamo/backends/registry.py (2.13); 2.15 reads
-#: torch.distributed.backends. triton/backends/__init__.py, `_discover_backends` (3.x);
+#: All groups. Sources: torch/__init__.py, `_import_device_backends`, and
+#: torch/_dynamo/backends/registry.py (2.13); torch 2.15 reads torch.distributed.backends;
+#: triton/backends/__init__.py, `_discover_backends` (3.x);
 #: bitsandbytes/__init__.py, `_import_backends` (0.50); vllm/plugins/__init__.py, vllm/platforms/__init__.py
 #: (0.33); sglang/srt/platforms/__init__.py (0.5); verl.plugins: verl 0.9.
 _GROUPS = (
@@ -78,27 +79,27 @@ _GROUPS = (
     _Group("verl.plugins", "verl", "when verl is imported"),
     _Group(ENTRY_POINT_GROUP, "accel_core", "when accel_core chooses or lists"),
 )
-#: Groups that are tried elsewhere: by `autoload_conflicts`, and by the verdicts on the backends.
+#: Groups that this topic does not try: `autoload_conflicts` and the probes of backends try them.
 _TRIED_ELSEWHERE = (TORCH_GROUP, ENTRY_POINT_GROUP)
 
 
 class _Hook(NamedTuple):
-    """Code that another package, or Python, runs."""
+    """Code of a package that Python or a different package runs."""
 
-    #: The distribution with its version, or the file.
+    #: The distribution and its version, or the path of the file.
     owner: str
-    #: Where it is declared: `"torch_dynamo_backends: npu = torch_npu.dynamo:entry"`.
+    #: The declaration, such as `"torch_dynamo_backends: npu = torch_npu.dynamo:entry"`.
     where: str
-    #: When it runs, as a clause.
+    #: When the hook runs, as a clause.
     when: str
-    #: The next step if it fails.
+    #: The next step if the hook fails.
     step: str
-    #: A hook of `child_functions.run_hooks`.
+    #: The hook in the format of `child_functions.run_hooks`.
     job: dict[str, object]
 
 
 class _Failure(NamedTuple):
-    """A hook that failed, and how."""
+    """A hook that failed, and its error."""
 
     hook: _Hook
     error: str
@@ -120,7 +121,7 @@ def _examine(context: DiagnosticContext) -> Iterator[Finding]:
         yield _start_files_finding(files)
         hooks += [_start_file_hook(file) for file in files]
     if not is_anything_found:
-        what = "no package runs code when another one is imported"
+        what = "no package runs code when a different package is imported"
         yield Finding(Level.OK, "import-hooks.none", what)
     yield from _try_all(hooks, context.settings.probe_timeout)
 
@@ -129,9 +130,10 @@ def _examine(context: DiagnosticContext) -> Iterator[Finding]:
 
 
 def _entry_points(group: _Group) -> list[Provenance]:
-    """Return the group's entry points in order of distribution and name.
+    """Return the group's entry points, sorted by distribution and name.
 
-    Those of accel-train are left out: they do nothing in a program that accel-train has not started.
+    The entry points of accel-train are left out, because they do nothing in a program that accel-train
+    has not started.
     """
     entry_points = []
     for entry_point in packages.entry_points(group.name):
@@ -141,7 +143,7 @@ def _entry_points(group: _Group) -> list[Provenance]:
 
 
 def _group_finding(group: _Group, entry_points: Sequence[Provenance]) -> Finding:
-    """Return which distributions the group's reader runs code of, and when."""
+    """Return the finding on the distributions whose code the group's reader runs."""
     facts = {}
     for entry in entry_points:
         facts[f"{one_line(entry.name)} = {one_line(entry.value)}"] = _owner(entry)
@@ -165,7 +167,8 @@ def _tried_entry_points(
         return
     permitted = permitted_entry_points(group.name)
     for entry_point in entry_points:
-        # torch's wheel may name a package that it lacks (2.15: nccl4py), which no program uses.
+        # An entry point in torch's wheel may need a package that torch does not install (nccl4py
+        # in torch 2.15). It fails only in programs that use its name.
         is_of_reader = group.by_name and entry_point.distribution == group.reader
         if entry_point in permitted and not is_of_reader:
             yield _entry_point_hook(group, entry_point)
@@ -216,8 +219,8 @@ def _start_file_hook(file: StartFile) -> _Hook:
 
 
 def _try_all(hooks: Sequence[_Hook], timeout: float) -> Iterator[Finding]:
-    """Yield what fails of the hooks and of torch's autoload; failures of one reason are one finding."""
-    # In parallel, because both import torch in child processes.
+    """Try the hooks and torch's autoload, and yield one finding per reason of failure."""
+    # Both run in parallel, because both import torch in child processes.
     with ThreadPoolExecutor(max_workers=1) as pool:
         autoload = pool.submit(_autoload_conflicts, timeout)
         failures = _failures(hooks, timeout)
@@ -241,7 +244,7 @@ def _autoload_conflicts(timeout: float) -> tuple[AutoloadConflict, ...]:
 
 
 def _is_reported(failure: _Failure, conflicts: Sequence[AutoloadConflict]) -> bool:
-    """Return whether a conflict of torch's autoload reports the same failure."""
+    """Return whether a conflict of torch's autoload already reports the failure."""
     owner, error = failure.hook.owner, failure.error
     return any(
         owner in conflict.reason and error in conflict.reason for conflict in conflicts
@@ -249,7 +252,7 @@ def _is_reported(failure: _Failure, conflicts: Sequence[AutoloadConflict]) -> bo
 
 
 def _failure_finding(failures: Sequence[_Failure]) -> Finding:
-    """Return the finding on hooks of one owner that fail for one reason."""
+    """Return the finding on failures that have the same owner and the same error."""
     first = failures[0]
     owner, when = first.hook.owner, first.hook.when
     where = "; ".join(failure.hook.where for failure in failures)
@@ -276,17 +279,17 @@ def _autoload_finding(conflict: AutoloadConflict) -> Finding:
 class _Run(NamedTuple):
     """Report of a child process that ran hooks one after the other."""
 
-    #: Errors by the index of the hook.
+    #: The errors by the hook's index.
     errors: dict[int, str]
-    #: How the process ended before its last hook; empty if it ran all hooks.
+    #: How the process ended; empty if it ran all hooks.
     ending: str = ""
-    #: The index of the hook that ran then; `None` if the process ended before the first one.
+    #: The index of the hook that was running when the process ended; `None` if no hook was running.
     last: int | None = None
     timed_out: bool = False
 
 
 def _failures(hooks: Sequence[_Hook], timeout: float) -> list[_Failure]:
-    """Return the hooks that fail; each may take `timeout` seconds."""
+    """Return the hooks that fail; `timeout` is the time limit of a child process in seconds."""
     if not hooks:
         return []
     run = _run(hooks, timeout)
@@ -294,7 +297,7 @@ def _failures(hooks: Sequence[_Hook], timeout: float) -> list[_Failure]:
     for index, error in run.errors.items():
         failures[index] = _Failure(hooks[index], error)
     if run.ending:
-        # A thread of another hook may have ended the process: the last hook is tried again.
+        # A thread of an earlier hook may have terminated the process, so the last hook is tried again.
         first = run.last or 0
         if run.last is not None and run.timed_out:
             hook = hooks[run.last]
@@ -307,7 +310,7 @@ def _failures(hooks: Sequence[_Hook], timeout: float) -> list[_Failure]:
 def _failures_alone(
     hooks: Sequence[_Hook], indices: Sequence[int], timeout: float
 ) -> Iterator[tuple[int, _Failure]]:
-    """Yield the hooks of these indices that fail in a child process of their own."""
+    """Run the hooks at `indices` in separate child processes, and yield the index of each that fails."""
     from accel_core.sandbox import child
 
     runs = child.run_in_parallel(
@@ -320,7 +323,7 @@ def _failures_alone(
 
 
 def _run(hooks: Sequence[_Hook], timeout: float) -> _Run:
-    """Run the hooks in one child process that may take `timeout` seconds."""
+    """Run the hooks in one child process with a time limit of `timeout` seconds."""
     from accel_core.sandbox import child
 
     report = child.run(run_hooks, {"hooks": [hook.job for hook in hooks]}, timeout)
@@ -336,7 +339,7 @@ def _run(hooks: Sequence[_Hook], timeout: float) -> _Run:
 
 
 def _by_index(errors: dict[str, object]) -> dict[int, str]:
-    """Return the errors with their indices as numbers, which JSON makes texts."""
+    """Return the errors with integer keys; JSON has converted the keys to strings."""
     return {int(index): str(error) for index, error in errors.items()}
 
 

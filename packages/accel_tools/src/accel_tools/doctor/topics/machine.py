@@ -1,7 +1,7 @@
-"""The machine itself: torch's build compared with the hardware, drivers, container, memory, cores.
+"""Examine the machine: torch's build, hardware, drivers, container, memory and cores.
 
-It reads files and the bus. Only if there is an NVIDIA GPU, and torch is built for CUDA,
-does a child process import torch, to compare torch's code with that GPU.
+The facts are read from files. If there is an NVIDIA GPU and torch is built for CUDA, a child
+process imports torch to check that torch has code for the GPU.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from accel_tools.setup.machines import driver_version
 
 __all__ = ["TOPIC", "findings", "has_no_code"]
 
-#: Where NVIDIA's forward compatibility package puts a newer libcuda.so.1 for an older driver:
+#: The folder in which NVIDIA's forward compatibility package installs a newer libcuda.so.1:
 #: https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html
 _FORWARD_COMPATIBILITY = "/usr/local/cuda/compat"
 _NVIDIA = "NVIDIA GPU"
 
-#: Seconds; no build of an extension takes longer.
+#: The longest time in seconds that the build of an extension is expected to take.
 _LONGEST_BUILD = 3600.0
 
 _MIB, _GIB = 1 << 20, 1 << 30
-#: With less than this below the control group's limit, `import torch` with a vendor's
-#: package may end the process without a message.
+#: The amount of free memory in the control group below which importing torch and a vendor's
+#: package may kill the process without a message.
 _LITTLE_MEMORY = 512 * _MIB
-#: The size of /dev/shm in a Docker container that is started without --shm-size:
+#: The size of /dev/shm in a Docker container that was started without --shm-size:
 #: https://docs.docker.com/reference/cli/docker/container/run/
 _DOCKER_SHARED_MEMORY = 64 * _MIB
 
@@ -51,7 +51,7 @@ def findings(context: DiagnosticContext, root: str = "/") -> Iterator[Finding]:
     build = torch_build()
     present = vendors.known_hardware(root)
     yield _hardware(present, root, context)
-    if build is not None:  # else the topic `candidates` reports it
+    if build is not None:  # The topic `candidates` reports that torch is missing.
         yield from _torch_build(build, present, context, root)
         if build.cuda and _nvidia_evidence(present) is not None:
             yield from _nvidia_driver(build, context, root)
@@ -68,7 +68,7 @@ def findings(context: DiagnosticContext, root: str = "/") -> Iterator[Finding]:
 
 
 def _hardware(present: _Vendors, root: str, context: DiagnosticContext) -> Finding:
-    """Return the hardware, and the cores and memory that this process may use."""
+    """Return the finding on the hardware, and on the cores and memory that this process may use."""
     labels = list(dict.fromkeys(vendor.label for vendor in present))
     what = f"{', '.join(labels) or 'No accelerator'} on this machine"
     facts = {
@@ -96,7 +96,7 @@ def _control_group_facts(root: str) -> Iterator[tuple[str, str]]:
 
 
 def _place(root: str, context: DiagnosticContext) -> str:
-    """Return the container and the Slurm job of this process; empty if there are none."""
+    """Return the container and the Slurm job in which this process runs; empty if neither applies."""
     place = placement.placement(root, context.environ)
     parts = []
     if place.container:
@@ -116,7 +116,7 @@ def _device_facts(present: _Vendors, root: str) -> Iterator[tuple[str, str]]:
 
 
 def _size(amount: int) -> str:
-    """Return bytes as text: `"1.5 GiB"`, `"64 MiB"`."""
+    """Return an amount of bytes as text, such as `"1.5 GiB"` or `"64 MiB"`."""
     if amount >= _GIB:
         return f"{amount / _GIB:.1f} GiB"
     return f"{amount / _MIB:.0f} MiB"
@@ -128,7 +128,7 @@ def _size(amount: int) -> str:
 def _torch_build(
     build: TorchBuild, present: _Vendors, context: DiagnosticContext, root: str
 ) -> Iterator[Finding]:
-    """Yield the hardware that torch's build does not drive, or that it drives all of it."""
+    """Yield a finding on hardware that torch's build cannot use, or that the build fits all hardware."""
     is_cpu_build = not (build.cuda or build.hip or build.xpu)
     code = "machine.cpu-build" if is_cpu_build else "machine.other-build"
     fits = True
@@ -154,7 +154,7 @@ def _fitting_build(vendor: vendors.Vendor) -> str:
 
 
 def _severity(context: DiagnosticContext, backend: str) -> Level:
-    """Return the level of present hardware that fails: a warning if the settings exclude it."""
+    """Return the level of a problem with present hardware: a warning if settings exclude the backend."""
     settings = context.settings
     pinned = [pin.name.partition(".")[0] for pin in settings.pins]
     blocked = [pin.name.partition(".")[0] for pin in settings.block]
@@ -166,7 +166,7 @@ def _severity(context: DiagnosticContext, backend: str) -> Level:
 
 
 def _nvidia_evidence(present: _Vendors) -> bus.Evidence | None:
-    """Return the evidence of NVIDIA GPUs; `None` if there are none."""
+    """Return the evidence of NVIDIA GPUs, or `None` if the machine has no NVIDIA GPU."""
     for vendor in present:
         if vendor.label == _NVIDIA:
             return vendor.evidence
@@ -176,7 +176,7 @@ def _nvidia_evidence(present: _Vendors) -> bus.Evidence | None:
 def _nvidia_driver(
     build: TorchBuild, context: DiagnosticContext, root: str
 ) -> Iterator[Finding]:
-    """Yield whether the driver is new enough for torch's CUDA."""
+    """Yield the finding whether NVIDIA's driver is new enough for torch's CUDA."""
     version = driver_version(root)
     if not version:
         return
@@ -186,7 +186,8 @@ def _nvidia_driver(
         what = f"NVIDIA's driver {version} is new enough for CUDA {build.cuda}"
         yield Finding(Level.OK, "machine.driver", what, about="cuda", facts=facts)
         return
-    # A newer libcuda may replace the driver's, and CUDA 13 runs code for CUDA 12.
+    # The problem may have no effect: a newer libcuda may replace the driver's libcuda, and CUDA 13 can
+    # run code for CUDA 12.
     has_newer_libcuda = hardware.path_exists(_FORWARD_COMPATIBILITY, root)
     level = _severity(context, "cuda")
     if has_newer_libcuda or _is_usable("cuda", context):
@@ -204,12 +205,12 @@ def _is_usable(backend: str, context: DiagnosticContext) -> bool:
 def _gpu_code(
     build: TorchBuild, present: _Vendors, context: DiagnosticContext
 ) -> Iterator[Finding]:
-    """Yield whether torch has code for each GPU; a child process queries the driver."""
+    """Yield a finding for each GPU whether torch has code for the GPU."""
     evidence = _nvidia_evidence(present)
     if evidence is None or not evidence.nodes:
         return
     answer = _gpu_architectures(context)
-    if answer is None:  # the verdict on the backend gives the reason
+    if answer is None:  # The verdict on the backend contains the reason.
         return
     architectures: list[str] = answer["torch"]
     for name, major, minor in answer["gpus"]:
@@ -222,7 +223,7 @@ def _gpu_code(
             what = (
                 f"{build} has no code for {name} (compute capability {major}.{minor})"
             )
-            step = "install another build: https://pytorch.org/get-started/locally/"
+            step = "install a different build: https://pytorch.org/get-started/locally/"
             code = "machine.no-code"
             yield Finding(Level.ERROR, code, what, step, "cuda", facts)
         else:
@@ -231,7 +232,7 @@ def _gpu_code(
 
 
 def _gpu_architectures(context: DiagnosticContext) -> dict[str, Any] | None:
-    """Return torch's architectures and the GPUs; `None` if the child process failed."""
+    """Return torch's architectures and the GPUs, or `None` if the child process fails."""
     from accel_core.sandbox import child
 
     try:
@@ -242,13 +243,14 @@ def _gpu_architectures(context: DiagnosticContext) -> dict[str, Any] | None:
 
 
 def has_no_code(capability: tuple[int, int], architectures: Iterable[str]) -> bool:
-    """Return whether none of torch's architectures runs on a GPU of that compute capability.
+    """Return whether torch has no code that runs on a GPU with the given compute capability.
 
-    Machine code (`sm_86`) runs on GPUs of the same major version and the same or a higher
-    minor version; `sm_90a` runs only on that GPU, `sm_100f` on its family. Intermediate
-    code (`compute_90`) is compiled for newer GPUs:
+    Machine code such as `sm_86` runs on GPUs with the same major version and the same or a
+    higher minor version. `sm_90a` runs only on GPUs with exactly this version, and `sm_100f` on
+    GPUs of the same family. Intermediate code such as `compute_90` is compiled for newer GPUs:
     https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/, "GPU Compilation".
-    Returns False if no architecture is one of CUDA's.
+
+    Returns False if `architectures` has no CUDA architecture.
     """
     pattern = re.compile(r"(sm|compute)_[0-9]+[0-9][af]?")
     names = [name for name in architectures if pattern.fullmatch(name)]
@@ -269,7 +271,10 @@ def _runs_on(architecture: str, major: int, minor: int) -> bool:
 
 
 def _missing_plugins() -> Iterator[Finding]:
-    """Yield hardware without its plugin; entry points have the backends' names, so nothing is imported."""
+    """Yield a finding on each accelerator whose plugin is not installed.
+
+    The names of entry points are the names of backends, so no plugin is imported.
+    """
     for vendor in vendors.hardware_without_plugin(installed_names()):
         step = vendors.install_command(vendor.distribution)
         what = vendor.missing_plugin_clause()
@@ -277,13 +282,13 @@ def _missing_plugins() -> Iterator[Finding]:
 
 
 def _other_releases() -> Iterator[Finding]:
-    """Yield accel's distributions that are not of the core's release."""
+    """Yield a finding on each accel distribution whose version differs from that of accel-core."""
     for name in sorted(OWN_DISTRIBUTIONS):
         version = packages.version(name)
         if version and version != __version__:
             what = (
-                f"{name} {version} is installed with accel-core {__version__}; "
-                "they must be of the same release"
+                f"{name} {version} is installed with accel-core {__version__}, but both "
+                "must have the same version"
             )
             step = vendors.install_command(
                 name, version=__version__, option="--upgrade"
@@ -297,7 +302,7 @@ def _other_releases() -> Iterator[Finding]:
 def _container(
     present: _Vendors, context: DiagnosticContext, root: str
 ) -> Iterator[Finding]:
-    """Yield hardware of the host whose device nodes are missing in the container."""
+    """Yield a finding on each accelerator of the host whose device nodes the container lacks."""
     place = placement.placement(root, context.environ)
     if not place.container:
         return
@@ -322,7 +327,7 @@ def _memory(root: str) -> Iterator[Finding]:
     if left is not None and left < _LITTLE_MEMORY:
         limit = hardware.cgroup_memory_limit(root) or 0
         what = (
-            f"the control group leaves {_size(left)} of {_size(limit)}: "
+            f"only {_size(left)} of the control group's {_size(limit)} of memory are free: "
             "above the limit, processes are killed"
         )
         step = "give the container or job more memory"
@@ -333,9 +338,9 @@ def _shared_memory(present: _Vendors, root: str) -> Iterator[Finding]:
     size = _shared_memory_size(root)
     if size is None:
         return
-    what = f"/dev/shm holds {_size(size)}"
+    what = f"the size of /dev/shm is {_size(size)}"
     if present and size <= _DOCKER_SHARED_MEMORY:
-        what += ", too little for the workers of data loaders"
+        what += ", which is too small for the workers of data loaders"
         step = "start the container with --ipc=host or --shm-size=8g"
         yield Finding(Level.WARNING, "machine.little-shared-memory", what, step)
     else:
@@ -343,16 +348,25 @@ def _shared_memory(present: _Vendors, root: str) -> Iterator[Finding]:
 
 
 def _shared_memory_size(root: str) -> int | None:
-    """Return the bytes that /dev/shm can hold; workers of data loaders pass tensors through it."""
+    """Return the size of /dev/shm in bytes, or `None` if it is unknown.
+
+    The workers of data loaders pass tensors through /dev/shm.
+    """
     try:
         status = os.statvfs(hardware.under_root(root, "/dev/shm"))
-    except (AttributeError, OSError):  # Windows; no such folder
+    except (
+        AttributeError,
+        OSError,
+    ):  # Windows has no statvfs, and the folder may be missing.
         return None
     return status.f_blocks * status.f_frsize
 
 
 def _stale_locks(context: DiagnosticContext) -> Iterator[Finding]:
-    """Yield old locks of torch's JIT builds: later builds wait for the lock of a killed build."""
+    """Yield a finding if there are old locks of torch's JIT builds.
+
+    A build that is killed leaves its lock, and later builds wait for this lock forever.
+    """
     caches = context.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     extensions = context.environ.get("TORCH_EXTENSIONS_DIR")
     folder = Path(extensions or Path(caches, "torch_extensions"))
@@ -360,13 +374,13 @@ def _stale_locks(context: DiagnosticContext) -> Iterator[Finding]:
     stale = [lock for lock in locks if _age(lock) > _LONGEST_BUILD]
     if stale:
         folders = ", ".join(str(lock.parent) for lock in stale)
-        what = f"torch waits to compile in {folders}: the lock there is more than an hour old"
-        step = f"if nothing compiles there: rm {shlex.join(map(str, stale))}"
+        what = f"builds of extensions wait for a lock in {folders} that is more than an hour old"
+        step = f"if no build is running there: rm {shlex.join(map(str, stale))}"
         yield Finding(Level.WARNING, "machine.stale-lock", what, step)
 
 
 def _age(path: Path) -> float:
-    """Return the seconds since the file was written; 0 if it is gone."""
+    """Return the seconds since the file was written, or 0 if the file was removed."""
     try:
         return time.time() - path.stat().st_mtime
     except OSError:

@@ -1,8 +1,8 @@
-"""Changes that a plugin, or a vendor's package, makes to the process that imports it.
+"""Report the changes that plugins and vendors' packages make to the process that imports them.
 
-Each package is imported in a child process, which compares itself before and after. A
-vendor's package may replace functions of torch, because its device needs that, but must
-not change other devices, Python or the user's settings.
+Each package is imported in a child process, which compares its state before and after the
+import. A vendor's package may replace functions of torch if its device needs this, but it
+must not change other devices, Python or the user's settings.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from accel_tools.doctor.side_effects import (
 
 __all__ = ["TOPIC"]
 
-#: Device namespaces of torch; a vendor that replaces their functions breaks other devices.
+#: The device namespaces of torch. A package that replaces their functions may break other devices.
 _DEVICES = (
     "torch.cuda.",
     "torch.xpu.",
@@ -31,7 +31,7 @@ _DEVICES = (
     "torch.cpu.",
     "torch.accelerator.",
 )
-#: Prefixes of variables that launchers, Python or the loader of shared libraries read.
+#: Prefixes of environment variables that launchers, Python or the dynamic loader read.
 _SHARED_VARIABLES = (
     "PATH",
     "LD_",
@@ -47,7 +47,7 @@ _SHARED_VARIABLES = (
     "MASTER_ADDR",
     "MASTER_PORT",
 )
-#: Names in a sentence; the facts have all of them.
+#: The maximum number of names in a sentence. The facts have all names.
 _MAX_NAMES = 3
 
 
@@ -58,7 +58,9 @@ def _examine(context: DiagnosticContext) -> Iterator[Finding]:
         *_vendor_packages(candidates, context),
     ]
     if not findings:
-        what = "no plugin and no vendor's package changes the process that imports it"
+        what = (
+            "plugins and vendors' packages do not change the process that imports them"
+        )
         findings.append(Finding(Level.OK, "monkeypatches.nothing", what))
     yield from findings
 
@@ -69,7 +71,7 @@ def _examine(context: DiagnosticContext) -> Iterator[Finding]:
 def _plugins(
     candidates: Sequence[Verdict], context: DiagnosticContext
 ) -> Iterator[Finding]:
-    """Yield the side effects of plugins during discovery."""
+    """Yield a finding on each side effect of a plugin during discovery."""
     names: dict[Provenance, str] = {}
     for candidate in candidates:
         if not candidate.builtin:
@@ -101,7 +103,7 @@ def _side_effect_finding(
 def _vendor_packages(
     candidates: Sequence[Verdict], context: DiagnosticContext
 ) -> Iterator[Finding]:
-    """Yield the changes that importing vendors' packages makes."""
+    """Yield findings on the changes that imports of vendors' packages make."""
     from accel_core.sandbox import child
 
     modules: dict[str, Verdict] = {}
@@ -119,7 +121,7 @@ def _vendor_packages(
         if changes is None:
             what = (
                 f"could not determine what {module} changes on import: "
-                "its process ended or took too long"
+                "its process crashed or took too long"
             )
             yield Finding(Level.OK, "monkeypatches.unknown", what, about=candidate.name)
         else:
@@ -127,7 +129,7 @@ def _vendor_packages(
 
 
 def _changes(module: str, timeout: float) -> list[Change] | None:
-    """Return the changes that an import makes; `None` if the process crashed or hung."""
+    """Return the changes that the import of a module makes; `None` if its process crashes or hangs."""
     from accel_core.sandbox import child
 
     try:
@@ -142,11 +144,11 @@ def _changes(module: str, timeout: float) -> list[Change] | None:
 def _change_findings(
     module: str, candidate: Verdict, changes: Sequence[Change]
 ) -> Iterator[Finding]:
-    """Yield one finding for each kind of change, without changes to the vendor's own namespace."""
-    own_namespace = f"torch.{candidate.declaration.device_type}."
+    """Yield one finding per kind of change, without changes to the namespace of the vendor's device."""
+    device_namespace = f"torch.{candidate.declaration.device_type}."
     by_kind: dict[tuple[Level, str, str], list[Change]] = {}
     for change in changes:
-        if not f"{change.name}.".startswith(own_namespace):
+        if not f"{change.name}.".startswith(device_namespace):
             by_kind.setdefault(_kind(change), []).append(change)
     for (level, code, verb), same in sorted(
         by_kind.items(), key=lambda kind: kind[0][1]
@@ -177,7 +179,7 @@ def _kind(change: Change) -> tuple[Level, str, str]:
             return (
                 Level.WARNING,
                 "monkeypatches.device",
-                "replaces functions of another device:",
+                "replaces functions of other devices:",
             )
         if change.name.partition(".")[0] == "torch":
             return Level.OK, "monkeypatches.torch", "replaces"
@@ -186,13 +188,12 @@ def _kind(change: Change) -> tuple[Level, str, str]:
         return (
             Level.WARNING,
             "monkeypatches.shared-variable",
-            "sets the variable that others read:",
+            "sets a variable that other programs read:",
         )
     return _KINDS[change.kind]
 
 
-#: Level, code and verb by kind. Many packages set their own hooks, threads and variables;
-#: that does no harm.
+#: The level, code and verb by kind of change. Hooks, threads and variables of a package are harmless.
 _KINDS = {
     "environment": (Level.OK, "monkeypatches.variable", "sets the variable"),
     "hook": (Level.OK, "monkeypatches.hook", "replaces"),

@@ -1,8 +1,8 @@
-"""torch's one PrivateUse1 slot: which packages claim it, which gets it, and which cannot work then.
+"""Report which packages claim torch's only PrivateUse1 slot, and which package gets the slot.
 
-The first package that renames the slot keeps it for the life of the process; PyTorch
-rejects a second one. This topic predicts it without any import: from declarations,
-installed packages, and the packages that torch's autoload loads.
+The first package that renames the slot keeps it until the process ends; PyTorch rejects a
+second package. This topic predicts the result without imports, from declarations, installed
+packages, and the packages that torch's autoload loads.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ def _examine(context: DiagnosticContext) -> Iterator[Finding]:
 
 
 def _claims(chosen: str, claimants: Sequence[Verdict]) -> Finding:
-    """Return which backends claim the slot, and which one gets it."""
+    """Return the finding on the backends that claim the slot, and on the backend that gets it."""
     outcome = f"{chosen or 'nothing'} is chosen, so the slot stays free"
     for verdict in claimants:
         if verdict.name == chosen:
-            outcome = f"{chosen} ({verdict.provenance}) gets it, because it is chosen"
+            outcome = f"{chosen} ({verdict.provenance}) gets the slot, because {chosen} is chosen"
             break
     names = list(dict.fromkeys(verdict.name for verdict in claimants))
     if len(names) == 1:
         what = f"only {names[0]} claims the slot; {outcome}"
         return Finding(Level.OK, "privateuse1.one", what, about=names[0])
     what = (
-        f"{_and(names)} claim torch's one slot; {outcome}; "
-        "a process can use only one of them"
+        f"{_and(names)} claim torch's only slot; {outcome}; "
+        "a process can use only one of these backends"
     )
     others = [name for name in names if name != chosen]
     step = (
-        f"DS_ACCELERATOR={others[0]} selects the other backend in another process; "
+        f"DS_ACCELERATOR={others[0]} selects {others[0]} in a separate process; "
         "or uninstall the package that you do not use"
     )
     return Finding(Level.WARNING, "privateuse1.several", what, step)
 
 
 def _claims_slot(verdict: Verdict) -> bool:
-    """Return whether the backend needs the slot, and its vendor's package is installed."""
+    """Return whether the backend needs the slot and its vendor's package is installed."""
     if not verdict.declaration.torch_integration.private_use1:
         return False
     return bool(installed_imports(verdict.declaration))
@@ -70,7 +70,7 @@ def _claims_slot(verdict: Verdict) -> bool:
 def _facts(
     claimants: Sequence[Verdict], autoloaded: Sequence[Provenance]
 ) -> dict[str, str]:
-    """Return the modules of each claimant, and the other packages that torch loads."""
+    """Return the modules of each backend that claims the slot, and other packages that torch loads."""
     facts = {}
     for verdict in claimants:
         modules = ", ".join(installed_imports(verdict.declaration))
@@ -84,7 +84,7 @@ def _facts(
 
 
 def _claimant_of(package: Provenance, claimants: Sequence[Verdict]) -> Verdict | None:
-    """Return the backend whose vendor's package is the one that torch loads."""
+    """Return the backend whose vendor's package is `package`, or `None`."""
     top = package.module.partition(".")[0]
     for verdict in claimants:
         modules = verdict.declaration.vendor_imports
@@ -101,7 +101,7 @@ def _chosen_name(context: DiagnosticContext) -> str:
 def _autoload_conflict(
     winner: Verdict, claimants: Sequence[Verdict], autoloaded: Sequence[Provenance]
 ) -> Iterator[Finding]:
-    """Yield that another package takes the slot in a program that imports torch first."""
+    """Yield a finding if a different package takes the slot in a program that imports torch first."""
     for package in autoloaded:
         claimant = _claimant_of(package, claimants)
         if claimant is winner:
@@ -119,7 +119,7 @@ def _autoload_conflict(
 
 
 def _unregistered_packages(context: DiagnosticContext) -> Iterator[Finding]:
-    """Yield packages that register a device on import, and that neither torch nor a plugin imports."""
+    """Yield a finding on each package that registers a device, but is not imported by torch or a plugin."""
     claimed = set()
     for verdict in context.declared():
         for module in verdict.declaration.vendor_imports:
@@ -131,7 +131,7 @@ def _unregistered_packages(context: DiagnosticContext) -> Iterator[Finding]:
 
 
 def _unregistered_words(package: UnregisteredPackage) -> tuple[str, str]:
-    """Return what is wrong with such a package, and the next step."""
+    """Return the problem with a package that is not imported, and the next step."""
     if package.device_type:
         step = f"write its plugin: accel new {package.device_type} --no-private-use1"
         return package.description, step
@@ -144,7 +144,7 @@ def _unregistered_words(package: UnregisteredPackage) -> tuple[str, str]:
 
 
 def _and(names: Sequence[str]) -> str:
-    """Return `"a, b and c"`."""
+    """Return the names as text, such as `"a, b and c"`."""
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
 

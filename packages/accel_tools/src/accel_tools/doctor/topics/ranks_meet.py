@@ -1,4 +1,4 @@
-"""Whether ranks on this host meet over gloo; only with `--ranks`."""
+"""Check that ranks on this host can connect over gloo; runs only with `--ranks`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["topic"]
 
 
 def topic(count: int, seconds: float) -> Topic:
-    """Return the topic that lets `count` ranks meet; its experiments take at most `seconds`."""
+    """Return the topic that connects `count` ranks; `seconds` is the time limit of its experiments."""
     return Topic("ranks", "Ranks", partial(_examine, count, seconds))
 
 
@@ -43,13 +43,13 @@ def _examine(
 def _add_proof(
     finding: Finding, job: meeting.Job, outcome: Outcome, seconds: float
 ) -> Finding:
-    """Return the finding with the result of experiments that take at most `seconds`."""
+    """Return the finding with the result of experiments, which have a time limit of `seconds`."""
     search = Search(
         run=partial(meeting.run, job),
         is_better=lambda changed: changed.is_well,
         end=time.monotonic() + seconds,
     )
-    # Interfaces exclude each other: they are tried one by one, never together.
+    # Only one interface can be used at a time, so the experiments run one by one, not together.
     result = search.find_first(list(meeting.experiments(job)))
     if not result.causes:
         return finding._replace(proof="; ".join(not_proven(result)))

@@ -1,7 +1,7 @@
-"""The variables that choose which devices a process sees, mapped to physical and logical device numbers.
+"""Report the variables that limit the visible devices, and the logical number of each device.
 
-It reports values that a vendor ignores silently: ids that do not exist, entries that end
-a list, a variable that another one overrides.
+The topic also reports values that vendors ignore silently: ids that do not exist, entries
+that end a list, and variables that a different variable overrides.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 
 __all__ = ["TOPIC", "origin_of_variable"]
 
-#: No process has more ancestors; also ends the walk if /proc is inconsistent.
+#: The maximum number of ancestors to examine, which ends the loop if /proc is inconsistent.
 _MAX_ANCESTORS = 64
 
 
 def _examine(context: DiagnosticContext) -> Iterator[Finding]:
-    for change in late_changes():  # made by this process, if a program examines itself
+    # A program that examines itself may have changed variables after its start.
+    for change in late_changes():
         code = "visible-devices.changed"
         yield Finding(Level.WARNING, code, change.what, change.step)
     is_limited = False
@@ -49,7 +50,7 @@ def _variables(backend: Backend) -> tuple[str, ...]:
 
 
 def _findings(candidate: Verdict, context: DiagnosticContext) -> Iterator[Finding]:
-    """Yield faults of a backend's variables, or which devices they show."""
+    """Yield findings on the problems of a backend's variables, or on the devices that are visible."""
     backend = candidate.declaration
     verdicts = context.survey().verdicts
     verdict = next((v for v in verdicts if v.is_about(candidate)), None)
@@ -66,7 +67,7 @@ def _findings(candidate: Verdict, context: DiagnosticContext) -> Iterator[Findin
 
 
 def _why_without_effect(backend: Backend, verdict: Verdict | None) -> str:
-    """Return why the variables have no effect here, as a clause; empty if they have one."""
+    """Return why the variables have no effect, as a clause; empty if they have an effect."""
     build = torch_build()
     builds = backend.torch_integration.builds
     if build and builds and not any(getattr(build, name) for name in builds):
@@ -96,7 +97,7 @@ def _mapping(
     count: int | None,
     verdict: Verdict | None,
 ) -> dict[str, str]:
-    """Return each variable, then each physical device with its logical number."""
+    """Return the value of each variable, and the logical number of each physical device."""
     facts = {effect.variable: repr(effect.value) for effect in masks.effects}
     if masks.devices is not None:
         for index in range(count or 0):
@@ -109,7 +110,7 @@ def _mapping(
 
 
 def _origins(masks: visible_devices.Masks) -> dict[str, str]:
-    """Return the parent process that set each variable; often a scheduler's worker."""
+    """Return the process that set each variable, which is often a scheduler's worker."""
     facts = {}
     for effect in masks.effects:
         origin = origin_of_variable(effect.variable, effect.value)
@@ -124,7 +125,7 @@ def _mapped(
     count: int | None,
     facts: Mapping[str, str],
 ) -> Finding:
-    """Return how many devices the variables show."""
+    """Return the finding on the number of devices that the variables make visible."""
     settings = [f"{effect.variable}={effect.value!r}" for effect in masks.effects]
     shown = "every device"
     if masks.devices is not None:
@@ -141,7 +142,7 @@ def _faults(
     verdict: Verdict | None,
     facts: Mapping[str, str],
 ) -> Iterator[Finding]:
-    """Yield that every device is hidden, or the variables whose values are not as they should be."""
+    """Yield a finding if all devices are hidden, or otherwise on each variable with a wrong value."""
     about = candidate.name
     if masks.devices == ():
         code = "visible-devices.none"
@@ -156,14 +157,14 @@ def _faults(
 
 
 def _step_if_hidden(masks: visible_devices.Masks, verdict: Verdict | None) -> str:
-    """Return the step that shows devices; the verdict's, if Slurm has hidden them."""
+    """Return the step that makes devices visible; the verdict's step if Slurm has hidden the devices."""
     if verdict is not None and "Slurm" in verdict.reason and verdict.hint:
         return verdict.hint
     return masks.next_step
 
 
 def _fault(effect: visible_devices.Effect, *, is_usable: bool) -> Finding | None:
-    """Return the finding on a variable; `None` if its value is in order."""
+    """Return the finding on a variable, or `None` if the variable's value is correct."""
     unset = f"unset {effect.variable}"
     correct = unset
     if effect.suggestion:
@@ -181,9 +182,9 @@ def _fault(effect: visible_devices.Effect, *, is_usable: bool) -> Finding | None
 
 
 def _numbering(candidate: Verdict, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield that CUDA and nvidia-smi number unlike GPUs differently.
+    """Yield a finding if the machine has different GPUs, which CUDA and nvidia-smi number differently.
 
-    CUDA numbers the fastest GPU first, nvidia-smi by position on the bus:
+    CUDA numbers the fastest GPU first; nvidia-smi numbers GPUs by their position on the bus:
     https://docs.nvidia.com/cuda/cuda-programming-guide/, "CUDA Environment Variables",
     CUDA_DEVICE_ORDER.
     """
@@ -212,12 +213,18 @@ def _numbering(candidate: Verdict, environ: Mapping[str, str]) -> Iterator[Findi
 def origin_of_variable(
     name: str, value: str, root: str = "/", pid: int | None = None
 ) -> str:
-    """Return the first process with the variable: `"process 42 (raylet), started by process 1 (bash)"`.
+    """Return the first ancestor process with the variable, and the parent that set the variable.
 
-    /proc shows the variables with which a process was started, not those that it has set
-    since: the parent of the first process with the variable has set it. Returns an empty
-    string if /proc shows nothing, or if the process was not started with that value.
-    `pid`: the process to examine instead of this one. `root`: the folder with `/proc`.
+    The result is text such as `"process 42 (raylet), started by process 1 (bash)"`. It is empty if
+    /proc does not list the variables, or if the process was not started with this value. /proc
+    lists the variables with which a process was started, so the parent of the first process with
+    the variable has set it.
+
+    Args:
+        name: The name of the variable.
+        value: The value of the variable.
+        root: The folder that contains `/proc`.
+        pid: The id of the process to examine; `None` for this process.
     """
     current = os.getpid() if pid is None else pid
     first = setter = 0
@@ -239,7 +246,7 @@ def origin_of_variable(
 
 
 def _parent(pid: int, root: str) -> int:
-    """Return the pid of the parent; 0 if there is none, or if it is unknown."""
+    """Return the id of the parent process; 0 if the process has no parent or the id is unknown."""
     for line in hardware.read_text(f"/proc/{pid}/status", root).splitlines():
         if line.startswith("PPid:"):
             return hardware.parse_number(line.partition(":")[2].strip()) or 0

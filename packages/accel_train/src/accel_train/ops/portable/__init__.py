@@ -1,7 +1,7 @@
 """Provide the optimizer operators for any device, written with torch's own operators.
 
-Nothing is compiled. `load()` returns a module that has the functions of the compiled one, with the same names
-and arguments. Importing this package does not import torch.
+Nothing is compiled. `load()` returns a module with the same functions and arguments as DeepSpeed's compiled
+module. Importing this package does not import torch.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ __all__ = [
 
 
 class _Portable:
-    """A builder of DeepSpeed's interface whose operator is a Python module: `NAME` is the module's name."""
+    """A builder with DeepSpeed's interface whose operator is the Python module called `NAME`."""
 
     NAME: ClassVar[str]
-    #: Empty, as nothing is built; DeepSpeed's `setup.py` reads it of each builder.
+    #: Empty, because nothing is built. DeepSpeed's `setup.py` reads this attribute of each builder.
     BUILD_VAR: ClassVar[str] = ""
 
     @property
     def name(self) -> str:
-        """Return the operator's name, as reports print it."""
+        """Return the operator's name, such as `fused_adam`."""
         return self.NAME
 
     def absolute_name(self) -> str:
@@ -40,7 +40,7 @@ class _Portable:
         return f"{__name__}.{self.NAME}"
 
     def compatibility(self) -> str:
-        """Return why the operator cannot be used, which is without torch; empty if it can."""
+        """Return why the operator cannot be used: torch is not installed; empty if it can be used."""
         return "" if torch_build() else "torch is not installed"
 
     def is_compatible(self, verbose: bool = False) -> bool:
@@ -48,7 +48,7 @@ class _Portable:
         return not self.compatibility()
 
     def is_built(self) -> bool:
-        """Return True, as there is nothing to build."""
+        """Return True, because nothing has to be built."""
         return True
 
     def load(self, verbose: bool = True) -> ModuleType:
@@ -56,43 +56,44 @@ class _Portable:
         return import_module(self.absolute_name())
 
     def builder(self) -> NoReturn:
-        """Raise `UnsupportedError`: there is no extension to build ahead of time."""
+        """Raise `UnsupportedError`, because the operator has no extension to build ahead of time."""
         raise UnsupportedError(
-            f"{self.NAME}: the portable operator is Python: it needs load(), but no build"
+            f"{self.NAME}: the portable operator is written in Python, so it has no extension to build. "
+            "Call load() instead."
         )
 
 
 class FusedAdamBuilder(_Portable):
-    """Builder of a module with `multi_tensor_adam`: Adam and AdamW over lists of tensors."""
+    """The builder of a module with `multi_tensor_adam`, which runs Adam and AdamW on lists of tensors."""
 
     NAME = "fused_adam"
 
 
 class FusedLambBuilder(_Portable):
-    """Builder of a module with `lamb`: LAMB on one parameter."""
+    """The builder of a module with `lamb`, which runs LAMB on one parameter."""
 
     NAME = "fused_lamb"
 
 
 class FusedLionBuilder(_Portable):
-    """Builder of a module with `multi_tensor_lion`: Lion over lists of tensors."""
+    """The builder of a module with `multi_tensor_lion`, which runs Lion on lists of tensors."""
 
     NAME = "fused_lion"
 
 
 class CPUAdamBuilder(_Portable):
-    """Builder of a module with `create_adam`, `adam_update`, `adam_rollback`, `destroy_adam`."""
+    """The builder of a module with `create_adam`, `adam_update`, `adam_rollback` and `destroy_adam`."""
 
     NAME = "cpu_adam"
 
 
 class CPUAdagradBuilder(_Portable):
-    """Builder of a module with `create_adagrad`, `adagrad_update`, `destroy_adagrad`."""
+    """The builder of a module with `create_adagrad`, `adagrad_update` and `destroy_adagrad`."""
 
     NAME = "cpu_adagrad"
 
 
 class CPULionBuilder(_Portable):
-    """Builder of a module with `create_lion`, `lion_update`, `destroy_lion`."""
+    """The builder of a module with `create_lion`, `lion_update` and `destroy_lion`."""
 
     NAME = "cpu_lion"

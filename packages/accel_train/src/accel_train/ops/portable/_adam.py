@@ -29,11 +29,15 @@ def adam(
     bias_correction: bool,
     weight_decay: float,
 ) -> None:
-    """Do one step of Adam on lists of gradients, parameters, averages and averages of squares, in place.
+    """Do one step of Adam in place.
 
-    `decoupled`: decay the weights directly (AdamW) instead of through the gradient. On the CPU torch's
-    fused kernel does the step where gradient, parameter and states have one type, and the bias is corrected.
-    All others are rounded as in `torch.optim` with `foreach=True`, and computed in float32 or wider.
+    `lists` has, in this order, the gradients, parameters, averages, and averages of squares. `op` is the
+    operator's name for messages. `decoupled` applies the weight decay directly to the parameters (AdamW)
+    instead of through the gradients. torch's fused kernel does the step on the CPU if the bias is corrected
+    and the four tensors of a parameter have the same data type. Otherwise, the step is computed in float32 or
+    float64, with the rounding of `torch.optim` with `foreach=True`.
+
+    Raises `OpInputError` for numbers out of range, and for tensors that do not match.
     """
     check_decay(op, weight_decay)
     correction1, correction2 = bias_corrections(op, beta1, beta2, step, bias_correction)
@@ -57,7 +61,7 @@ def adam(
         g: list[Tensor], p: list[Tensor], m: list[Tensor], v: list[Tensor]
     ) -> None:
         fused_step = torch_adamw if decoupled else torch_adam
-        # torch counts the step itself, in a tensor for each parameter.
+        # torch counts the steps itself, in a separate tensor for each parameter.
         previous_step = torch.tensor(float(step - 1))
         fused_step(
             p,

@@ -22,10 +22,14 @@ def lion(
     beta2: float,
     weight_decay: float,
 ) -> None:
-    """Do one step of Lion on lists of gradients, parameters and averages, in place.
+    """Do one step of Lion in place.
 
-    If average and gradient cancel out, the sign is 0 and the weight only decays, as in the paper; the
-    compiled kernels move it by `lr`, up on CUDA and down on CPU.
+    `lists` has, in this order, the gradients, parameters, and averages. `op` is the operator's name for
+    messages. If an average and a gradient cancel out, the sign is 0 and the weight only decays, as in the
+    paper. DeepSpeed's compiled kernels change such a weight by `lr`: they increase it on CUDA and decrease it
+    on the CPU.
+
+    Raises `OpInputError` for numbers out of range, and for tensors that do not match.
     """
     check_rates(op, beta1, beta2)
     check_decay(op, weight_decay)
@@ -34,7 +38,7 @@ def lion(
         direction = torch._foreach_lerp(m, g, 1 - beta1)
         torch._foreach_sign_(direction)
         if weight_decay:
-            # Together with the step, so that the weight is rounded once and not twice.
+            # The decay is added to the step, so that the weight is rounded once and not twice.
             torch._foreach_add_(direction, p, alpha=weight_decay)
         torch._foreach_add_(p, direction, alpha=-lr)
         torch._foreach_lerp_(m, g, 1 - beta2)

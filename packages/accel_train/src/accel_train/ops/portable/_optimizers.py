@@ -1,4 +1,4 @@
-"""Keep the settings of optimizers that callers refer to by number, as DeepSpeed's C++ operators do."""
+"""Keep the settings of optimizers that callers identify by number, like DeepSpeed's C++ operators."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 class Optimizers(Generic[T]):
-    """The settings of one operator's optimizers, by the number that the caller gave each.
+    """The settings of one operator's optimizers, by the caller's number for each optimizer.
 
-    `create`: the name of the function that creates an optimizer, for messages.
+    `create` is the name of the function that creates an optimizer, for messages.
     """
 
     def __init__(self, op: str, create: str) -> None:
@@ -25,9 +25,10 @@ class Optimizers(Generic[T]):
         self._settings_of: dict[int, T] = {}
 
     def create(self, optimizer_id: int, settings: T, should_log: bool) -> int:
-        """Keep `settings` under this number, replacing older ones. Returns 0, as the compiled functions do.
+        """Keep `settings` for the optimizer `optimizer_id`, and return 0, like the compiled functions.
 
-        Raises `OpInputError` if the number is not a whole number of 64 bits, as the compiled operator does.
+        Earlier settings of the same number are replaced. `should_log` logs the creation. Raises
+        `OpInputError` if `optimizer_id` is not a whole number that fits in 64 bits.
         """
         optimizer_id = whole_number(
             self._op, "optimizer_id", optimizer_id, -(2**63), 64
@@ -40,7 +41,7 @@ class Optimizers(Generic[T]):
         return 0
 
     def get(self, optimizer_id: int) -> T:
-        """Return the settings of a number. Raises `OpInputError` for a number that was not created."""
+        """Return the optimizer's settings. Raises `OpInputError` if the optimizer was not created."""
         try:
             return self._settings_of[optimizer_id]
         except KeyError:
@@ -50,6 +51,9 @@ class Optimizers(Generic[T]):
             ) from None
 
     def destroy(self, optimizer_id: int) -> int:
-        """Delete the number, if it exists: `__del__` calls this, where an error would not help. Returns 0."""
+        """Delete the optimizer's settings, if they exist, and return 0.
+
+        A missing optimizer is not an error, because `__del__` calls this function.
+        """
         self._settings_of.pop(optimizer_id, None)
         return 0

@@ -1,4 +1,4 @@
-"""Check tensors of the portable operators, group them, and convert them to one precision."""
+"""Check the tensors of the portable operators, group them, and convert them to a common data type."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from accel_train.ops.arguments import (
 
 __all__ = ["bias_corrections", "update_in_groups"]
 
-#: Elements that pass through all operations of an update before the next ones do, on the CPU. In float32 they
-#: and what is computed from them are 7 MiB, which stay in its caches; of a large tensor as a whole every
-#: operation fetches all from memory. Adam by `foreach` on 10 million elements takes 10 ms so, and 26 ms at
-#: once (two cores of an EPYC of family 26; 2^17 to 2^20 elements hardly differ). No bit depends on it.
+#: The number of elements that an update processes at a time on the CPU. In float32, these elements and the
+#: intermediate results take 7 MiB, which fits in the CPU's caches. In one pass over a large tensor, each
+#: operation would read all elements from memory. Adam with `foreach` on 10 million elements takes 10 ms in
+#: pieces of this size, and 26 ms in one pass (two cores of an EPYC of family 26; sizes from 2^17 to 2^20
+#: hardly differ). Results do not depend on the size.
 _PIECE_ELEMENTS = 2**18
 _SUPPORTED_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
@@ -36,15 +37,18 @@ def update_in_groups(
 ) -> None:
     """Call `update(gradients, parameters, *states)` with lists of tensors that `torch._foreach_*` accepts.
 
-    `lists` has the gradients first; they are only read, and the others are updated in place. Tensors at the
-    same index belong together: they are on one device and have the same number of elements. Computation is in
-    float32, or in float64 for float64 parameters. Tensors of that precision are passed unchanged, grouped by
-    device. Other tensors are converted for one parameter at a time, so that the copies stay small. Empty
-    tensors are skipped. `elementwise`: `update` gets CPU tensors in pieces. `fused` gets the rows that
-    torch's fused kernels take: on the CPU, and all of one type, whichever it is.
+    `lists` has the gradients first, which are only read. The parameters and states are updated in place. The
+    tensors at the same index of all lists belong to one parameter. They are on the same device and have the
+    same number of elements. `update` computes in float64 for float64 parameters, and otherwise in float32.
+    Tensors of that data type are passed unchanged, grouped by device. Tensors of other types are converted
+    for one parameter at a time, so that the copies stay small. Empty tensors are skipped.
 
-    Raises `OpInputError`, before anything is changed, for tensors that do not match. Raises it also for
-    anything that is not a tensor, is sparse, is not floating point, or would be updated but repeats elements.
+    With `elementwise`, `update` gets CPU tensors in pieces. `fused` is called instead of `update` for the
+    parameters that torch's fused kernels support: their tensors are on the CPU and all have the same type.
+
+    Raises `OpInputError`, before any tensor is changed, for tensors that do not match. It is also raised for
+    a value that is not a tensor, for a tensor that is sparse or not floating point, and for a tensor to
+    update whose elements share memory.
     """
     tensors_by_parameter = zip(*lists.values(), strict=True)
     rows = [
@@ -62,7 +66,7 @@ def update_in_groups(
 
 
 def _is_fusable(row: list[Tensor]) -> bool:
-    """Return whether torch's fused CPU kernels accept these tensors: on the CPU, and all of one type."""
+    """Return whether torch's fused CPU kernels accept the tensors: on the CPU, with the same data type."""
     first = row[0]
     return first.device.type == "cpu" and all(
         tensor.dtype == first.dtype for tensor in row
@@ -70,7 +74,7 @@ def _is_fusable(row: list[Tensor]) -> bool:
 
 
 def _update_fused(rows: list[list[Tensor]], fused: Callable[..., None]) -> None:
-    """Call `fused` with contiguous tensors, as torch's kernels require, and write the results back."""
+    """Call `fused` with contiguous tensors, which torch's kernels require, and copy the results back."""
     dense_rows = [[tensor.contiguous() for tensor in row] for row in rows]
     fused(*_columns(dense_rows))
     for row, dense_row in zip(rows, dense_rows, strict=True):
@@ -78,21 +82,22 @@ def _update_fused(rows: list[list[Tensor]], fused: Callable[..., None]) -> None:
             if dense_tensor is not tensor:
                 tensor.copy_(dense_tensor)
             elif not tensor.is_inference():
-                # The kernels of torch 2.13 do not tell autograd that they change a tensor.
+                # The kernels of torch 2.13 do not notify autograd that they change a tensor.
                 torch.autograd.graph.increment_version(tensor)
 
 
 def _columns(rows: Iterable[list[Tensor]]) -> list[list[Tensor]]:
-    """Return a list of all gradients, one of all parameters, and one for each state, from rows of these."""
+    """Return the columns of `rows`: a list of gradients, a list of parameters, and a list for each state."""
     return [list(column) for column in zip(*rows, strict=True)]
 
 
 def _update_rows(
     rows: Iterable[list[Tensor]], update: Callable[..., None], elementwise: bool
 ) -> None:
-    """Call `update` on all rows, in float64 for float64 parameters and else in float32.
+    """Call `update` on all rows, in float64 for float64 parameters, and otherwise in float32.
 
-    Rows of that type are passed in groups of one device; other rows one by one, as converted copies.
+    Rows of that data type are passed in one group for each device. Other rows are passed one by one, as
+    converted copies.
     """
     groups: dict[Any, list[list[Tensor]]] = {}
     for row in rows:
@@ -111,18 +116,18 @@ def _update_rows(
 
 
 def _update_in_batches(rows: list[list[Tensor]], update: Callable[..., None]) -> None:
-    """Call `update` on batches of pieces of rows, which stay in the CPU's caches."""
+    """Call `update` on batches of pieces of rows. Each batch fits in the CPU's caches."""
     for batch in _batches(rows):
         update(*_columns(batch))
 
 
 def _compute_dtype(row: list[Tensor]) -> torch.dtype:
-    """Return the type to compute in: float64 for a float64 parameter, else float32."""
+    """Return the data type for computations: float64 for a float64 parameter, else float32."""
     return torch.float64 if row[1].dtype == torch.float64 else torch.float32
 
 
 def _pieces(row: list[Tensor]) -> Iterator[list[Tensor]]:
-    """Yield rows of views of `_PIECE_ELEMENTS` elements, of a row of larger contiguous tensors.
+    """Split a row of larger contiguous tensors into rows of views with at most `_PIECE_ELEMENTS` elements.
 
     Any other row is yielded unchanged.
     """
@@ -136,7 +141,10 @@ def _pieces(row: list[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def _batches(rows: Iterable[list[Tensor]]) -> Iterator[list[list[Tensor]]]:
-    """Yield lists of rows, or of pieces of rows, of at least `_PIECE_ELEMENTS` elements (the last: any)."""
+    """Yield lists of rows, or of pieces of rows, with at least `_PIECE_ELEMENTS` elements in total.
+
+    The last list may have fewer elements.
+    """
     batch: list[list[Tensor]] = []
     count = 0
     for row in rows:
@@ -153,7 +161,7 @@ def _batches(rows: Iterable[list[Tensor]]) -> Iterator[list[list[Tensor]]]:
 def _update_widened(
     row: list[Tensor], compute_dtype: torch.dtype, update: Callable[..., None]
 ) -> None:
-    """Call `update` on copies of a row in `compute_dtype`, and write the results back."""
+    """Call `update` on copies of the row in `compute_dtype`, and copy the results back."""
     copies = [tensor.to(compute_dtype) for tensor in row]
     update(*([copy] for copy in copies))
     for tensor, copy in zip(row[1:], copies[1:], strict=True):
@@ -164,7 +172,7 @@ def _update_widened(
 def _checked_row(
     op: str, index: int, names: Mapping[str, Any], tensors: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Return the tensors of one parameter, all in one shape: flat if their shapes differ.
+    """Return the tensors of one parameter in the same shape. If the shapes differ, flat views are returned.
 
     Raises `OpInputError` for tensors that cannot be updated together.
     """
@@ -173,18 +181,18 @@ def _checked_row(
         _check_tensor(f"{op}: {name}[{index}]", tensor, gradient)
     if all(tensor.shape == gradient.shape for tensor in tensors):
         return list(tensors)
-    # Compiled kernels ignore shapes: a state may be flat although its parameter is not.
+    # Compiled kernels ignore shapes, so a state may be flat although its parameter is not.
     for name, tensor in zip(names, tensors, strict=True):
         if not tensor.is_contiguous():
             raise OpInputError(
-                f"{op}: {name}[{index}] is not contiguous, and its shape {tuple(tensor.shape)} is not its "
-                f"gradient's {tuple(gradient.shape)}; expected one shape, or contiguous tensors"
+                f"{op}: {name}[{index}] is not contiguous, and its shape {tuple(tensor.shape)} differs from "
+                f"its gradient's, {tuple(gradient.shape)}; expected the same shape, or contiguous tensors"
             )
     return [tensor.view(-1) for tensor in tensors]
 
 
 def _check_tensor(argument_name: str, tensor: Tensor, gradient: Tensor) -> None:
-    """Raise `OpInputError` unless an operator can use the tensor, together with its gradient."""
+    """Raise `OpInputError` unless an operator can use `tensor` together with `gradient`."""
     require_tensor(argument_name, tensor)
     if tensor.layout != torch.strided:
         raise OpInputError(
@@ -197,12 +205,13 @@ def _check_tensor(argument_name: str, tensor: Tensor, gradient: Tensor) -> None:
         )
     if tensor.device != gradient.device:
         raise OpInputError(
-            f"{argument_name} is on {tensor.device}, but its gradient is on {gradient.device}"
+            f"{argument_name} is on {tensor.device}, but its gradient is on {gradient.device}; expected the "
+            "same device"
         )
     if tensor.numel() != gradient.numel():
         raise OpInputError(
             f"{argument_name} has {tensor.numel()} elements, but its gradient has {gradient.numel()}; "
-            "expected the same number"
+            "expected the same number of elements"
         )
     if tensor is not gradient:
         require_writable(argument_name, tensor)
@@ -213,8 +222,8 @@ def bias_corrections(
 ) -> tuple[float, float]:
     """Return the bias corrections of both averages: `1 - beta**step`, or 1 without `bias_correction`.
 
-    Raises `OpInputError` for a rate that is not in [0, 1), and for a step that is not a whole number of 1 or
-    more.
+    Raises `OpInputError` for a decay rate that is not in [0, 1), and for a step that is not a whole number
+    of 1 or more.
     """
     check_rates(op, beta1, beta2)
     step = whole_number(op, "step", step, 1, 64)

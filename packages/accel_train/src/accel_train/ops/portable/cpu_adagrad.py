@@ -15,17 +15,17 @@ _optimizers: Optimizers[None] = Optimizers("cpu_adagrad", "create_adagrad")
 
 def create_adagrad(
     optimizer_id: int,
-    alpha: float = 1e-2,  # these are given with each update
+    alpha: float = 1e-2,  # Each update gets these numbers as arguments.
     eps: float = 1e-8,
     weight_decay: float = 0,
     should_log: bool = False,
 ) -> int:
-    """Create optimizer `optimizer_id`. Returns 0."""
+    """Create the optimizer `optimizer_id`, and return 0. The other settings have no effect."""
     return _optimizers.create(optimizer_id, None, should_log)
 
 
 def destroy_adagrad(optimizer_id: int) -> int:
-    """Delete optimizer `optimizer_id`, if it exists. Returns 0."""
+    """Delete the optimizer `optimizer_id`, if it exists, and return 0."""
     return _optimizers.destroy(optimizer_id)
 
 
@@ -39,9 +39,10 @@ def adagrad_update(
     grads: Tensor,
     exp_avg_sq: Tensor,
 ) -> int:
-    """Do one step of Adagrad on one parameter, in place; `exp_avg_sq` is the sum of squared gradients.
+    """Do one step of Adagrad on one parameter in place, and return 0.
 
-    Raises `OpInputError` for an optimizer that was not created, and for tensors that do not match.
+    `exp_avg_sq` is the sum of squared gradients. `step` starts at 1. Raises `OpInputError` for an optimizer
+    that was not created, for numbers out of range, and for tensors that do not match.
     """
     _optimizers.get(optimizer_id)
     whole_number("cpu_adagrad", "step", step, 1, 64)

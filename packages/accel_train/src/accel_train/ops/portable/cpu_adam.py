@@ -21,13 +21,12 @@ from accel_train.ops.portable._tensors import bias_corrections, update_in_groups
 
 __all__ = ["adam_rollback", "adam_update", "create_adam", "destroy_adam"]
 
-#: For each optimizer whether weight decay is decoupled; each update gets all other settings as arguments.
+#: Whether each optimizer's weight decay is decoupled. Each update gets the other settings as arguments.
 _decoupled_decay: Optimizers[bool] = Optimizers("cpu_adam", "create_adam")
 
 
-if (
-    not TYPE_CHECKING
-):  # a type checker that saw it would take every misspelt name for one of ours
+# Hidden from type checkers: with `__getattr__`, they would accept every misspelt name.
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         raise zenflow_is_missing("cpu_adam", name)
@@ -35,7 +34,7 @@ if (
 
 def create_adam(
     optimizer_id: int,
-    alpha: float,  # these are given with each update
+    alpha: float,  # Each update gets these numbers as arguments.
     beta1: float,
     beta2: float,
     eps: float,
@@ -43,12 +42,15 @@ def create_adam(
     adamw_mode: bool,
     should_log: bool,
 ) -> int:
-    """Create optimizer `optimizer_id`: AdamW if `adamw_mode`, else Adam. Returns 0."""
+    """Create the optimizer `optimizer_id` for AdamW if `adamw_mode`, else for Adam, and return 0.
+
+    The other settings have no effect.
+    """
     return _decoupled_decay.create(optimizer_id, bool(adamw_mode), should_log)
 
 
 def destroy_adam(optimizer_id: int) -> int:
-    """Delete optimizer `optimizer_id`, if it exists. Returns 0."""
+    """Delete the optimizer `optimizer_id`, if it exists, and return 0."""
     return _decoupled_decay.destroy(optimizer_id)
 
 
@@ -66,9 +68,10 @@ def adam_update(
     exp_avg: Tensor,
     exp_avg_sq: Tensor,
 ) -> int:
-    """Do one step on one parameter, in place; `step` starts at 1. States may be wider than the parameter.
+    """Do one step of Adam or AdamW on one parameter in place, and return 0.
 
-    Raises `OpInputError` for an optimizer that was not created, and for tensors that do not match.
+    `step` starts at 1. The states may have a wider data type than the parameter. Raises `OpInputError` for an
+    optimizer that was not created, for numbers out of range, and for tensors that do not match.
     """
     adam(
         "cpu_adam",
@@ -99,10 +102,11 @@ def adam_rollback(
     exp_avg: Tensor,
     exp_avg_sq: Tensor,
 ) -> int:
-    """Undo `adam_update` with the same arguments, up to rounding; float32 and float64 only.
+    """Undo an `adam_update` with the same arguments, except for rounding, and return 0.
 
-    Raises `OpInputError` as `adam_update` does, and for a rate of 0 or `lr * weight_decay = 1`, after which
-    the old values cannot be recovered.
+    Raises the errors of `adam_update`. Also raises `OpInputError` for tensors that are not float32 or
+    float64, for a decay rate of 0, and, in AdamW, for `lr * weight_decay = 1`. A step with these numbers
+    cannot be undone.
     """
     decoupled = _decoupled_decay.get(optimizer_id)
     lists = _named_tensors(params, grads, exp_avg, exp_avg_sq)
@@ -116,7 +120,8 @@ def adam_rollback(
         require_tensor(f"cpu_adam: {name}", tensor)
         if tensor.dtype not in (torch.float32, torch.float64):
             raise OpInputError(
-                f"cpu_adam: {name} are {tensor.dtype}; a step can be undone in float32 only"
+                f"cpu_adam: {name} has the type {tensor.dtype}; a step can be undone only in float32 or "
+                "float64"
             )
 
     def update(
@@ -129,7 +134,7 @@ def adam_rollback(
             gradient = gradient.add(weight, alpha=weight_decay)
         average.sub_(gradient, alpha=1 - beta1).div_(beta1)
         square.addcmul_(gradient, gradient, value=beta2 - 1).div_(beta2)
-        # By rounding it may be below 0, and the next square root would be NaN.
+        # Rounding may make it negative, and the next square root would then be NaN.
         square.clamp_(min=0)
 
     update_in_groups("cpu_adam", lists, update)
@@ -139,7 +144,7 @@ def adam_rollback(
 def _named_tensors(
     params: Tensor, grads: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor
 ) -> dict[str, list[Tensor]]:
-    """Return the tensors of one parameter as lists by name, for `adam` and `update_in_groups`."""
+    """Return the tensors of one parameter as lists of one tensor, by the names of `update_in_groups`."""
     return {
         "gradients": [grads],
         "parameters": [params],

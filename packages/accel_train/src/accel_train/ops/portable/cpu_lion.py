@@ -14,24 +14,24 @@ _optimizers: Optimizers[None] = Optimizers("cpu_lion", "create_lion")
 
 def create_lion(
     optimizer_id: int,
-    alpha: float,  # these are given with each update
+    alpha: float,  # Each update gets these numbers as arguments.
     beta1: float,
     beta2: float,
     weight_decay: float,
     should_log: bool,
 ) -> int:
-    """Create optimizer `optimizer_id`. Returns 0."""
+    """Create the optimizer `optimizer_id`, and return 0. The other settings have no effect."""
     return _optimizers.create(optimizer_id, None, should_log)
 
 
 def destroy_lion(optimizer_id: int) -> int:
-    """Delete optimizer `optimizer_id`, if it exists. Returns 0."""
+    """Delete the optimizer `optimizer_id`, if it exists, and return 0."""
     return _optimizers.destroy(optimizer_id)
 
 
 def lion_update(
     optimizer_id: int,
-    step: int,  # Lion has no bias to correct
+    step: int,  # Unused, because Lion has no bias to correct.
     lr: float,
     beta1: float,
     beta2: float,
@@ -40,9 +40,10 @@ def lion_update(
     grads: Tensor,
     exp_avg: Tensor,
 ) -> int:
-    """Do one step of Lion on one parameter, in place.
+    """Do one step of Lion on one parameter in place, and return 0.
 
-    Raises `OpInputError` for an optimizer that was not created, and for tensors that do not match.
+    Raises `OpInputError` for an optimizer that was not created, for numbers out of range, and for tensors
+    that do not match.
     """
     _optimizers.get(optimizer_id)
     lists = {"gradients": [grads], "parameters": [params], "exp_avg": [exp_avg]}

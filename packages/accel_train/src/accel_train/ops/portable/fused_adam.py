@@ -15,8 +15,8 @@ _LISTS = ("gradients", "parameters", "exp_avg", "exp_avg_sq")
 
 
 def multi_tensor_adam(
-    chunk_size: int,  # how a kernel would split the work
-    noop_flag: Tensor,  # the compiled kernel ignores it too: infinities must be seen
+    chunk_size: int,  # Unused: it is the size of a compiled kernel's pieces.
+    noop_flag: Tensor,  # Unused, also by the compiled kernel, so that infinities are noticed.
     tensor_lists: Sequence[Sequence[Tensor]],
     lr: float,
     beta1: float,
@@ -27,10 +27,11 @@ def multi_tensor_adam(
     bias_correction: int,
     weight_decay: float,
 ) -> None:
-    """Do one step of Adam (`mode` 0) or AdamW (`mode` 1), in place.
+    """Do one step of Adam (`mode` 0) or AdamW (`mode` 1) in place.
 
-    `tensor_lists`: gradients, parameters, averages, averages of squares. `step` starts at 1;
-    `bias_correction` is 0 or 1. Raises `OpInputError` for lists that do not match, and for another `mode`.
+    `tensor_lists` has, in this order, the gradients, parameters, averages, and averages of squares. `step`
+    starts at 1. `bias_correction` is 0 or 1. Raises `OpInputError` for lists or tensors that do not match,
+    for numbers out of range, and for any other `mode`.
     """
     lists = named_lists("fused_adam", _LISTS, tensor_lists)
     check_mode("fused_adam", mode)

@@ -32,17 +32,20 @@ def lamb(
     bias_correction: int,
     decay: float,
 ) -> Tensor:
-    """Do one step of LAMB, in place. Return the trust ratio, one element on the parameter's device.
+    """Do one step of LAMB on one parameter in place, and return the trust ratio.
 
-    `p`, `m`, `v`, `g`: parameter, average, average of squares, and gradient, which is divided by
-    `grad_scale`. `p_copy` gets the new parameter in its own precision, unless it is empty. With `mode` 0,
-    `eps` is added under the root, with 1 beside it. The ratio `|p| / |update|` is limited to `min_coeff` …
-    `max_coeff`, and is 1 if either norm is 0. Bias correction scales the step, as in the compiled kernel, not
-    the averages. Raises `OpInputError` for tensors that do not match, and for another `mode`.
+    `p` is the parameter, `m` the average, `v` the average of squares, and `g` the gradient, which is divided
+    by `grad_scale`. The new parameter is also copied to `p_copy`, in the data type of `p_copy`, unless
+    `p_copy` is empty. `eps` is added under the square root with `mode` 0, and to the square root with `mode`
+    1. The trust ratio `|p| / |update|` is limited to the range from `min_coeff` to `max_coeff`, and is 1 if
+    either norm is 0. It is a tensor of one element on the parameter's device. Like in the compiled kernel,
+    bias correction scales the step instead of the averages.
+
+    Raises `OpInputError` for tensors that do not match, for numbers out of range, and for any other `mode`.
     """
     if mode not in (0, 1):
         raise OpInputError(
-            f"fused_lamb: mode is {mode}, expected 0 (eps under the root) or 1 (eps outside of it)"
+            f"fused_lamb: mode is {mode}, expected 0 (eps under the square root) or 1 (eps added to the root)"
         )
     for name, tensor in (("p", p), ("p_copy", p_copy)):
         require_tensor(f"fused_lamb: {name}", tensor)
@@ -50,7 +53,7 @@ def lamb(
     check_decay("fused_lamb", decay)
     if p_copy.numel() not in (0, p.numel()):
         raise OpInputError(
-            f"fused_lamb: p_copy has {p_copy.numel()} elements, expected {p.numel()} or none"
+            f"fused_lamb: p_copy has {p_copy.numel()} elements, expected {p.numel()} or 0"
         )
     correction1, correction2 = bias_corrections(
         "fused_lamb", beta1, beta2, step, bool(bias_correction)
@@ -73,14 +76,14 @@ def lamb(
         change_norm = torch.linalg.vector_norm(change)
         limited_ratio = (weight_norm / change_norm).clamp(min_coeff, max_coeff)
         is_defined = (weight_norm != 0) & (change_norm != 0)
-        # Decided on the device, so that the step does not wait for a copy to the host.
+        # Selected on the device, so that the step does not wait for a copy to the host.
         ratio.copy_(
             torch.where(is_defined, limited_ratio, torch.ones_like(limited_ratio))
         )
         weight.sub_(change.mul_(ratio[0] * step_size))
 
     lists = {"gradients": [g], "parameters": [p], "exp_avg": [m], "exp_avg_sq": [v]}
-    # Not in pieces: LAMB needs the norms of whole tensors.
+    # The tensors are not split, because LAMB needs the norms of whole tensors.
     update_in_groups("fused_lamb", lists, update, elementwise=False)
     if p_copy.numel():
         with torch.no_grad():

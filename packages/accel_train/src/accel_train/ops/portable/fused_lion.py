@@ -15,18 +15,19 @@ _LISTS = ("gradients", "parameters", "exp_avg")
 
 
 def multi_tensor_lion(
-    chunk_size: int,  # how a kernel would split the work
-    noop_flag: Tensor,  # the compiled kernel ignores it too: infinities must be seen
+    chunk_size: int,  # Unused: it is the size of a compiled kernel's pieces.
+    noop_flag: Tensor,  # Unused, also by the compiled kernel, so that infinities are noticed.
     tensor_lists: Sequence[Sequence[Tensor]],
     lr: float,
     beta1: float,
     beta2: float,
-    step: int,  # Lion has no bias to correct
+    step: int,  # Unused, because Lion has no bias to correct.
     weight_decay: float,
 ) -> None:
-    """Do one step of Lion, in place; `tensor_lists`: gradients, parameters, averages.
+    """Do one step of Lion in place.
 
-    Raises `OpInputError` for lists that do not match.
+    `tensor_lists` has, in this order, the gradients, parameters, and averages. Raises `OpInputError` for
+    lists or tensors that do not match, and for numbers out of range.
     """
     lists = named_lists("fused_lion", _LISTS, tensor_lists)
     lion(

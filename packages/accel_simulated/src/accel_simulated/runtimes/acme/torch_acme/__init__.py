@@ -1,6 +1,7 @@
-"""A vendor that does not exist: a device that torch.accelerator serves and no plugin knows.
+"""The package of a fictional vendor, whose device torch.accelerator supports and no plugin declares.
 
-Its module holds what frameworks ask of a GPU's, torch's own among them: FSDP, DeviceMesh, checkpoints.
+The module `torch.acme` contains the functions that frameworks, including torch's FSDP, DeviceMesh and
+checkpoints, call in a GPU's module.
 """
 
 from accel_simulated import vendor_package
@@ -9,7 +10,7 @@ __version__ = "0.1+simulated"
 
 
 def autoload():
-    """Do nothing: torch calls this at its import, and importing this module was all."""
+    """Do nothing: torch calls this function when it is imported, and importing this module was enough."""
 
 
 vendor_package.start("acme")

@@ -1,4 +1,4 @@
-"""`torch.acme`: what frameworks ask of a GPU's device module, under the names that torch's own have."""
+"""`torch.acme`: the functions that frameworks call in a GPU's device module, with torch.cuda's names."""
 
 from accel_simulated.parts.devices import (
     current_device,

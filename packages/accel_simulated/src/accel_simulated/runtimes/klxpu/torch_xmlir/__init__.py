@@ -1,6 +1,6 @@
-"""A simulated torch_xmlir: it leaves torch.cuda's functions torch's own, as the vendor's does.
+"""A simulated torch_xmlir, which leaves the functions of torch.cuda unchanged, as the vendor's package does.
 
-What the vendor's replaces elsewhere in torch is not here: `torch.compile`, `torch.nn.Linear`, `nccl`.
+The vendor's replacements elsewhere in torch (`torch.compile`, `torch.nn.Linear`, `nccl`) are not simulated.
 """
 
 import torch

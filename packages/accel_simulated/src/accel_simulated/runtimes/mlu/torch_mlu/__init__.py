@@ -1,4 +1,4 @@
-"""Not Cambricon's torch_mlu: a simulation for tests, with the names of its surface file."""
+"""A simulation of Cambricon's torch_mlu for tests, with the names in its surface file."""
 
 from accel_simulated import vendor_package
 

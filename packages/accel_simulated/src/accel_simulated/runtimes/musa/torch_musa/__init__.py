@@ -1,7 +1,7 @@
-"""Not Moore Threads' torch_musa: a simulation for tests, with the names of its surface file.
+"""A simulation of Moore Threads' torch_musa for tests, with the names in its surface file.
 
-As the vendor's, this package is `torch.musa` itself. The vendor's loads with torch, and starts `torch.cuda`
-by its own runtime; this one does neither.
+Like the vendor's package, this package is also the module `torch.musa`. The vendor's package is loaded with
+torch, and runs `torch.cuda` on the vendor's runtime; the simulation does neither.
 """
 
 import sys as _sim_sys

@@ -1,10 +1,13 @@
 """Not AWS's torch_neuronx: a simulation for tests, with the names of its surface file.
 
-The source of AWS's package was not at hand: the surface file lists names that others call. What nobody was
-seen to call is absent here.
+The source of AWS's package was not available: the surface file lists names that other packages call. Names
+that no package was found to call are absent here.
 """
 
+import sys
+
 from accel_simulated import vendor_package
+from accel_simulated.imports import on_import
 
 __version__ = "2.13.3.0+simulated"
 
@@ -13,3 +16,22 @@ vendor_package.start("neuron")
 import torch_neuronx.neuron
 
 vendor_package.finish(torch_neuronx.neuron)
+
+
+def _register_compiler(registry):
+    """Register the compiler `neuron` with Dynamo, as AWS's package does; it compiles with inductor."""
+
+    def compile_graph(graph, inputs, **options):
+        from torch._inductor.compile_fx import compile_fx
+
+        return compile_fx(graph, inputs, **options)
+
+    registry.register_backend(compile_graph, name="neuron")
+
+
+# Dynamo takes a second to import, so its registry is completed when a program imports Dynamo.
+_REGISTRY = "torch._dynamo.backends.registry"
+if _REGISTRY in sys.modules:
+    _register_compiler(sys.modules[_REGISTRY])
+else:
+    on_import(_REGISTRY, after=_register_compiler)

@@ -1,7 +1,7 @@
-"""Not Huawei's torch_npu: a simulation for tests, with the names of its surface file.
+"""A simulation of Huawei's torch_npu for tests, with the names in its surface file.
 
-Operators of `torch_npu` itself are here as names only, those that public frameworks use. `contrib`, the
-profiler and the compilers are not here.
+Operators of `torch_npu` exist only as names, if public frameworks use them, and cannot be called. `contrib`,
+the profiler and the compilers are not simulated.
 """
 
 from accel_simulated import vendor_package
@@ -10,7 +10,7 @@ __version__ = "2.13.0+simulated"
 
 
 def _autoload():
-    """Do nothing: torch calls this at its import, and importing this module was all."""
+    """Do nothing: torch calls this function when it is imported, and importing this module was enough."""
 
 
 vendor_package.start("npu")
@@ -20,7 +20,7 @@ import torch_npu.npu.amp
 
 vendor_package.finish(torch_npu.npu)
 
-# Transformers, diffusers, verl, ms-swift and LLaMA-Factory have these names.
+# Transformers, diffusers, verl, ms-swift and LLaMA-Factory use these names.
 globals().update(
     vendor_package.not_simulated(
         "torch_npu",

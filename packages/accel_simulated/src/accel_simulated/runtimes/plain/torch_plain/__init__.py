@@ -1,6 +1,6 @@
-"""A device with less than a GPU, which does not exist: one queue, no events, no collectives.
+"""The package of a fictional device that has one queue, no events and no collectives.
 
-Simulated, as all here is: kernels are CPU's.
+Like every simulated device, it runs the CPU's kernels.
 """
 
 from accel_simulated import vendor_package
@@ -9,7 +9,7 @@ __version__ = "0.1+simulated"
 
 
 def autoload():
-    """Do nothing: torch calls this at its import, and importing this module was all."""
+    """Do nothing: torch calls this function when it is imported, and importing this module was enough."""
 
 
 vendor_package.start("plain")

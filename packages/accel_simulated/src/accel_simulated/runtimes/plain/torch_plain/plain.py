@@ -1,4 +1,4 @@
-"""`torch.plain`: what PyTorch itself asks of a device module, and the generators."""
+"""`torch.plain`: the functions that PyTorch calls in a device module, and the generators."""
 
 from accel_simulated.parts.devices import current_device, device, device_count
 from accel_simulated.parts.dtypes import get_amp_supported_dtype

@@ -1,7 +1,7 @@
-"""Not Tecorigin's torch_sdaa: a simulation for tests, with the names of its surface file.
+"""A simulation of Tecorigin's torch_sdaa for tests, with the names in its surface file.
 
-No source of the vendor's is public: the surface file lists names that others were seen to use. What
-nobody was seen to use, `is_initialized` for one, is absent here.
+The vendor has not published its source, so the surface file lists the names that public code uses. Other
+names, such as `is_initialized`, are absent.
 """
 
 from accel_simulated import vendor_package

@@ -1,6 +1,7 @@
-"""Not Biren's torch_supa: a simulation for tests, with the names of its surface file.
+"""A simulation of Biren's torch_supa for tests, with the names in its surface file.
 
-The vendor's replaces `torch.cuda` when torch loads it as an extension; this one has no such entry point.
+The vendor's package replaces `torch.cuda` when torch loads it as an extension. The simulation has no entry
+point for that.
 """
 
 from accel_simulated import vendor_package

@@ -1,7 +1,7 @@
-"""Not Habana's bridge: a simulation for tests, with the names of its surface file.
+"""A simulation of Habana's bridge for tests, with the names in its surface file.
 
-The vendor's refuses lazy mode, which is its default, on any torch but Habana's own. Here torch counts as
-Habana's, unless `ACCEL_SIMULATE_STOCK_TORCH=1`.
+The vendor's package rejects lazy mode, its default, on every torch except Habana's build. The simulation
+treats the installed torch as Habana's build, unless `ACCEL_SIMULATE_STOCK_TORCH=1`.
 """
 
 import os

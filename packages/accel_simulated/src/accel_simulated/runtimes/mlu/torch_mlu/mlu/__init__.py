@@ -1,4 +1,4 @@
-"""`torch.mlu`, simulated. Its names are those of its surface file; a test compares the parameters."""
+"""`torch.mlu`, simulated with the names in its surface file; a test compares the parameters."""
 
 from accel_simulated.parts.devices import device
 from accel_simulated.parts.devices import get_device_properties as _sim_properties

@@ -1,4 +1,4 @@
-"""`torch.npu`, simulated. Its names are those of its surface file; a test compares the parameters."""
+"""`torch.npu`, simulated with the names in its surface file; a test compares the parameters."""
 
 import os as _sim_os
 from types import SimpleNamespace as _sim_SimpleNamespace
@@ -39,7 +39,8 @@ def get_device_name(device_name=None):
 
 
 def get_device_capability(device=None):
-    # Ascend has none: the vendor's gives what a variable says, for code that was written for others.
+    # Ascend has no compute capability. The vendor's function returns the value of a variable, for code that
+    # was written for CUDA.
     numbers = _sim_os.environ.get("TORCH_NPU_DEVICE_CAPABILITY", "").split(".")
     return tuple(map(int, numbers)) if len(numbers) == 2 else None
 

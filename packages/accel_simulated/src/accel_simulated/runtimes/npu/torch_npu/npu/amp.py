@@ -22,7 +22,7 @@ class GradScaler(_sim_GradScaler):
         super().__init__(
             "npu", init_scale, growth_factor, backoff_factor, growth_interval, enabled
         )
-        if not dynamic:  # then the vendor's keeps its first scale
+        if not dynamic:  # the vendor's scaler then keeps its initial scale
             self._growth_factor = self._backoff_factor = 1.0
 
 

@@ -1,4 +1,4 @@
-"""`torch.npu.graphs`, simulated. The vendor's graph has no debug mode to be enabled."""
+"""`torch.npu.graphs`, simulated. The vendor's graph has no debug mode."""
 
 from accel_simulated.parts.graphs import Capture as _sim_Capture
 from accel_simulated.parts.graphs import PooledGraph as _sim_Graph
@@ -11,7 +11,7 @@ class NPUGraph(_sim_Graph):
 
 
 class graph(_sim_Capture):
-    # The fourth place is the vendor's own: captured operators may be updated, which is not simulated.
+    # The vendor adds `auto_dispatch_capture`, for updates of captured operators, which are not simulated.
     def __init__(
         self,
         npu_graph,

@@ -1,4 +1,4 @@
-"""`torch.npu.memory`, simulated. Its old names warn, otherwise than the surface file can tell."""
+"""`torch.npu.memory`, simulated. Old names issue warnings that the surface file cannot describe."""
 
 import warnings as _sim_warnings
 

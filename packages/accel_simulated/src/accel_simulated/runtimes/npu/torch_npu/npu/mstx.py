@@ -1,4 +1,4 @@
-"""`torch.npu.mstx`, simulated: the ranges of the vendor's profiler, by domain."""
+"""`torch.npu.mstx`, simulated: the vendor's profiler ranges, which have a domain."""
 
 from accel_simulated.parts import ranges as _sim_ranges
 

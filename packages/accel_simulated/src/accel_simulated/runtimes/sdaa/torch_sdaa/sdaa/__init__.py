@@ -1,17 +1,20 @@
-"""`torch.sdaa`, simulated. Its names are those of its surface file; a test makes the calls seen there."""
+"""`torch.sdaa`, simulated with the names in its surface file; a test makes the calls listed there."""
 
 from accel_simulated.parts.dtypes import get_amp_supported_dtype
 from accel_simulated.parts.lifecycle import _is_in_bad_fork, _lazy_init
 from accel_simulated.shape import fill
 from torch_sdaa.sdaa import amp
 
-# Nobody was seen to use this one and the three imported above, but torch asks them of every device module.
+# torch uses `_initialized` and the three functions imported above in every device module, although no public
+# code for this vendor was found to use them.
 _initialized = False
 default_generators = ()  # filled when the runtime starts
 
 
 def get_device_name(device=None):
-    return "/dev/tcaicard0"  # as the vendor's note in the surface file has it
+    return (
+        "/dev/tcaicard0"  # the name according to the vendor's note in the surface file
+    )
 
 
 fill(globals(), "torch.sdaa")

@@ -1,4 +1,4 @@
-"""`torch.supa`, simulated. Its names are those of its surface file; a test compares the parameters."""
+"""`torch.supa`, simulated with the names in its surface file; a test compares the parameters."""
 
 from types import SimpleNamespace as _sim_SimpleNamespace
 
@@ -10,7 +10,8 @@ from accel_simulated.shape import fill
 from torch_supa.supa import bccl, brtx, graphs, memory, random, streams
 from torch_supa.supa.graphs import SUPAGraph, graph
 
-_initialized = False  # not in the surface file, which was copied by hand; torch asks it of every module
+# `_initialized` is missing in the surface file, which was copied by hand; torch reads it in every module.
+_initialized = False
 default_generators = ()  # filled when the runtime starts
 
 

@@ -1,1 +1,1 @@
-"""`torch.supa.bccl`, simulated. The surface file does not tell what is in it."""
+"""`torch.supa.bccl`, simulated as an empty module, because the surface file does not list its names."""

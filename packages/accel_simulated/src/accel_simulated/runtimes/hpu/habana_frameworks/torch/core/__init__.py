@@ -1,3 +1,3 @@
-"""`habana_frameworks.torch.core`, simulated: DeepSpeed takes `hpu` from it."""
+"""`habana_frameworks.torch.core`, simulated: DeepSpeed imports `hpu` from this module."""
 
 from habana_frameworks.torch import hpu

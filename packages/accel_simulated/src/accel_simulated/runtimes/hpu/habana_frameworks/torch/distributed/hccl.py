@@ -1,1 +1,1 @@
-"""The import that registers the collective backend. The package has done it already, as the vendor's does."""
+"""The module whose import registers the collective backend, which the package has already registered."""

@@ -1,1 +1,1 @@
-"""Habana's own kernels: names that frameworks import."""
+"""Habana's kernels, as names that frameworks import."""

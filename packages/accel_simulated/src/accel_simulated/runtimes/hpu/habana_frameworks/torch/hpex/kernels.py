@@ -1,4 +1,4 @@
-"""Operators that Optimum for Gaudi imports by name; none of them can be called here."""
+"""Operators that Optimum for Gaudi imports by name; the simulated operators cannot be called."""
 
 from accel_simulated import vendor_package
 

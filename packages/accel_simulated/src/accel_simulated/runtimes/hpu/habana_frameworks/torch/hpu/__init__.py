@@ -1,4 +1,4 @@
-"""`torch.hpu`, simulated. Its names are those of its surface file; a test compares the parameters."""
+"""`torch.hpu`, simulated with the names in its surface file; a test compares the parameters."""
 
 from habana_frameworks.torch.hpu import events, memory, random, streams
 from habana_frameworks.torch.hpu._sim_mode import is_lazy

@@ -1,4 +1,4 @@
-"""`torch.hpu.graphs`, simulated. The vendor has it in lazy mode only."""
+"""`torch.hpu.graphs`, simulated. The vendor's module exists in lazy mode only."""
 
 from accel_simulated.parts.graphs import BareGraph as _sim_Graph
 from accel_simulated.parts.graphs import Capture as _sim_Capture

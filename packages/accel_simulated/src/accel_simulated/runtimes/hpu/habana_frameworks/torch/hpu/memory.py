@@ -1,4 +1,4 @@
-"""`torch.hpu.memory`, simulated: the vendor's own keys, and its whole budget as what is reserved."""
+"""`torch.hpu.memory`, simulated with the vendor's keys; the whole memory counts as reserved."""
 
 import warnings as _sim_warnings
 
@@ -54,7 +54,7 @@ def mem_get_info(device=None):
 
 
 def _sim_renamed(old, new):
-    # At the line of the bridge, and so once a process: Python shows a warning once for each line.
+    # The warning is issued at one line, so once per process: Python shows a warning once for each line.
     _sim_warnings.warn(
         f"torch.hpu.{old} has been renamed to torch.hpu.{new}",
         FutureWarning,

@@ -1,4 +1,4 @@
-"""`torch.hpu.random`, simulated: one generator, which is device 0's."""
+"""`torch.hpu.random`, simulated with one generator, which belongs to device 0."""
 
 from accel_simulated.parts import random as _sim_random
 from accel_simulated.parts.devices import _get_device_index
@@ -7,7 +7,7 @@ from accel_simulated.shape import fill
 
 
 def __getattr__(name):
-    # Not at import, as the runtime starts when it is first asked for its devices.
+    # The generators are not created at import, because counting the devices starts the runtime.
     if name == "default_generators":
         return list(_sim_generators()[:1])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""`habana_frameworks.torch.utils.experimental`, simulated: the one function that plugins ask."""
+"""`habana_frameworks.torch.utils.experimental`, simulated: the one function that plugins call."""
 
 
 def _is_fp16_supported():
