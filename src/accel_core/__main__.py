@@ -42,7 +42,7 @@ def _start_without_variables(file: str, error: Exception) -> None:
     sys.stderr.write(
         f"accel: Python imports {file} instead of its own module: {error}\n"
         "accel: next step: rename that file, or remove its folder from PYTHONPATH. "
-        "Now accel itself starts without PYTHONPATH.\n"
+        "This command now starts without PYTHONPATH.\n"
     )
     sys.stderr.flush()
     program = "from accel_core.__main__ import main; main()"

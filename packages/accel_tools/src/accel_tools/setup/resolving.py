@@ -103,7 +103,7 @@ def _option(name: str, value: str) -> list[str]:
 
 
 def _accel_packages(plan: Plan) -> list[str]:
-    """Return the distributions of the accel project that the environment needs."""
+    """Return accel's distributions that the environment needs."""
     names = ["accel-core", "accel-train", "accel-tools", *plan.packages]
     return [name for name in dict.fromkeys(names) if name in vendors.FOLDERS]
 
