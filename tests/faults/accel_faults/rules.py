@@ -37,7 +37,7 @@ def meets(place, mode):
 def chosen(fault, place, mode):
     """The backend that is right: the faulty one where it works, and then it is the highest in rank.
 
-    A command names none where one did not respond in time, or where a program would end.
+    A command names none where one did not respond in time, or where a program would crash.
     """
     if place.after_choice:
         return "faulty"
@@ -106,7 +106,7 @@ def _choice(fault, place, mode, seen):
     elif seen.name != right or (
         right is None
         and not re.search(
-            "is not known|faulty .accel-faulty .* would end a program", str(seen)
+            "choice is unknown|faulty .accel-faulty .* would crash a program", str(seen)
         )
     ):
         status = f"exit status {seen.returncode}"
@@ -140,7 +140,7 @@ def _promised(fault, place, mode, *, usable):
     if fault.kind in (Kind.HANGS, Kind.SLEEPS) and not (
         place is Place.EXPLAIN and mode is Mode.IN_PROCESS
     ):
-        return {"timed_out"}, ("no answer within",)
+        return {"timed_out"}, ("no response within",)
     if fault.kind is Kind.DIES:
         return {"crashed"}, (fault.ending,)
     if fault.kind is Kind.INTERRUPTS:
@@ -162,7 +162,7 @@ def _late(fault, place, mode, seen):
         endings = (
             (fault.ending, *interrupted)
             if fault.ending
-            else ("did not finish", "no answer within")
+            else ("did not finish", "no response within")
         )
         if "accel-faulty" not in told or not any(ending in told for ending in endings):
             yield f"who ended it, and how, is not told: {told}"
