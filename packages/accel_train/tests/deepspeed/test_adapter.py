@@ -115,7 +115,7 @@ def test_a_class_for_another_device_than_the_plugin_declares_is_refused():
 
     backend = Backend(name="acme", priority=1, device_type="acme")
     words = (
-        r"declared for the device type 'acme'.*is for 'cpu': declare device_type='cpu'"
+        r"declared for the device type 'acme'.*is for 'cpu'. Declare device_type='cpu'"
     )
     with pytest.raises(InvalidAcceleratorError, match=words):
         adapt(CPU_Accelerator, backend)

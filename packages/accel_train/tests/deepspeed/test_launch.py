@@ -115,7 +115,7 @@ ENDS = [
         {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
         ["--num_gpus", "1", "rank.py"],
         1,
-        "Unset it",
+        "Unset TORCH_DEVICE_BACKEND_AUTOLOAD",
     ),
 ]
 
