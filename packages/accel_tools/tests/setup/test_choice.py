@@ -319,3 +319,9 @@ def test_accel_why_names_the_environment_that_runs_and_the_one_that_would(
     assert folder.describe_running_environment().endswith(
         "/bin/python would take xpu: DS_ACCELERATOR=xpu"
     )
+
+
+def test_accel_doctor_rejects_a_path_without_a_folder(tmp_path):
+    done = run(sys.executable, "-m", "accel_core", "doctor", tmp_path / "nowhere")
+    assert done.returncode == 2
+    assert "nowhere does not exist, or is not a folder" in done.stderr

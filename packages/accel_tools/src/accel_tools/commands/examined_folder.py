@@ -25,8 +25,15 @@ class FolderOrNames(click.Command):
         """Remove a folder from `args` and store its path as `ctx.obj`.
 
         If a folder has the name of a backend, such as `cuda`, it must be given as `./cuda`.
+        Raises `UsageError` for a path at which there is no folder.
         """
         words = [word for word in args if not word.startswith("-")]
+        if words and os.sep in words[0] and not Path(words[0]).is_dir():
+            raise click.UsageError(
+                f"{words[0]} does not exist, or is not a folder. Give a folder that "
+                "accel setup --into has made, or the name of a backend.",
+                ctx,
+            )
         if words and _is_folder(words[0]):
             ctx.obj = Path(words[0])
             args.remove(words[0])
