@@ -25,15 +25,8 @@ class FolderOrNames(click.Command):
         """Remove a folder from `args` and store its path as `ctx.obj`.
 
         If a folder has the name of a backend, such as `cuda`, it must be given as `./cuda`.
-        Raises `UsageError` for a path at which there is no folder.
         """
         words = [word for word in args if not word.startswith("-")]
-        if words and os.sep in words[0] and not Path(words[0]).is_dir():
-            raise click.UsageError(
-                f"{words[0]} does not exist, or is not a folder. Give a folder that "
-                "accel setup --into has made, or the name of a backend.",
-                ctx,
-            )
         if words and _is_folder(words[0]):
             ctx.obj = Path(words[0])
             args.remove(words[0])
@@ -41,7 +34,10 @@ class FolderOrNames(click.Command):
 
 
 def _is_folder(word: str) -> bool:
-    return Path(word).is_dir() and (os.sep in word or word not in installed_names())
+    """Return whether the word means a folder: a path, or a folder without a backend's name."""
+    if os.sep in word:
+        return True
+    return Path(word).is_dir() and word not in installed_names()
 
 
 class Environment(NamedTuple):
@@ -88,8 +84,13 @@ def report(into: Path, *, as_json: bool) -> int:
     """Print the environments of the folder `into`, and return the exit status.
 
     The exit status is 0 if all environments are complete and one of them fits this machine,
-    and 1 otherwise.
+    and 1 otherwise. Raises `UsageError` if there is no such folder.
     """
+    if not into.is_dir():
+        raise click.UsageError(
+            f"{into} does not exist, or is not a folder. Give a folder that "
+            "accel setup --into has made, or the name of a backend."
+        )
     with answering(as_json=as_json) as output:
         result = _examine(into.absolute())
         if as_json:
