@@ -175,7 +175,7 @@ def test_files_that_run_when_python_starts(world, start_folder):
     (info / "RECORD").write_text(
         "good_tool/__init__.py,sha256=x,1\ngood.pth,sha256=y,2\n"
     )
-    bad, good = start_files_module.start_files()
+    bad, good = start_files_module.find_start_files()
     assert (Path(good.path).name, good.lines) == (
         "good.pth",
         ("import sys; sys.started = True",),

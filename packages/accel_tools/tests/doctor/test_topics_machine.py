@@ -10,8 +10,8 @@ from accel_core import Backend, Environment, Hardware, TorchBuild, __version__
 from accel_core.hardware import bus, vendors
 from accel_core.settings import read
 from accel_tools.doctor.evidence import (
+    describe_hardware,
     find_libraries,
-    hardware_facts,
     toolkit_variables,
 )
 from accel_tools.doctor.records import DiagnosticContext, Level
@@ -259,7 +259,7 @@ def test_a_distribution_of_another_release_is_told_with_the_command_that_joins_t
 ):
     versions = {"accel-train": "0.0.9", "accel-core": __version__}
     monkeypatch.setattr(topic.packages, "version", versions.get)
-    (found,) = topic._other_releases()
+    (found,) = topic._version_mismatch_findings()
     assert (found.code, found.level) == ("machine.other-release", Level.WARNING)
     assert found.what.startswith(
         f"accel-train 0.0.9 is installed with accel-core {__version__}, but"
@@ -279,7 +279,7 @@ NPU = Backend(
 
 
 def test_a_bare_machine_says_what_was_sought(tmp_path):
-    assert dict(hardware_facts(NPU, {"PATH": "/bin"}, str(tmp_path))) == {
+    assert dict(describe_hardware(NPU, {"PATH": "/bin"}, str(tmp_path))) == {
         "device nodes": "none (/dev/davinci[0-9]*)",
         "PCI devices": "none (19e5:d802)",
         "driver": "not loaded (/sys/module/drv/initstate is missing)",
@@ -299,7 +299,7 @@ def test_device_driver_and_toolkit_that_are_there(computer):
         "ASCEND_OLD_HOME": "/no/such",
         "ASCEND_LOG_PATH": "/no/log",
     }
-    assert dict(hardware_facts(NPU, environ, root)) == {
+    assert dict(describe_hardware(NPU, environ, root)) == {
         "device nodes": "/dev/davinci0",
         "PCI devices": "19e5:d802 at 0000:c1:00.0 (driver devdrv)",
         "driver": "drv 24.1.0",

@@ -57,7 +57,7 @@ class FixOptions(NamedTuple):
         """
         results = []
         is_any_fixable = False
-        for check in list(checks.run(context)):
+        for check in list(checks.run_checks(context)):
             if check.is_fixable:
                 is_any_fixable = True
                 results.append(self._offer(check, context))
@@ -65,7 +65,7 @@ class FixOptions(NamedTuple):
                 results.append(check)
         if not is_any_fixable:
             click.echo("\nNo failed check has a fix.", err=True)
-        findings = tuple(check.finding() for check in results)
+        findings = tuple(check.to_finding() for check in results)
         return _with_check_findings(report, findings)
 
     def _offer(
@@ -135,7 +135,7 @@ def write_list(
     as_json: bool,
 ) -> None:
     """Write the list of topics and plugins' checks, without running a topic or a check."""
-    listed = checks.listed(context)
+    listed = checks.list_checks(context)
     if as_json:
         output.write_json(_list_document(topics, listed))
     else:

@@ -37,12 +37,12 @@ def environment() -> str:
 def remarks(verdicts: Iterable[Verdict]) -> Iterator[str]:
     """Yield remarks for `accel list` and `accel why` on packages whose device is not registered."""
     # The import is here, because `accel --help` does not need the module.
-    from accel_tools.doctor.unregistered import find_unregistered
+    from accel_tools.doctor.unregistered import find_unregistered_packages
 
     modules = os.environ.get("ACCEL_IMPORT", "").split(",")
     for verdict in verdicts:
         modules += verdict.vendor_import
-    for package in find_unregistered(
+    for package in find_unregistered_packages(
         module.strip().partition(".")[0] for module in modules
     ):
         if package.device_type:

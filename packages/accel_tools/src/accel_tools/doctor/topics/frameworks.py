@@ -14,7 +14,7 @@ from typing import NamedTuple
 from accel_core import builtin, hardware, torch_build
 from accel_core.survey import Survey
 from accel_core.text import one_line
-from accel_tools.doctor.frameworks import FRAMEWORKS, Framework, query
+from accel_tools.doctor.frameworks import FRAMEWORKS, Framework, query_device
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 
 __all__ = ["TOPIC"]
@@ -23,7 +23,7 @@ __all__ = ["TOPIC"]
 _INTEGRATIONS = "ACCEL_INTEGRATIONS"
 
 
-class _Answer(NamedTuple):
+class _FrameworkChoice(NamedTuple):
     """A framework's choice; exactly one of the fields is not empty."""
 
     #: torch's name of the device.
@@ -34,7 +34,7 @@ class _Answer(NamedTuple):
     unknown: str = ""
 
 
-class _Choice(NamedTuple):
+class _AccelChoice(NamedTuple):
     """accel's choice; the fields are empty if no backend can be chosen."""
 
     #: The name of the backend.
@@ -43,7 +43,7 @@ class _Choice(NamedTuple):
     device: str
 
 
-def _examine(context: DiagnosticContext) -> Iterator[Finding]:
+def _examine_frameworks(context: DiagnosticContext) -> Iterator[Finding]:
     from accel_core.sandbox import child
 
     installed = _installed_frameworks()
@@ -59,7 +59,9 @@ def _examine(context: DiagnosticContext) -> Iterator[Finding]:
         if framework.distributions[0] not in integrated:
             queried.append(framework)
     answers = child.run_in_parallel(
-        lambda framework: _query(framework, seconds), queried, hardware.usable_cores()
+        lambda framework: _query_in_child_process(framework, seconds),
+        queried,
+        hardware.usable_cores(),
     )
     answer_of = {
         framework.name: answer
@@ -70,7 +72,7 @@ def _examine(context: DiagnosticContext) -> Iterator[Finding]:
         title = f"{framework.name} {version}"
         answer = answer_of.get(framework.name)
         if answer is not None:
-            yield _compare(framework, title, answer, choice)
+            yield _comparison_finding(framework, title, answer, choice)
         else:
             what = f"{title} uses {choice.backend}, because {_INTEGRATIONS} names it"
             yield Finding(Level.OK, "frameworks.integrated", what)
@@ -93,26 +95,28 @@ def _integrated_names(environ: Mapping[str, str]) -> list[str]:
     return [name.strip() for name in names]
 
 
-def _query(framework: Framework, seconds: float) -> _Answer:
+def _query_in_child_process(framework: Framework, seconds: float) -> _FrameworkChoice:
     """Query the framework in a child process with a time limit of `seconds`."""
     from accel_core.sandbox import child
 
     try:
         # torch's autoload is on, as in the user's program.
-        report = child.run(query, {"framework": framework.name}, seconds, autoload=True)
+        report = child.run(
+            query_device, {"framework": framework.name}, seconds, autoload=True
+        )
     except OSError as error:
-        return _Answer(unknown=f"no child process could be started: {error}")
+        return _FrameworkChoice(unknown=f"no child process could be started: {error}")
     if report.answer is not None:
-        device, failure = report.answer["device"], report.answer["fails"]
-        return _Answer(one_line(str(device)), one_line(str(failure)))
+        device, failure = report.answer["device"], report.answer["error"]
+        return _FrameworkChoice(one_line(str(device)), one_line(str(failure)))
     if report.timed_out:
         late = f"no response within {report.waited:g} s (--timeout sets the limit)"
-        return _Answer(unknown=late)
-    return _Answer(failure=f"its process {report.ending}")
+        return _FrameworkChoice(unknown=late)
+    return _FrameworkChoice(failure=f"its process {report.ending}")
 
 
-def _compare(
-    framework: Framework, title: str, answer: _Answer, choice: _Choice
+def _comparison_finding(
+    framework: Framework, title: str, answer: _FrameworkChoice, choice: _AccelChoice
 ) -> Finding:
     """Return the finding on a framework; `title` is the framework's name and version."""
     facts = {"call": framework.call}
@@ -135,18 +139,18 @@ def _compare(
     return Finding(Level.WARNING, "frameworks.differs", what, step, facts=facts)
 
 
-def _accel_choice(survey: Survey) -> _Choice:
+def _accel_choice(survey: Survey) -> _AccelChoice:
     """Return accel's choice; for the backend `generic`, torch's device type is used as its name."""
     name = survey.selection.name if survey.selection else None
     if name is None:
-        return _Choice("", "")
+        return _AccelChoice("", "")
     if name == builtin.GENERIC.name:
         device = _device_of_torch_build()
-        return _Choice(device, device)
+        return _AccelChoice(device, device)
     for verdict in survey.verdicts:
         if verdict.name == name:
-            return _Choice(name, verdict.device_type)
-    return _Choice(name, name)
+            return _AccelChoice(name, verdict.device_type)
+    return _AccelChoice(name, name)
 
 
 def _device_of_torch_build() -> str:
@@ -161,4 +165,4 @@ def _device_of_torch_build() -> str:
     return "mps" if sys.platform == "darwin" else ""
 
 
-TOPIC = Topic("frameworks", "Devices other frameworks would use", _examine)
+TOPIC = Topic("frameworks", "Devices other frameworks would use", _examine_frameworks)

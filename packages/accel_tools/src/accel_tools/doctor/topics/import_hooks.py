@@ -21,12 +21,12 @@ from accel_core.text import one_line
 from accel_core.torch_import import TORCH_GROUP, autoload_is_on
 from accel_tools.doctor.child_functions import run_hooks
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
-from accel_tools.doctor.start_files import StartFile, start_files
+from accel_tools.doctor.start_files import StartFile, find_start_files
 
 __all__ = ["TOPIC"]
 
 
-class _Group(NamedTuple):
+class _EntryPointGroup(NamedTuple):
     """An entry-point group, and when which package reads it."""
 
     name: str
@@ -46,38 +46,40 @@ class _Group(NamedTuple):
 #: bitsandbytes/__init__.py, `_import_backends` (0.50); vllm/plugins/__init__.py, vllm/platforms/__init__.py
 #: (0.33); sglang/srt/platforms/__init__.py (0.5); verl.plugins: verl 0.9.
 _GROUPS = (
-    _Group(TORCH_GROUP, "torch", "when torch is imported", called=True),
-    _Group(
+    _EntryPointGroup(TORCH_GROUP, "torch", "when torch is imported", called=True),
+    _EntryPointGroup(
         "torch_dynamo_backends",
         "torch",
         "when torch.compile() is given its name",
         by_name=True,
     ),
-    _Group(
+    _EntryPointGroup(
         "torch.distributed.backends",
         "torch",
         "when torch.distributed is given its name",
         by_name=True,
     ),
-    _Group("triton.backends", "triton", "when triton is imported"),
-    _Group(
+    _EntryPointGroup("triton.backends", "triton", "when triton is imported"),
+    _EntryPointGroup(
         "bitsandbytes.backends",
         "bitsandbytes",
         "when bitsandbytes is imported",
         called=True,
     ),
-    _Group(
+    _EntryPointGroup(
         "vllm.platform_plugins", "vllm", "when vLLM looks for its platform", called=True
     ),
-    _Group("vllm.general_plugins", "vllm", "when vLLM starts"),
-    _Group(
+    _EntryPointGroup("vllm.general_plugins", "vllm", "when vLLM starts"),
+    _EntryPointGroup(
         "sglang.srt.platforms",
         "sglang",
         "when SGLang looks for its platform",
         called=True,
     ),
-    _Group("verl.plugins", "verl", "when verl is imported"),
-    _Group(ENTRY_POINT_GROUP, "accel_core", "when accel_core chooses or lists"),
+    _EntryPointGroup("verl.plugins", "verl", "when verl is imported"),
+    _EntryPointGroup(
+        ENTRY_POINT_GROUP, "accel_core", "when accel_core chooses or lists"
+    ),
 )
 #: Groups that this topic does not try: `autoload_conflicts` and the probes of backends try them.
 _TRIED_ELSEWHERE = (TORCH_GROUP, ENTRY_POINT_GROUP)
@@ -106,16 +108,16 @@ class _Failure(NamedTuple):
     timed_out: bool = False
 
 
-def _examine(context: DiagnosticContext) -> Iterator[Finding]:
+def _examine_hooks(context: DiagnosticContext) -> Iterator[Finding]:
     hooks: list[_Hook] = []
     is_anything_found = False
     for group in _GROUPS:
-        entry_points = _entry_points(group)
+        entry_points = _read_entry_points(group)
         if entry_points:
             is_anything_found = True
             yield _group_finding(group, entry_points)
-            hooks += _tried_entry_points(group, entry_points)
-    files = start_files()
+            hooks += _hooks_to_try(group, entry_points)
+    files = find_start_files()
     if files:
         is_anything_found = True
         yield _start_files_finding(files)
@@ -123,13 +125,13 @@ def _examine(context: DiagnosticContext) -> Iterator[Finding]:
     if not is_anything_found:
         what = "no package runs code when a different package is imported"
         yield Finding(Level.OK, "import-hooks.none", what)
-    yield from _try_all(hooks, context.settings.probe_timeout)
+    yield from _failed_hook_findings(hooks, context.settings.probe_timeout)
 
 
 # --- What is declared ----------------------------------------------------------------
 
 
-def _entry_points(group: _Group) -> list[Provenance]:
+def _read_entry_points(group: _EntryPointGroup) -> list[Provenance]:
     """Return the group's entry points, sorted by distribution and name.
 
     The entry points of accel-train are left out, because they do nothing in a program that accel-train
@@ -142,11 +144,15 @@ def _entry_points(group: _Group) -> list[Provenance]:
     return sorted(entry_points, key=lambda entry: (entry.distribution, entry.name))
 
 
-def _group_finding(group: _Group, entry_points: Sequence[Provenance]) -> Finding:
+def _group_finding(
+    group: _EntryPointGroup, entry_points: Sequence[Provenance]
+) -> Finding:
     """Return the finding on the distributions whose code the group's reader runs."""
     facts = {}
     for entry in entry_points:
-        facts[f"{one_line(entry.name)} = {one_line(entry.value)}"] = _owner(entry)
+        facts[f"{one_line(entry.name)} = {one_line(entry.value)}"] = (
+            _distribution_and_version(entry)
+        )
     owners = list(dict.fromkeys(facts.values()))
     run = "runs" if len(owners) == 1 else "run"
     what = f"{group.name}: {', '.join(owners)} {run} code {group.when}"
@@ -155,12 +161,12 @@ def _group_finding(group: _Group, entry_points: Sequence[Provenance]) -> Finding
     return Finding(Level.OK, "import-hooks.group", what, facts=facts)
 
 
-def _owner(entry_point: Provenance) -> str:
+def _distribution_and_version(entry_point: Provenance) -> str:
     return f"{one_line(entry_point.distribution)} {one_line(entry_point.version)}"
 
 
-def _tried_entry_points(
-    group: _Group, entry_points: Sequence[Provenance]
+def _hooks_to_try(
+    group: _EntryPointGroup, entry_points: Sequence[Provenance]
 ) -> Iterator[_Hook]:
     """Yield the hooks of the permitted entry points that this topic tries."""
     if group.name in _TRIED_ELSEWHERE or not is_installed(group.reader):
@@ -174,11 +180,11 @@ def _tried_entry_points(
             yield _entry_point_hook(group, entry_point)
 
 
-def _entry_point_hook(group: _Group, entry_point: Provenance) -> _Hook:
+def _entry_point_hook(group: _EntryPointGroup, entry_point: Provenance) -> _Hook:
     name, value = one_line(entry_point.name), one_line(entry_point.value)
     distribution = one_line(entry_point.distribution)
     return _Hook(
-        owner=_owner(entry_point),
+        owner=_distribution_and_version(entry_point),
         where=f"{group.name}: {name} = {value}",
         when=group.when,
         step=f"pip install --upgrade {distribution}, or pip uninstall {distribution}",
@@ -218,12 +224,12 @@ def _start_file_hook(file: StartFile) -> _Hook:
 # --- What fails ----------------------------------------------------------------------
 
 
-def _try_all(hooks: Sequence[_Hook], timeout: float) -> Iterator[Finding]:
+def _failed_hook_findings(hooks: Sequence[_Hook], timeout: float) -> Iterator[Finding]:
     """Try the hooks and torch's autoload, and yield one finding per reason of failure."""
-    failures, conflicts = _failures_and_conflicts(hooks, timeout)
+    failures, conflicts = _find_failures_and_conflicts(hooks, timeout)
     by_reason: dict[tuple[str, str, str], list[_Failure]] = {}
     for failure in failures:
-        if not _is_reported(failure, conflicts):
+        if not _is_reported_by_conflict(failure, conflicts):
             hook = failure.hook
             reason = (hook.owner, hook.when, failure.error)
             by_reason.setdefault(reason, []).append(failure)
@@ -233,13 +239,13 @@ def _try_all(hooks: Sequence[_Hook], timeout: float) -> Iterator[Finding]:
         yield _autoload_finding(conflict)
 
 
-def _autoload_conflicts(timeout: float) -> tuple[AutoloadConflict, ...]:
+def _find_autoload_conflicts(timeout: float) -> tuple[AutoloadConflict, ...]:
     if not is_installed("torch") or not autoload_is_on():
         return ()
     return autoload_conflicts(None, timeout)
 
 
-def _failures_and_conflicts(
+def _find_failures_and_conflicts(
     hooks: Sequence[_Hook], timeout: float
 ) -> tuple[list[_Failure], Sequence[AutoloadConflict]]:
     """Return the failures of the hooks and of torch's autoload; none if no process can be started."""
@@ -247,17 +253,19 @@ def _failures_and_conflicts(
         # In parallel, because both import torch in child processes.
         with ThreadPoolExecutor(max_workers=1) as pool:
             try:
-                autoload = pool.submit(_autoload_conflicts, timeout)
+                autoload = pool.submit(_find_autoload_conflicts, timeout)
             except RuntimeError:  # no thread can be started
                 pool.shutdown(cancel_futures=True)
-                return _failures(hooks, timeout), _autoload_conflicts(timeout)
-            failures = _failures(hooks, timeout)
+                return _find_failures(hooks, timeout), _find_autoload_conflicts(timeout)
+            failures = _find_failures(hooks, timeout)
             return failures, autoload.result()
     except OSError:  # the topic `candidates` reports it
         return [], ()
 
 
-def _is_reported(failure: _Failure, conflicts: Sequence[AutoloadConflict]) -> bool:
+def _is_reported_by_conflict(
+    failure: _Failure, conflicts: Sequence[AutoloadConflict]
+) -> bool:
     """Return whether a conflict of torch's autoload already reports the failure."""
     owner, error = failure.hook.owner, failure.error
     return any(
@@ -290,7 +298,7 @@ def _autoload_finding(conflict: AutoloadConflict) -> Finding:
 # --- In child processes --------------------------------------------------------------
 
 
-class _Run(NamedTuple):
+class _HooksRun(NamedTuple):
     """Report of a child process that ran hooks one after the other."""
 
     #: The errors by the hook's index.
@@ -302,11 +310,11 @@ class _Run(NamedTuple):
     timed_out: bool = False
 
 
-def _failures(hooks: Sequence[_Hook], timeout: float) -> list[_Failure]:
+def _find_failures(hooks: Sequence[_Hook], timeout: float) -> list[_Failure]:
     """Return the hooks that fail; `timeout` is the time limit of a child process in seconds."""
     if not hooks:
         return []
-    run = _run(hooks, timeout)
+    run = _run_in_child_process(hooks, timeout)
     failures: dict[int, _Failure] = {}
     for index, error in run.errors.items():
         failures[index] = _Failure(hooks[index], error)
@@ -317,18 +325,22 @@ def _failures(hooks: Sequence[_Hook], timeout: float) -> list[_Failure]:
             hook = hooks[run.last]
             failures[run.last] = _Failure(hook, run.ending, timed_out=True)
             first = run.last + 1
-        failures.update(_failures_alone(hooks, range(first, len(hooks)), timeout))
+        failures.update(
+            _find_failures_separately(hooks, range(first, len(hooks)), timeout)
+        )
     return [failures[index] for index in sorted(failures)]
 
 
-def _failures_alone(
+def _find_failures_separately(
     hooks: Sequence[_Hook], indices: Sequence[int], timeout: float
 ) -> Iterator[tuple[int, _Failure]]:
     """Run the hooks at `indices` in separate child processes, and yield the index of each that fails."""
     from accel_core.sandbox import child
 
     runs = child.run_in_parallel(
-        lambda index: _run([hooks[index]], timeout), indices, hardware.usable_cores()
+        lambda index: _run_in_child_process([hooks[index]], timeout),
+        indices,
+        hardware.usable_cores(),
     )
     for index, run in zip(indices, runs, strict=True):
         error = run.errors.get(0) or run.ending
@@ -336,25 +348,25 @@ def _failures_alone(
             yield index, _Failure(hooks[index], error, run.timed_out)
 
 
-def _run(hooks: Sequence[_Hook], timeout: float) -> _Run:
+def _run_in_child_process(hooks: Sequence[_Hook], timeout: float) -> _HooksRun:
     """Run the hooks in one child process with a time limit of `timeout` seconds."""
     from accel_core.sandbox import child
 
     report = child.run(run_hooks, {"hooks": [hook.job for hook in hooks]}, timeout)
     if report.answer is not None:
-        return _Run(_by_index(report.answer))
+        return _HooksRun(_with_integer_keys(report.answer))
     ending = f"its process {report.ending}"
     if report.timed_out:
         ending = f"no response within {report.waited:g} s"
     if not report.stage.startswith("["):
-        return _Run({}, ending, timed_out=report.timed_out)
+        return _HooksRun({}, ending, timed_out=report.timed_out)
     _, index, errors = json.loads(report.stage)
-    return _Run(_by_index(errors), ending, int(index), report.timed_out)
+    return _HooksRun(_with_integer_keys(errors), ending, int(index), report.timed_out)
 
 
-def _by_index(errors: dict[str, object]) -> dict[int, str]:
+def _with_integer_keys(errors: dict[str, object]) -> dict[int, str]:
     """Return the errors with integer keys; JSON has converted the keys to strings."""
     return {int(index): str(error) for index, error in errors.items()}
 
 
-TOPIC = Topic("import-hooks", "Import-time hooks", _examine)
+TOPIC = Topic("import-hooks", "Import-time hooks", _examine_hooks)

@@ -19,7 +19,7 @@ from accel_core import TorchBuild, __version__, hardware, packages, torch_build
 from accel_core.hardware import bus, placement, vendors
 from accel_core.plugins import installed_names
 from accel_core.settings import OWN_DISTRIBUTIONS
-from accel_tools.doctor.child_functions import gpu_architectures
+from accel_tools.doctor.child_functions import read_gpu_architectures
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 from accel_tools.machine import cpu_name, driver_of
 from accel_tools.setup import installed
@@ -50,24 +50,26 @@ def findings(context: DiagnosticContext, root: str = "/") -> Iterator[Finding]:
     """Yield findings on the machine whose `/sys`, `/proc` and `/dev` are below `root`."""
     build = torch_build()
     present = vendors.known_hardware(root)
-    yield _hardware(present, root, context)
+    yield _hardware_finding(present, root, context)
     if build is not None:  # The topic `candidates` reports that torch is missing.
-        yield from _torch_build(build, present, context, root)
+        yield from _torch_build_findings(build, present, context, root)
         if build.cuda and _nvidia_evidence(present) is not None:
-            yield from _nvidia_driver(build, context, root)
-            yield from _gpu_code(build, present, context)
-    yield from _missing_plugins()
-    yield from _other_releases()
-    yield from _container(present, context, root)
-    yield from _memory(root)
-    yield from _shared_memory(present, root)
-    yield from _stale_locks(context)
+            yield from _nvidia_driver_findings(build, context, root)
+            yield from _gpu_code_findings(build, present, context)
+    yield from _missing_plugin_findings()
+    yield from _version_mismatch_findings()
+    yield from _container_findings(present, context, root)
+    yield from _memory_findings(root)
+    yield from _shared_memory_findings(present, root)
+    yield from _stale_lock_findings(context)
 
 
 # --- Hardware ------------------------------------------------------------------------
 
 
-def _hardware(present: _Vendors, root: str, context: DiagnosticContext) -> Finding:
+def _hardware_finding(
+    present: _Vendors, root: str, context: DiagnosticContext
+) -> Finding:
     """Return the finding on the hardware, and on the cores and memory that this process may use."""
     labels = list(dict.fromkeys(vendor.label for vendor in present))
     what = f"{', '.join(labels) or 'No accelerator'} on this machine"
@@ -77,7 +79,7 @@ def _hardware(present: _Vendors, root: str, context: DiagnosticContext) -> Findi
         "CPU": cpu_name(root),
         "cores": f"{hardware.usable_cores()} usable of {os.cpu_count() or 1}",
         **dict(_control_group_facts(root)),
-        "runs in": _place(root, context),
+        "runs in": _describe_environment(root, context),
         **dict(_device_facts(present, root)),
     }
     facts = {name: value for name, value in facts.items() if value}
@@ -91,11 +93,11 @@ def _control_group_facts(root: str) -> Iterator[tuple[str, str]]:
     limit = hardware.cgroup_memory_limit(root)
     if limit is not None:
         left = hardware.cgroup_memory_available(root) or 0
-        value = f"{_size(limit)}, of which {_size(left)} are free"
+        value = f"{_format_size(limit)}, of which {_format_size(left)} are free"
         yield "memory, by the control group", value
 
 
-def _place(root: str, context: DiagnosticContext) -> str:
+def _describe_environment(root: str, context: DiagnosticContext) -> str:
     """Return the container and the Slurm job in which this process runs; empty if neither applies."""
     place = placement.placement(root, context.environ)
     parts = []
@@ -115,7 +117,7 @@ def _device_facts(present: _Vendors, root: str) -> Iterator[tuple[str, str]]:
             yield f"driver of {device.address}", driver_of(device.address, root)
 
 
-def _size(amount: int) -> str:
+def _format_size(amount: int) -> str:
     """Return an amount of bytes as text, such as `"1.5 GiB"` or `"64 MiB"`."""
     if amount >= _GIB:
         return f"{amount / _GIB:.1f} GiB"
@@ -125,7 +127,7 @@ def _size(amount: int) -> str:
 # --- torch's build -------------------------------------------------------------------
 
 
-def _torch_build(
+def _torch_build_findings(
     build: TorchBuild, present: _Vendors, context: DiagnosticContext, root: str
 ) -> Iterator[Finding]:
     """Yield a finding on hardware that torch's build cannot use, or that the build fits all hardware."""
@@ -138,13 +140,15 @@ def _torch_build(
         what = installed.unfit(build, vendor.label, evidence, driver)
         if what:
             fits = False
-            level = _severity(context, vendor.backend)
-            yield Finding(level, code, what, _fitting_build(vendor), vendor.backend)
+            level = _problem_level(context, vendor.backend)
+            yield Finding(
+                level, code, what, _install_fitting_build(vendor), vendor.backend
+            )
     if fits:
         yield Finding(Level.OK, "machine.torch", f"{build} fits the hardware")
 
 
-def _fitting_build(vendor: vendors.Vendor) -> str:
+def _install_fitting_build(vendor: vendors.Vendor) -> str:
     """Return the step that installs a build of torch for the vendor's hardware."""
     if vendor.label in installed.OWN_BUILDS:
         url = installed.OWN_BUILDS[vendor.label][1]
@@ -153,7 +157,7 @@ def _fitting_build(vendor: vendors.Vendor) -> str:
     return f"accel setup {name}"
 
 
-def _severity(context: DiagnosticContext, backend: str) -> Level:
+def _problem_level(context: DiagnosticContext, backend: str) -> Level:
     """Return the level of a problem with present hardware: a warning if settings exclude the backend."""
     settings = context.settings
     pinned = [pin.name.partition(".")[0] for pin in settings.pins]
@@ -173,7 +177,7 @@ def _nvidia_evidence(present: _Vendors) -> bus.Evidence | None:
     return None
 
 
-def _nvidia_driver(
+def _nvidia_driver_findings(
     build: TorchBuild, context: DiagnosticContext, root: str
 ) -> Iterator[Finding]:
     """Yield the finding whether NVIDIA's driver is new enough for torch's CUDA."""
@@ -189,7 +193,7 @@ def _nvidia_driver(
     # The problem may have no effect: a newer libcuda may replace the driver's libcuda, and CUDA 13 can
     # run code for CUDA 12.
     has_newer_libcuda = hardware.path_exists(_FORWARD_COMPATIBILITY, root)
-    level = _severity(context, "cuda")
+    level = _problem_level(context, "cuda")
     if has_newer_libcuda or _is_usable("cuda", context):
         level = Level.WARNING
     code, step = "machine.driver-too-old", "accel setup cuda"
@@ -202,17 +206,17 @@ def _is_usable(backend: str, context: DiagnosticContext) -> bool:
     return any(verdict.usable and verdict.name == backend for verdict in verdicts)
 
 
-def _gpu_code(
+def _gpu_code_findings(
     build: TorchBuild, present: _Vendors, context: DiagnosticContext
 ) -> Iterator[Finding]:
     """Yield a finding for each GPU whether torch has code for the GPU."""
     evidence = _nvidia_evidence(present)
     if evidence is None or not evidence.nodes:
         return
-    answer = _gpu_architectures(context)
+    answer = _query_gpu_architectures(context)
     if answer is None:  # The verdict on the backend contains the reason.
         return
-    architectures: list[str] = answer["torch"]
+    architectures: list[str] = answer["architectures"]
     for name, major, minor in answer["gpus"]:
         facts = {
             "GPU": name,
@@ -231,12 +235,12 @@ def _gpu_code(
             yield Finding(Level.OK, "machine.code", what, about="cuda", facts=facts)
 
 
-def _gpu_architectures(context: DiagnosticContext) -> dict[str, Any] | None:
+def _query_gpu_architectures(context: DiagnosticContext) -> dict[str, Any] | None:
     """Return torch's architectures and the GPUs, or `None` if the child process fails."""
     from accel_core.sandbox import child
 
     try:
-        report = child.run(gpu_architectures, {}, context.settings.probe_timeout)
+        report = child.run(read_gpu_architectures, {}, context.settings.probe_timeout)
     except OSError:
         return None
     return report.answer
@@ -270,7 +274,7 @@ def _runs_on(architecture: str, major: int, minor: int) -> bool:
 # --- Distributions -------------------------------------------------------------------
 
 
-def _missing_plugins() -> Iterator[Finding]:
+def _missing_plugin_findings() -> Iterator[Finding]:
     """Yield a finding on each accelerator whose plugin is not installed.
 
     The names of entry points are the names of backends, so no plugin is imported.
@@ -281,7 +285,7 @@ def _missing_plugins() -> Iterator[Finding]:
         yield Finding(Level.WARNING, "machine.no-plugin", what, step, vendor.backend)
 
 
-def _other_releases() -> Iterator[Finding]:
+def _version_mismatch_findings() -> Iterator[Finding]:
     """Yield a finding on each of accel's distributions whose version differs from that of accel-core."""
     for name in sorted(OWN_DISTRIBUTIONS):
         version = packages.version(name)
@@ -299,7 +303,7 @@ def _other_releases() -> Iterator[Finding]:
 # --- Containers, memory, locks -------------------------------------------------------
 
 
-def _container(
+def _container_findings(
     present: _Vendors, context: DiagnosticContext, root: str
 ) -> Iterator[Finding]:
     """Yield a finding on each accelerator of the host whose device nodes the container lacks."""
@@ -318,27 +322,27 @@ def _container(
                 "start the container with the devices; `accel why "
                 f"{vendor.backend}` shows how, with {vendor.distribution} installed"
             )
-            level = _severity(context, vendor.backend)
+            level = _problem_level(context, vendor.backend)
             yield Finding(level, "machine.no-nodes", what, step, vendor.backend)
 
 
-def _memory(root: str) -> Iterator[Finding]:
+def _memory_findings(root: str) -> Iterator[Finding]:
     left = hardware.cgroup_memory_available(root)
     if left is not None and left < _LITTLE_MEMORY:
         limit = hardware.cgroup_memory_limit(root) or 0
         what = (
-            f"only {_size(left)} of the control group's {_size(limit)} of memory are free: "
+            f"only {_format_size(left)} of the control group's {_format_size(limit)} of memory are free: "
             "above the limit, processes are killed"
         )
         step = "give the container or job more memory"
         yield Finding(Level.WARNING, "machine.little-memory", what, step)
 
 
-def _shared_memory(present: _Vendors, root: str) -> Iterator[Finding]:
+def _shared_memory_findings(present: _Vendors, root: str) -> Iterator[Finding]:
     size = _shared_memory_size(root)
     if size is None:
         return
-    what = f"the size of /dev/shm is {_size(size)}"
+    what = f"the size of /dev/shm is {_format_size(size)}"
     if present and size <= _DOCKER_SHARED_MEMORY:
         what += ", which is too small for the workers of data loaders"
         step = "start the container with --ipc=host or --shm-size=8g"
@@ -362,7 +366,7 @@ def _shared_memory_size(root: str) -> int | None:
     return status.f_blocks * status.f_frsize
 
 
-def _stale_locks(context: DiagnosticContext) -> Iterator[Finding]:
+def _stale_lock_findings(context: DiagnosticContext) -> Iterator[Finding]:
     """Yield a finding if there are old locks of torch's JIT builds.
 
     A build that is killed leaves its lock, and later builds wait for this lock forever.
@@ -371,7 +375,7 @@ def _stale_locks(context: DiagnosticContext) -> Iterator[Finding]:
     extensions = context.environ.get("TORCH_EXTENSIONS_DIR")
     folder = Path(extensions or Path(caches, "torch_extensions"))
     locks = [*folder.glob("*/lock"), *folder.glob("*/*/lock")]
-    stale = [lock for lock in locks if _age(lock) > _LONGEST_BUILD]
+    stale = [lock for lock in locks if _seconds_since_change(lock) > _LONGEST_BUILD]
     if stale:
         folders = ", ".join(str(lock.parent) for lock in stale)
         what = f"builds of extensions wait for a lock in {folders} that is more than an hour old"
@@ -379,7 +383,7 @@ def _stale_locks(context: DiagnosticContext) -> Iterator[Finding]:
         yield Finding(Level.WARNING, "machine.stale-lock", what, step)
 
 
-def _age(path: Path) -> float:
+def _seconds_since_change(path: Path) -> float:
     """Return the seconds since the file was written, or 0 if the file was removed."""
     try:
         return time.time() - path.stat().st_mtime
@@ -387,11 +391,11 @@ def _age(path: Path) -> float:
         return 0.0
 
 
-def _examine(context: DiagnosticContext) -> Iterator[Finding]:
+def _examine_machine(context: DiagnosticContext) -> Iterator[Finding]:
     requested = {pin.name.partition(".")[0] for pin in context.requested}
     for finding in findings(context):
         if not requested or not finding.about or finding.about in requested:
             yield finding
 
 
-TOPIC = Topic("machine", "Machine", _examine)
+TOPIC = Topic("machine", "Machine", _examine_machine)

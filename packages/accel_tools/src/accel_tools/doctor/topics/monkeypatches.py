@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from accel_core import Provenance, Verdict, hardware, is_installed
 from accel_core.checks import installed_imports
 from accel_core.text import one_line
-from accel_tools.doctor.child_functions import import_vendor
+from accel_tools.doctor.child_functions import import_and_find_changes
 from accel_tools.doctor.process_snapshot import Change
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 from accel_tools.doctor.side_effects import (
@@ -51,11 +51,11 @@ _SHARED_VARIABLES = (
 _MAX_NAMES = 3
 
 
-def _examine(context: DiagnosticContext) -> Iterator[Finding]:
-    candidates = context.declared()
+def _examine_changes(context: DiagnosticContext) -> Iterator[Finding]:
+    candidates = context.examined_candidates()
     findings = [
-        *_plugins(candidates, context),
-        *_vendor_packages(candidates, context),
+        *_plugin_findings(candidates, context),
+        *_vendor_package_findings(candidates, context),
     ]
     if not findings:
         what = (
@@ -68,7 +68,7 @@ def _examine(context: DiagnosticContext) -> Iterator[Finding]:
 # --- Plugins: no change is permitted -------------------------------------------------
 
 
-def _plugins(
+def _plugin_findings(
     candidates: Sequence[Verdict], context: DiagnosticContext
 ) -> Iterator[Finding]:
     """Yield a finding on each side effect of a plugin during discovery."""
@@ -100,7 +100,7 @@ def _side_effect_finding(
 # --- Vendors' packages ---------------------------------------------------------------
 
 
-def _vendor_packages(
+def _vendor_package_findings(
     candidates: Sequence[Verdict], context: DiagnosticContext
 ) -> Iterator[Finding]:
     """Yield findings on the changes that imports of vendors' packages make."""
@@ -115,7 +115,7 @@ def _vendor_packages(
         return
     timeout = context.settings.probe_timeout
     results = child.run_in_parallel(
-        lambda module: _changes(module, timeout), modules, hardware.usable_cores()
+        lambda module: _find_changes(module, timeout), modules, hardware.usable_cores()
     )
     for (module, candidate), changes in zip(modules.items(), results, strict=True):
         if changes is None:
@@ -128,12 +128,12 @@ def _vendor_packages(
             yield from _change_findings(module, candidate, changes)
 
 
-def _changes(module: str, timeout: float) -> list[Change] | None:
+def _find_changes(module: str, timeout: float) -> list[Change] | None:
     """Return the changes that the import of a module makes; `None` if its process crashes or hangs."""
     from accel_core.sandbox import child
 
     try:
-        report = child.run(import_vendor, {"module": module}, timeout)
+        report = child.run(import_and_find_changes, {"module": module}, timeout)
     except OSError:
         return None
     if report.answer is None:
@@ -149,7 +149,7 @@ def _change_findings(
     by_kind: dict[tuple[Level, str, str], list[Change]] = {}
     for change in changes:
         if not f"{change.name}.".startswith(device_namespace):
-            by_kind.setdefault(_kind(change), []).append(change)
+            by_kind.setdefault(_classify(change), []).append(change)
     for (level, code, verb), same in sorted(
         by_kind.items(), key=lambda kind: kind[0][1]
     ):
@@ -172,7 +172,7 @@ def _change_findings(
         )
 
 
-def _kind(change: Change) -> tuple[Level, str, str]:
+def _classify(change: Change) -> tuple[Level, str, str]:
     """Return the level, the code and the verb of a change."""
     if change.kind == "function":
         if change.name.startswith(_DEVICES):
@@ -190,11 +190,11 @@ def _kind(change: Change) -> tuple[Level, str, str]:
             "monkeypatches.shared-variable",
             "sets a variable that other programs read:",
         )
-    return _KINDS[change.kind]
+    return _CATEGORIES[change.kind]
 
 
 #: The level, code and verb by kind of change. Hooks, threads and variables of a package are harmless.
-_KINDS = {
+_CATEGORIES = {
     "environment": (Level.OK, "monkeypatches.variable", "sets the variable"),
     "hook": (Level.OK, "monkeypatches.hook", "replaces"),
     "thread": (Level.OK, "monkeypatches.thread", "leaves a thread running:"),
@@ -206,4 +206,4 @@ _KINDS = {
 }
 
 
-TOPIC = Topic("monkeypatches", "Monkey-patches", _examine)
+TOPIC = Topic("monkeypatches", "Monkey-patches", _examine_changes)

@@ -19,25 +19,27 @@ from accel_tools.doctor.unregistered import UnregisteredPackage
 __all__ = ["TOPIC"]
 
 
-def _examine(context: DiagnosticContext) -> Iterator[Finding]:
-    yield from _unregistered_packages(context)
-    claimants = [verdict for verdict in context.declared() if _claims_slot(verdict)]
+def _examine_slot(context: DiagnosticContext) -> Iterator[Finding]:
+    yield from _unregistered_package_findings(context)
+    claimants = [
+        verdict for verdict in context.examined_candidates() if _claims_slot(verdict)
+    ]
     autoloaded = builtin.autoload_packages()
-    facts = _facts(claimants, autoloaded)
+    facts = _describe_claimants(claimants, autoloaded)
     if not claimants:
         what = "no installed backend claims the slot"
         yield Finding(Level.OK, "privateuse1.unwanted", what, facts=facts)
         return
     chosen = _chosen_name(context)
-    yield _claims(chosen, claimants)._replace(facts=facts)
+    yield _claimants_finding(chosen, claimants)._replace(facts=facts)
     if context.environ.get(AUTOLOAD, "1") == "1":
         for winner in claimants:
             if winner.name == chosen:
-                yield from _autoload_conflict(winner, claimants, autoloaded)
+                yield from _autoload_conflict_findings(winner, claimants, autoloaded)
                 return
 
 
-def _claims(chosen: str, claimants: Sequence[Verdict]) -> Finding:
+def _claimants_finding(chosen: str, claimants: Sequence[Verdict]) -> Finding:
     """Return the finding on the backends that claim the slot, and on the backend that gets it."""
     outcome = f"{chosen or 'nothing'} is chosen, so the slot stays free"
     for verdict in claimants:
@@ -49,7 +51,7 @@ def _claims(chosen: str, claimants: Sequence[Verdict]) -> Finding:
         what = f"only {names[0]} claims the slot; {outcome}"
         return Finding(Level.OK, "privateuse1.one", what, about=names[0])
     what = (
-        f"{_and(names)} claim torch's only slot; {outcome}; "
+        f"{_join_names(names)} claim torch's only slot; {outcome}; "
         "a process can use only one of these backends"
     )
     others = [name for name in names if name != chosen]
@@ -67,7 +69,7 @@ def _claims_slot(verdict: Verdict) -> bool:
     return bool(installed_imports(verdict.declaration))
 
 
-def _facts(
+def _describe_claimants(
     claimants: Sequence[Verdict], autoloaded: Sequence[Provenance]
 ) -> dict[str, str]:
     """Return the modules of each backend that claims the slot, and other packages that torch loads."""
@@ -98,7 +100,7 @@ def _chosen_name(context: DiagnosticContext) -> str:
     return (selection.name or "") if selection else ""
 
 
-def _autoload_conflict(
+def _autoload_conflict_findings(
     winner: Verdict, claimants: Sequence[Verdict], autoloaded: Sequence[Provenance]
 ) -> Iterator[Finding]:
     """Yield a finding if a different package takes the slot in a program that imports torch first."""
@@ -118,19 +120,19 @@ def _autoload_conflict(
             return
 
 
-def _unregistered_packages(context: DiagnosticContext) -> Iterator[Finding]:
+def _unregistered_package_findings(context: DiagnosticContext) -> Iterator[Finding]:
     """Yield a finding on each package that registers a device, but is not imported by torch or a plugin."""
     claimed = set()
-    for verdict in context.declared():
+    for verdict in context.examined_candidates():
         for module in verdict.declaration.vendor_imports:
             claimed.add(module.partition(".")[0])
-    for package in unregistered.find_unregistered(claimed):
-        what, step = _unregistered_words(package)
+    for package in unregistered.find_unregistered_packages(claimed):
+        what, step = _describe_unregistered(package)
         code = "privateuse1.no-entry-point"
         yield Finding(Level.WARNING, code, what, step, package.module)
 
 
-def _unregistered_words(package: UnregisteredPackage) -> tuple[str, str]:
+def _describe_unregistered(package: UnregisteredPackage) -> tuple[str, str]:
     """Return the problem with a package that is not imported, and the next step."""
     if package.device_type:
         step = f"write its plugin: accel new {package.device_type} --no-private-use1"
@@ -143,10 +145,10 @@ def _unregistered_words(package: UnregisteredPackage) -> tuple[str, str]:
     return what, step
 
 
-def _and(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     """Return the names as text, such as `"a, b and c"`."""
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
 
 
-TOPIC = Topic("privateuse1", "PrivateUse1", _examine)
+TOPIC = Topic("privateuse1", "PrivateUse1", _examine_slot)

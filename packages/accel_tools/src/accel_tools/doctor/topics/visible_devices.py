@@ -18,7 +18,7 @@ from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 __all__ = ["TOPIC", "may_hide_devices", "origin_of_variable"]
 
 #: The code of the finding on valid variables, and facts on devices that they show and hide.
-_MAPPED = "visible-devices.mapped"
+_MAPPED_CODE = "visible-devices.mapped"
 _PHYSICAL = "physical"
 _NOT_VISIBLE = "not visible"
 
@@ -26,20 +26,20 @@ _NOT_VISIBLE = "not visible"
 _MAX_ANCESTORS = 64
 
 
-def _examine(context: DiagnosticContext) -> Iterator[Finding]:
+def _examine_variables(context: DiagnosticContext) -> Iterator[Finding]:
     # A program that examines itself may have changed variables after its start.
     for change in late_changes():
         code = "visible-devices.changed"
         yield Finding(Level.WARNING, code, change.what, change.step)
     is_limited = False
     examined: dict[str, list[str]] = {}
-    for candidate in context.declared():
-        names = _variables(candidate.declaration)
+    for candidate in context.examined_candidates():
+        names = _visibility_variables(candidate.declaration)
         if names:
             examined.setdefault(candidate.name, []).extend(names)
         if any(name in context.environ for name in names):
             is_limited = True
-            yield from _findings(candidate, context)
+            yield from _variable_findings(candidate, context)
     if not is_limited:
         code = "visible-devices.unset"
         what = "no variable limits the visible devices"
@@ -50,28 +50,32 @@ def _examine(context: DiagnosticContext) -> Iterator[Finding]:
         yield Finding(Level.OK, code, what, facts=facts)
 
 
-def _variables(backend: Backend) -> tuple[str, ...]:
+def _visibility_variables(backend: Backend) -> tuple[str, ...]:
     return (*backend.visibility.filters, *backend.visibility.variables)
 
 
-def _findings(candidate: Verdict, context: DiagnosticContext) -> Iterator[Finding]:
+def _variable_findings(
+    candidate: Verdict, context: DiagnosticContext
+) -> Iterator[Finding]:
     """Yield findings on the problems of a backend's variables, or on the devices that are visible."""
     backend = candidate.declaration
     verdicts = context.survey().verdicts
     verdict = next((v for v in verdicts if v.is_about(candidate)), None)
-    reason = _why_without_effect(backend, verdict)
+    reason = _reason_without_effect(backend, verdict)
     if reason and verdict is not None:
-        yield _without_effect(candidate, context.environ, reason)
+        yield _no_effect_finding(candidate, context.environ, reason)
         return
     devices = visible_devices.inventory(backend)
     masks = visible_devices.masks(backend, context.environ, devices)
-    facts = _mapping(backend, masks, devices.count, verdict)
-    faults = list(_faults(candidate, masks, verdict, facts | _origins(masks)))
-    yield from faults or [_mapped(candidate, masks, devices.count, facts)]
-    yield from _numbering(candidate, context.environ)
+    facts = _describe_mapping(backend, masks, devices.count, verdict)
+    faults = list(
+        _problem_findings(candidate, masks, verdict, facts | _describe_origins(masks))
+    )
+    yield from faults or [_mapping_finding(candidate, masks, devices.count, facts)]
+    yield from _numbering_findings(candidate, context.environ)
 
 
-def _why_without_effect(backend: Backend, verdict: Verdict | None) -> str:
+def _reason_without_effect(backend: Backend, verdict: Verdict | None) -> str:
     """Return why the variables have no effect, as a clause; empty if they have an effect."""
     build = torch_build()
     builds = backend.torch_integration.builds
@@ -84,11 +88,11 @@ def _why_without_effect(backend: Backend, verdict: Verdict | None) -> str:
     return ""
 
 
-def _without_effect(
+def _no_effect_finding(
     candidate: Verdict, environ: Mapping[str, str], reason: str
 ) -> Finding:
     facts = {}
-    for name in _variables(candidate.declaration):
+    for name in _visibility_variables(candidate.declaration):
         if name in environ:
             facts[name] = repr(environ[name])
     what = f"{', '.join(facts)} has no effect: {reason}"
@@ -96,7 +100,7 @@ def _without_effect(
     return Finding(Level.OK, code, what, about=candidate.name, facts=facts)
 
 
-def _mapping(
+def _describe_mapping(
     backend: Backend,
     masks: visible_devices.Masks,
     count: int | None,
@@ -114,7 +118,7 @@ def _mapping(
     return facts
 
 
-def _origins(masks: visible_devices.Masks) -> dict[str, str]:
+def _describe_origins(masks: visible_devices.Masks) -> dict[str, str]:
     """Return the process that set each variable, which is often a scheduler's worker."""
     facts = {}
     for effect in masks.effects:
@@ -124,7 +128,7 @@ def _origins(masks: visible_devices.Masks) -> dict[str, str]:
     return facts
 
 
-def _mapped(
+def _mapping_finding(
     candidate: Verdict,
     masks: visible_devices.Masks,
     count: int | None,
@@ -139,24 +143,24 @@ def _mapped(
         shown = f"{len(masks.devices)}{of} device{plural}"
     what = f"{' with '.join(settings)} shows {shown}"
     for effect in masks.effects:
-        if _is_set_since_start(effect.variable, effect.value):
+        if _is_set_by_this_process(effect.variable, effect.value):
             what += (
                 f"; {effect.variable} was set after Python had started, as start-up "
                 "files do: accel doctor --all --topic import-hooks lists them"
             )
-    return Finding(Level.OK, _MAPPED, what, about=candidate.name, facts=facts)
+    return Finding(Level.OK, _MAPPED_CODE, what, about=candidate.name, facts=facts)
 
 
 def may_hide_devices(finding: Finding) -> bool:
     """Return whether the finding is about variables that hide devices, or may: the number is unknown."""
-    if finding.code != _MAPPED:
+    if finding.code != _MAPPED_CODE:
         return False
     is_list = any(name.startswith(_PHYSICAL) for name in finding.facts)
     is_hidden = _NOT_VISIBLE in finding.facts.values()
     return is_hidden or (is_list and " of " not in finding.what)
 
 
-def _is_set_since_start(name: str, value: str, root: str = "/") -> bool:
+def _is_set_by_this_process(name: str, value: str, root: str = "/") -> bool:
     """Return whether this process has set the variable itself, by /proc; False if unknown."""
     if os.environ.get(name) != value:
         return False
@@ -164,7 +168,7 @@ def _is_set_since_start(name: str, value: str, root: str = "/") -> bool:
     return bool(environ) and f"{name}={value}" not in environ.split("\0")
 
 
-def _faults(
+def _problem_findings(
     candidate: Verdict,
     masks: visible_devices.Masks,
     verdict: Verdict | None,
@@ -179,7 +183,7 @@ def _faults(
         return
     is_usable = verdict is not None and verdict.usable
     for effect in masks.effects:
-        finding = _fault(effect, is_usable=is_usable)
+        finding = _problem_finding(effect, is_usable=is_usable)
         if finding is not None:
             yield finding._replace(about=about, facts=facts)
 
@@ -191,7 +195,9 @@ def _step_if_hidden(masks: visible_devices.Masks, verdict: Verdict | None) -> st
     return masks.next_step
 
 
-def _fault(effect: visible_devices.Effect, *, is_usable: bool) -> Finding | None:
+def _problem_finding(
+    effect: visible_devices.Effect, *, is_usable: bool
+) -> Finding | None:
     """Return the finding on a variable, or `None` if the variable's value is correct."""
     unset = f"unset {effect.variable}"
     correct = unset
@@ -209,7 +215,9 @@ def _fault(effect: visible_devices.Effect, *, is_usable: bool) -> Finding | None
     return None
 
 
-def _numbering(candidate: Verdict, environ: Mapping[str, str]) -> Iterator[Finding]:
+def _numbering_findings(
+    candidate: Verdict, environ: Mapping[str, str]
+) -> Iterator[Finding]:
     """Yield a finding if the machine has different GPUs, which CUDA and nvidia-smi number differently.
 
     CUDA numbers the fastest GPU first; nvidia-smi numbers GPUs by their position on the bus:
@@ -262,18 +270,18 @@ def origin_of_variable(
             setter = current
             break
         first = current
-        current = _parent(current, root)
+        current = _parent_pid(current, root)
         if current == 0:
             break
     if not first:
         return ""
-    origin = f"process {first} ({_command(first, root)})"
+    origin = f"process {first} ({_command_name(first, root)})"
     if setter:
-        origin += f", started by process {setter} ({_command(setter, root)})"
+        origin += f", started by process {setter} ({_command_name(setter, root)})"
     return origin
 
 
-def _parent(pid: int, root: str) -> int:
+def _parent_pid(pid: int, root: str) -> int:
     """Return the id of the parent process; 0 if the process has no parent or the id is unknown."""
     for line in hardware.read_text(f"/proc/{pid}/status", root).splitlines():
         if line.startswith("PPid:"):
@@ -281,8 +289,8 @@ def _parent(pid: int, root: str) -> int:
     return 0
 
 
-def _command(pid: int, root: str) -> str:
+def _command_name(pid: int, root: str) -> str:
     return hardware.read_text(f"/proc/{pid}/comm", root) or "unknown"
 
 
-TOPIC = Topic("visible-devices", "Visible devices", _examine)
+TOPIC = Topic("visible-devices", "Visible devices", _examine_variables)
