@@ -263,7 +263,7 @@ def test_the_distribution_of_a_module_by_its_name_or_by_its_record(world):
 
 FITS = [
     ("2.1", "Requires-Dist: torch==2.13.0.*", "2.13.0+cpu", []),
-    ("2.1", "Requires-Dist: torch==2.1.*", "2.13.0", ["card 2.1 needs torch==2.1.*, but torch 2.13.0"]),
+    ("2.1", "Requires-Dist: torch==2.1.*", "2.13.0", ["card 2.1 requires torch==2.1.*, but torch 2.13.0"]),
     ("2.1", "Requires-Dist: torch<2; extra == 'old'", "2.13.0", []),
     ("2.1", "Requires-Dist: torch !!", "2.13.0", []),
     ("2.1", "Requires-Dist: torch<2", "our-own", []),
