@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -336,8 +335,7 @@ def test_accel_doctor_of_an_empty_folder_prints_the_command_that_makes_an_enviro
 ):
     done = run(sys.executable, "-m", "accel_core", "doctor", f"{tmp_path}/")
     assert done.returncode == 1
-    assert f"{tmp_path} has no environment yet." in done.stdout
-    assert re.search(
-        r"Next step: accel setup --into \S+ (\S+ )*cpu$", done.stdout, re.M
-    )
-    assert "ENVIRONMENT" not in done.stdout
+    text = " ".join(done.stdout.split())
+    assert text.startswith(f"{tmp_path} has no environment yet. Next step: accel setup")
+    assert text.endswith(" cpu")
+    assert "ENVIRONMENT" not in text

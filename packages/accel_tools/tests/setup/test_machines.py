@@ -39,7 +39,7 @@ def test_the_folder_of_a_windows_driver_names_the_maker(
     computer = Computer(tmp_path)
     computer.write(f"{folder}/{name}/x")
     found = detect_hardware(machines.Machine(computer.path, system, "x86_64", "3.12"))
-    labels = [present.label for present in found.present]
+    labels = [present.label for present in found.devices]
     assert labels == ([label] if label else [])
 
 
@@ -76,8 +76,8 @@ def test_in_wsl2_nvidia_smi_names_the_driver_and_the_generation(wsl, nvidia_smi)
     here = machines.here("3.12", wsl.path)
     query = "--query-gpu=driver_version,pci.device_id --format=csv,noheader\n"
     assert arguments.read_text() == query
-    assert detect_hardware(here).nvidia == "560.94"
-    assert detect_hardware(here).generation == VOLTA
+    assert detect_hardware(here).nvidia_driver == "560.94"
+    assert detect_hardware(here).nvidia_generation == VOLTA
     assert make_plan(here).torch_backend == "cu126"
 
 

@@ -109,7 +109,7 @@ def read_recipes() -> tuple[dict[str, Recipe], tuple[str, ...]]:
             recipes[entry_point.name] = parse_recipe(entry_point.name, table)
         except PLUGIN_ERRORS as error:
             problems.append(
-                f"the table of {entry_point.name} ({entry_point.value}) cannot be read: "
+                f"the recipe of {entry_point.name} ({entry_point.value}) cannot be read: "
                 f"{root_cause(error)}"
             )
     return recipes, tuple(problems)
