@@ -67,7 +67,7 @@ def test_of_two_the_chosen_one_gets_it_and_the_other_is_named(torch_world):
     wants(torch_world, "borealis", 300)
     finding = only(Level.WARNING, "several")
     assert finding.what.startswith(
-        "aurora and borealis claim torch's only slot; "
+        "aurora and borealis claim torch's only PrivateUse1 slot; "
         "aurora (accel-aurora 1.0) gets the slot, because aurora is chosen"
     )
     assert finding.step.startswith("DS_ACCELERATOR=borealis ")

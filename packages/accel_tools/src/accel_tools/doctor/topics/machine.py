@@ -140,7 +140,9 @@ def _torch_build_findings(
     for vendor in present:
         driver = driver_version(root) if vendor.label == _NVIDIA else ""
         evidence = str(vendor.evidence)
-        problem = installed.unfit(build, vendor.label, evidence, driver)
+        problem = installed.describe_build_mismatch(
+            build, vendor.label, evidence, driver
+        )
         if problem:
             fits_hardware = False
             level = _problem_level(context, vendor.backend)
@@ -152,8 +154,8 @@ def _torch_build_findings(
 
 def _step_for_fitting_build(vendor: vendors.Vendor) -> str:
     """Return the step that installs a build of torch for the vendor's hardware."""
-    if vendor.label in installed.OWN_BUILDS:
-        url = installed.OWN_BUILDS[vendor.label][1]
+    if vendor.label in installed.VENDOR_BUILDS:
+        url = installed.VENDOR_BUILDS[vendor.label].url
         vendor_name = vendor.label.partition(" ")[0]
         return f"install torch from {vendor_name}: {url}"
     name = "rocm" if vendor.label == "AMD GPU" else vendor.backend
@@ -193,7 +195,7 @@ def _nvidia_driver_findings(
     if not version:
         return
     facts = {"driver": version, "torch": str(build)}
-    problem = installed.too_old(build, version)
+    problem = installed.describe_driver_mismatch(build, version)
     if not problem:
         what = f"NVIDIA's driver {version} is new enough for CUDA {build.cuda}"
         yield Finding(Level.OK, "machine.driver", what, about="cuda", facts=facts)
