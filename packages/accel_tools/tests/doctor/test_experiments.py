@@ -307,7 +307,7 @@ def test_a_current_folder_that_was_removed_is_named(program, tmp_path):
     lost = program("import os\nos.getcwd()")
     (tmp_path / "folder").rmdir()
     found = proof(lost)
-    assert found.text.startswith("Proven: started in another folder than the current")
+    assert found.text.startswith("Proven: started in a folder other than the current")
     assert found.step.startswith("cd to a folder that exists")
 
 
@@ -323,7 +323,7 @@ def test_a_low_soft_limit_is_proven_with_its_command(program):
     assert found.text == (
         "Proven: without the limit of open files, 60 (ulimit -n) `import stub` works"
     )
-    assert found.step.startswith(f"ulimit -n {hard}, where the limit is set")
+    assert found.step.startswith(f"run `ulimit -n {hard}` where the limit is set")
 
 
 def test_a_folder_that_is_not_there_is_named(program):
@@ -339,7 +339,7 @@ def test_a_file_of_the_current_folder_that_the_error_names_is_named(program, tmp
     (tmp_path / "folder" / "a.ini").write_text("?")
     found = proof(spoiled)
     folder = tmp_path / "folder"
-    assert found.text.startswith(f"Proven: started in another folder than {folder} ")
+    assert found.text.startswith(f"Proven: started in a folder other than {folder} ")
     assert found.step == f"check {folder}/a.ini, which the error names"
 
 

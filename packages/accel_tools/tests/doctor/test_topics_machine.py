@@ -230,8 +230,8 @@ def test_what_the_control_group_leaves(said, computer):
     found = said(CPU_BUILD)
     assert "machine.little-memory" not in found
     facts = found["machine.seen"].facts
-    assert facts["memory, by the control group"] == "1.0 GiB, of which 768 MiB are free"
-    assert facts["time of cores, by the control group"] == "1.5"
+    assert facts["memory of the control group"] == "1.0 GiB, of which 768 MiB are free"
+    assert facts["CPU quota of the control group"] == "1.5"
     computer.group("/sys/fs/cgroup/job", memory_current=(1 << 30) - (1 << 20))
     finding = said(CPU_BUILD)["machine.little-memory"]
     assert finding.level is Level.WARNING

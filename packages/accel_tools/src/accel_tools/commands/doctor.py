@@ -107,7 +107,7 @@ def command(
     torch cannot be imported.
     """
     _check_options(as_issue=as_issue, with_messages=with_messages, as_json=as_json)
-    fix_options.check(as_json=as_json)
+    fix_options.validate(as_json=as_json)
     if ctx.obj is not None:
         ctx.exit(examined_folder.report(ctx.obj, as_json=as_json))
     # The report for an issue contains no text of an experiment.

@@ -154,5 +154,5 @@ def find_noexec_mount(error: str) -> Damage | None:
     mount = next(folder for folder in library.parents if folder.is_mount())
     return Damage(
         f"{library.name} is below {mount}, which is mounted with noexec",
-        f"mount -o remount,exec {mount}, as root; or keep the folder on another file system",
+        f"mount -o remount,exec {mount}, as root; or move the folder to another file system",
     )

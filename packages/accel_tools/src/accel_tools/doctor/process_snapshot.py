@@ -111,6 +111,7 @@ def _compared_namespaces() -> Iterator[tuple[str, Mapping[str, object]]]:
             yield name, dict(vars(module))
             if name.startswith("torch"):
                 yield from _compared_classes(name, module)
+    # The import may also replace methods of os.environ, for all objects or for this object.
     environ_type = type(os.environ)
     methods = {name: getattr(environ_type, name, None) for name in dir(environ_type)}
     yield "os.environ", {**methods, **vars(os.environ)}

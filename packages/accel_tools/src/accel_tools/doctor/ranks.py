@@ -49,7 +49,7 @@ _EXCHANGE_SECONDS = 60.0
 _CLOSE_SECONDS = 5.0
 #: The beginnings of the names of facts that normally differ between ranks of one host: each rank is bound
 #: to different cores, and the amount of free memory changes.
-_FACTS_OF_ONE_RANK = ("cores", "memory", "time of cores")
+_FACTS_OF_ONE_RANK = ("cores", "memory", "CPU quota")
 #: Facts of the topic `machine` that `_examine_rank` adds to the report itself.
 _FACTS_REPORTED_ELSEWHERE = ("system", "Python")
 #: Words in findings whose text normally differs between ranks of one host. The text of such a finding is

@@ -92,7 +92,7 @@ _IMPORT_LATER = (
     "import it in the module of the accelerator's class, or inside accel_probe"
 )
 _START_LATER = "start it where the accelerator is built, or inside accel_probe"
-_RESTORE = "do not change it, or change it inside accel_probe and put it back"
+_RESTORE = "do not change it, or change it inside accel_probe and restore it afterwards"
 #: For each audit event of Python (see "Audit events table" in Python's documentation), the clause on a
 #: plugin that causes the event, and what to do instead. `{}` stands for the event's first argument.
 _AUDIT_EVENTS = {

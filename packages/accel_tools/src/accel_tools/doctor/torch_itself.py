@@ -102,8 +102,8 @@ _STEPS_BY_ERROR = {
         "executable stack"
     ),
     r"Cannot allocate memory|failed to map|MemoryError": (
-        "give the process more memory: `ulimit -v`, the control group or the job may "
-        "limit it"
+        "give the process more memory: its limit may be set by `ulimit -v`, the control "
+        "group or the job"
     ),
 }
 
@@ -119,12 +119,12 @@ def _step_after_error(failure: str) -> str:
 def _step_without_process(failure: str) -> str:
     """Return the next step after a child process could not be started; empty if no step is known."""
     if "File too large" in failure:
-        return "ulimit -f unlimited, where the limit is set"
+        return "run `ulimit -f unlimited` where the limit is set"
     if "no temporary file" in failure:
         return "export TMPDIR=FOLDER, a folder that you may write to, with free space"
     if "temporarily unavailable" in failure:  # EAGAIN of fork(2)
         return (
-            "raise the limit of processes: `ulimit -u` of this user, or `pids.max` of "
+            "raise the limit on processes: `ulimit -u` of this user, or `pids.max` of "
             "the container's control group"
         )
     return ""

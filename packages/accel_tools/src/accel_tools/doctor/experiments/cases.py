@@ -113,7 +113,7 @@ def describe_computed_devices(outcome: Outcome) -> str:
 
 @dataclass(frozen=True)
 class Proof:
-    """What experiments proved about the cause of a failure, as text for the report."""
+    """The result of experiments on the cause of a failure, as text for the report."""
 
     #: The proven cause, such as `"Proven: without …"`. If no cause is proven, the text states this, and
     #: names the changes without effect.

@@ -147,7 +147,7 @@ def experiments(job: RankJob) -> Iterator[Experiment]:
     for interface in _interfaces():
         yield Experiment(
             Change(set_variables=(("GLOO_SOCKET_IFNAME", interface),)),
-            f"the network interface {interface} instead of the interface of the address of {host}",
+            f"the network interface {interface} instead of gloo's default interface",
             fixed_step(
                 f"export GLOO_SOCKET_IFNAME={interface}; {_describe_name_resolution()}"
             ),

@@ -174,10 +174,12 @@ def _step_for_shadowing_modules(folder: str, outcome: Outcome) -> str:
     """Return the next step if modules in `folder` shadow installed modules."""
     files = _modules_loaded_from(folder, outcome)
     if not files:
-        return f"start the program from another folder than {folder}"
+        return f"start the program in a folder other than {folder}"
     paths = " and ".join(sorted(files.values()))
     modules = ", ".join(sorted(files))
-    return f"rename {paths}, which Python imports instead of another module {modules}"
+    return (
+        f"rename {paths}: Python imports it instead of the installed module {modules}"
+    )
 
 
 def _has_loaded_from(folder: str, outcome: Outcome) -> bool:
@@ -488,8 +490,8 @@ def _limit_experiments(_program: Program) -> Iterator[Experiment]:
             change=Change(limits=((limit.name, (higher.soft, higher.hard)),)),
             name=_describe_limit(limit, value),
             step=fixed_step(
-                f"ulimit {limit.option} {number}, where the limit is set: in the shell, "
-                "the job or the container that starts the program"
+                f"run `ulimit {limit.option} {number}` where the limit is set: in the shell, "
+                "job or container that starts the program"
             ),
             is_likely=functools.partial(_failure_matches, limit.pattern),
         )
@@ -570,7 +572,7 @@ def _folder_experiments(program: Program) -> Iterator[Experiment]:
         name=str(current),
         step=_step_for_working_folder,
         is_likely=lambda _outcome: not os.access(".", os.W_OK),
-        preposition="started in another folder than",
+        preposition="started in a folder other than",
     )
 
 
@@ -600,8 +602,12 @@ def _step_for_folder_variable(name: str, folder: str, outcome: Outcome) -> str:
     paths_in_error = re.findall(r"/[^\s'\":,]+", outcome.failure)
     for path in paths_in_error:
         if path.startswith(f"{folder}/"):
-            return f"check {path}: it is damaged, or you may not read or write it"
-    return f"check the files below {folder}: one is damaged, or you may not read or write it"
+            return (
+                f"check {path}: the file is damaged, or you lack permission to use it"
+            )
+    return (
+        f"check the files in {folder}: one is damaged, or you lack permission to use it"
+    )
 
 
 def _step_for_working_folder(outcome: Outcome) -> str:

@@ -172,7 +172,7 @@ def run(program: Program, change: Change = NO_CHANGE) -> Outcome:
     if program.verdict is not None:
         encoded_verdict = isolation.encode(program.verdict)
     job = {
-        "path": _python_path(program, change),
+        "path": _sys_path_without_start_files(program, change),
         "start_lines": _lines_of_start_files(program, change),
         "without_script_folder": change.without_script_folder,
         "modules": program.modules,
@@ -225,7 +225,7 @@ def _command(change: Change, arguments: list[str]) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _LIMIT_SETTER, limits_and_command]
 
 
-def _python_path(program: Program, change: Change) -> list[str]:
+def _sys_path_without_start_files(program: Program, change: Change) -> list[str]:
     """Return `sys.path` for a Python that is started with `-S`; empty if Python is started without it.
 
     With `-S`, Python runs no start-up files, and does not add the folders with packages to `sys.path`.

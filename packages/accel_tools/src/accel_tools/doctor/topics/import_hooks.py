@@ -50,13 +50,13 @@ _GROUPS = (
     _EntryPointGroup(
         "torch_dynamo_backends",
         "torch",
-        "when torch.compile() is given its name",
+        "when a program passes its name to torch.compile()",
         by_name=True,
     ),
     _EntryPointGroup(
         "torch.distributed.backends",
         "torch",
-        "when torch.distributed is given its name",
+        "when a program passes its name to torch.distributed",
         by_name=True,
     ),
     _EntryPointGroup("triton.backends", "triton", "when triton is imported"),
@@ -78,7 +78,7 @@ _GROUPS = (
     ),
     _EntryPointGroup("verl.plugins", "verl", "when verl is imported"),
     _EntryPointGroup(
-        ENTRY_POINT_GROUP, "accel_core", "when accel_core chooses or lists"
+        ENTRY_POINT_GROUP, "accel_core", "when accel_core chooses or lists accelerators"
     ),
 )
 #: Groups whose entry points this topic does not try itself, because `autoload_conflicts` and the probes of
@@ -377,8 +377,8 @@ def _run_in_child_process(hooks: Sequence[_Hook], timeout: float) -> _HooksRun:
     ending = f"its process {report.ending}"
     if report.timed_out:
         ending = f"no response within {report.waited:g} s"
-    has_begun = report.stage.startswith("[")  # A hook's stage is a JSON list.
-    if not has_begun:
+    was_hook_running = report.stage.startswith("[")  # A hook's stage is a JSON list.
+    if not was_hook_running:
         return _HooksRun({}, ending, timed_out=report.timed_out)
     _description, index, errors = json.loads(report.stage)
     return _HooksRun(

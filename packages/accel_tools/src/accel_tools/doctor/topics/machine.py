@@ -91,12 +91,12 @@ def _control_group_facts(root: str) -> Iterator[tuple[str, str]]:
     """Yield the limits of the control group on CPU time and memory, as names and texts."""
     cpu_quota = hardware.cgroup_cpu_quota(root)
     if cpu_quota is not None:
-        yield "time of cores, by the control group", f"{cpu_quota:g}"
+        yield "CPU quota of the control group", f"{cpu_quota:g}"
     memory_limit = hardware.cgroup_memory_limit(root)
     if memory_limit is not None:
         free = hardware.cgroup_memory_available(root) or 0
         value = f"{_format_size(memory_limit)}, of which {_format_size(free)} are free"
-        yield "memory, by the control group", value
+        yield "memory of the control group", value
 
 
 def _describe_environment(root: str, context: DiagnosticContext) -> str:
@@ -421,7 +421,8 @@ def _examine_machine(context: DiagnosticContext) -> Iterator[Finding]:
     """Yield the findings on the machine as a whole and on the requested backends."""
     requested = {pin.name.partition(".")[0] for pin in context.requested}
     for finding in findings(context):
-        if not requested or not finding.about or finding.about in requested:
+        is_about_machine = finding.about == ""
+        if not requested or is_about_machine or finding.about in requested:
             yield finding
 
 

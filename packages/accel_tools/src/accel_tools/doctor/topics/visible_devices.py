@@ -150,19 +150,27 @@ def _mapping_finding(
 ) -> Finding:
     """Return the finding on the number of devices that the variables make visible."""
     settings = [f"{effect.variable}={effect.value!r}" for effect in masks.effects]
-    shown = "every device"
-    if masks.devices is not None:
-        of = f" of {count}" if count else ""
-        plural = "" if (count or len(masks.devices)) == 1 else "s"
-        shown = f"{len(masks.devices)}{of} device{plural}"
-    what = f"{' with '.join(settings)} shows {shown}"
+    what = f"{' with '.join(settings)} shows {_describe_visible(masks, count)}"
     for effect in masks.effects:
         if _is_set_by_this_process(effect.variable, effect.value):
             what += (
-                f"; {effect.variable} was set after Python had started, as start-up "
-                "files do: accel doctor --all --topic import-hooks lists them"
+                f"; {effect.variable} was set after Python had started, probably by a start-up "
+                "file: `accel doctor --all --topic import-hooks` lists these files"
             )
     return Finding(Level.OK, _MAPPED_CODE, what, about=candidate.name, facts=facts)
+
+
+def _describe_visible(masks: visible_devices.Masks, count: int | None) -> str:
+    """Return the number of visible devices as text, such as `"1 of 2 devices"`.
+
+    `count` is the number of physical devices; `None` if it is unknown.
+    """
+    if masks.devices is None:
+        return "every device"
+    visible = len(masks.devices)
+    if count:
+        return f"{visible} of {count} device{'' if count == 1 else 's'}"
+    return f"{visible} device{'' if visible == 1 else 's'}"
 
 
 def may_hide_devices(finding: Finding) -> bool:
@@ -297,6 +305,7 @@ def origin_of_variable(
         root: The folder that contains `/proc`.
         pid: The id of the process to examine; `None` for this process.
     """
+    # The file `environ` of a process contains the variables with which the process was started.
     first_with_variable = setter = None
     current = os.getpid() if pid is None else pid
     for _ in range(_MAX_ANCESTORS):
