@@ -94,18 +94,18 @@ def replacement(kind: str, what: str, device_type: str) -> str:
     if kind == "ask" and name.endswith("ccl_available"):
         return "`acc.communication_backend_name()`"
     if kind == "type":
-        return _tensor_type(name)
-    return _BY_KIND.get(kind) or _member(name, device_type)
+        return _replace_tensor_type(name)
+    return _BY_KIND.get(kind) or _replace_function(name, device_type)
 
 
-def _tensor_type(name: str) -> str:
+def _replace_tensor_type(name: str) -> str:
     """Return the replacement for a type such as `torch.cuda.FloatTensor`."""
     if hasattr(Accelerator, name):
         return f"`acc.{name}`"
     return "`torch.tensor(data, dtype=..., device=acc.device())`"
 
 
-def _member(name: str, device_type: str) -> str:
+def _replace_function(name: str, device_type: str) -> str:
     """Return the counterparts in `acc` and `torch.accelerator` of a function in a vendor's module."""
     if name.startswith("_") or not hasattr(Accelerator, name):
         return f'no counterpart: guard it with a condition such as `if acc.name == "{device_type}":`'
