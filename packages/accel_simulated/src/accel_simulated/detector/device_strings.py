@@ -128,7 +128,7 @@ class _DeviceStringRecorder:
         return frame.f_code is self._is_autocast_available
 
     def _find_use(self, function: CodeType, text: str, device_type: str) -> Use:
-        """Return the use of the device string `text` in a call of torch's function, whose code is `function`."""
+        """Return the use of the device string `text` in a call of the function of torch with this code."""
         if function is self._autocast_init:
             return Use("precision", f'autocast("{text}")', device_type, device_type)
         if is_device_check(function.co_name):
