@@ -326,13 +326,17 @@ def _why_toolkit(plan: Plan, build: Build, toolkit: str) -> str:
 
 def _for_amd(plan: Plan, machine: Machine, torch: str) -> Plan:
     if machine.system == "win32":
-        return _for_amd_on_windows(plan, torch)
+        lacking = "PyTorch has no ROCm wheels for Windows"
+        return _for_amd_without_architecture(plan, torch, lacking)
     if plan.kind == "WSL2":
-        reason = (
-            "PyTorch has no ROCm wheels for Windows; AMD has wheels for WSL2 and some "
-            "Radeon GPUs"
+        lacking = (
+            "PyTorch's ROCm wheels need the kernel driver amdgpu, which WSL2 lacks"
         )
-        raise _NoBuildError(reason, _ROCM)
+        note = (
+            "AMD supports WSL2 on Windows 11 for some Radeon and Ryzen GPUs. AMD's build also needs "
+            f"AMD's driver for Windows, and librocdxg in the Linux distribution: {builds.AMD_WSL}"
+        )
+        return _for_amd_without_architecture(plan, torch, lacking, note)
     if plan.toolkit:
         return _for_rocm(plan, torch)
     if not plan.hardware.gfx:
@@ -393,9 +397,13 @@ def _from_amd_for_gfx(plan: Plan, torch: str, lacking: _NoBuildError) -> Plan:
     return _from_amd(plan, torch, f"device-{right[0]}", why)
 
 
-def _for_amd_on_windows(plan: Plan, torch: str) -> Plan:
-    """Return the plan for Windows, where no file contains the GPU's architecture."""
-    lacking = "PyTorch has no ROCm wheels for Windows"
+def _for_amd_without_architecture(
+    plan: Plan, torch: str, lacking: str, *notes: str
+) -> Plan:
+    """Return the plan for Windows and WSL2, where no file contains the GPU's architecture.
+
+    `lacking` is the reason that PyTorch's wheels do not fit.
+    """
     if plan.toolkit:
         reason = f"{lacking}, and AMD's wheels include ROCm: omit --toolkit"
         raise _NoBuildError(reason, _ROCM)
@@ -405,6 +413,7 @@ def _for_amd_on_windows(plan: Plan, torch: str) -> Plan:
     targets = [gfx for gfx in builds.AMD_TARGETS if gfx not in builds.AMD_WRONG]
     notes = (
         *plan.notes,
+        *notes,
         f"AMD's build has code only for {', '.join(targets)}",
         "If you know the architecture, replace device-all with device-gfxNNNN to download about 2 GB",
     )
