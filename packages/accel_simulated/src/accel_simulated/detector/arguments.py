@@ -81,13 +81,49 @@ class Arguments:
 
         device = _Parameter("device", 1, "precision", "GradScaler({})", default="cuda")
         self._watch_init(torch.amp.grad_scaler.GradScaler, device)
+        self._watch_custom_functions()
+        device_type = _Parameter("device_type", 2, "device", "save_on_cpu({})")
+        self._watch_init(torch.autograd.graph.save_on_cpu, device_type)
         self._watch_data_parallel()
         when_imported("torch.utils.data.dataloader", self._watch_data_loader)
         when_imported("torch.distributed.distributed_c10d", self._watch_process_groups)
         when_imported("torch.distributed.device_mesh", self._watch_device_mesh)
+        when_imported("torch.profiler.profiler", self._watch_profiler)
         if self._own not in _FLEX_ATTENTION:
             flex_attention = "torch.nn.attention.flex_attention"
             when_imported(flex_attention, self._watch_flex_attention)
+
+    def _watch_custom_functions(self) -> None:
+        """Record `custom_fwd(function, device_type="cuda")` and `custom_bwd` of autograd functions."""
+        from torch.amp import autocast_mode
+
+        for name in ("custom_fwd", "custom_bwd"):
+            parameter = _Parameter("device_type", None, "precision", f"{name}({{}})")
+            find_use = self._type_finder(parameter)
+
+            def find_use_of_function(
+                arguments: tuple[Any, ...],
+                named: dict[str, Any],
+                find_use: _FindUse = find_use,
+            ) -> Use | None:
+                # Without a function, torch returns a decorator, which calls this again.
+                return find_use(arguments, named) if arguments else None
+
+            self._replace(autocast_mode, name, find_use_of_function)
+
+    def _watch_profiler(self, module: Any) -> None:
+        """Record `profile(activities=[ProfilerActivity.CUDA])`."""
+
+        def find_use(_arguments: tuple[Any, ...], named: dict[str, Any]) -> Use | None:
+            for activity in named.get("activities") or ():
+                device_type = activity.name.lower()
+                if device_type in self._names:
+                    what = f"ProfilerActivity.{activity.name}"
+                    return Use("device", what, device_type)
+            return None
+
+        cls = module.profile
+        cls.__init__ = recorded_if(self._log, cls.__init__, find_use)
 
     def _watch_data_loader(self, module: Any) -> None:
         """Record `DataLoader(pin_memory_device="cuda")`."""
