@@ -99,7 +99,7 @@ def test_in_wsl_a_note_says_what_amds_wheels_need(planned_for):
     found = planned_for(WSL)
     assert any("librocdxg" in note and builds.AMD_WSL in note for note in found.notes)
     assert not any("librocdxg" in note for note in planned_for(WINDOWS).notes)
-    assert "omit --toolkit" in planned_for(WSL, "rocm", toolkit="6.4").unknown
+    assert "omit --toolkit" in planned_for(WSL, "rocm", toolkit="6.4").why_no_command
 
 
 UNFIT = [
