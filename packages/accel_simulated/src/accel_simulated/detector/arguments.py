@@ -94,15 +94,53 @@ class Arguments:
 
         device = _Parameter("device", 1, "precision", "GradScaler({})", default="cuda")
         self._watch_init(torch.amp.grad_scaler.GradScaler, device)
+        self._watch_custom_functions()
+        device_type = _Parameter("device_type", 2, "device", "save_on_cpu({})")
+        self._watch_init(torch.autograd.graph.save_on_cpu, device_type)
         self._watch_data_parallel()
         call_when_imported("torch.utils.data.dataloader", self._watch_data_loader)
         call_when_imported(
             "torch.distributed.distributed_c10d", self._watch_process_groups
         )
         call_when_imported("torch.distributed.device_mesh", self._watch_device_mesh)
+        call_when_imported("torch.profiler.profiler", self._watch_profiler)
         if self._simulated_type not in _FLEX_ATTENTION:
             flex_attention = "torch.nn.attention.flex_attention"
             call_when_imported(flex_attention, self._watch_flex_attention)
+
+    def _watch_custom_functions(self) -> None:
+        """Record `custom_fwd(function, device_type="cuda")` and `custom_bwd` of autograd functions."""
+        from torch.amp import autocast_mode
+
+        for name in ("custom_fwd", "custom_bwd"):
+            self._replace(autocast_mode, name, self._custom_function_finder(name))
+
+    def _custom_function_finder(self, name: str) -> _FindUse:
+        """Return a function that finds a recorded device type in a call of `custom_fwd` or `custom_bwd`."""
+        parameter = _Parameter("device_type", None, "precision", f"{name}({{}})")
+        find_use_in_any_call = self._type_finder(parameter)
+
+        def find_use(arguments: tuple[Any, ...], named: dict[str, Any]) -> Use | None:
+            # Without a positional argument, torch returns a decorator, which calls the function again.
+            if not arguments:
+                return None
+            return find_use_in_any_call(arguments, named)
+
+        return find_use
+
+    def _watch_profiler(self, module: Any) -> None:
+        """Record `profile(activities=[ProfilerActivity.CUDA])`."""
+
+        def find_use(_arguments: tuple[Any, ...], named: dict[str, Any]) -> Use | None:
+            for activity in named.get("activities") or ():
+                device_type = activity.name.lower()
+                if device_type in self._names:
+                    what = f"ProfilerActivity.{activity.name}"
+                    return Use("device", what, device_type)
+            return None
+
+        cls = module.profile
+        cls.__init__ = record_matching_calls(self._log, cls.__init__, find_use)
 
     def _watch_data_loader(self, module: Any) -> None:
         """Record `DataLoader(pin_memory_device="cuda")`."""
