@@ -35,7 +35,7 @@ class _FrameworkChoice(NamedTuple):
 
 
 class _AccelChoice(NamedTuple):
-    """The backend that accel chooses, and its device; both are empty if no backend can be chosen."""
+    """The chosen backend, and its device; both are empty if no backend can be chosen."""
 
     #: The name of the backend.
     backend: str
@@ -119,7 +119,7 @@ def _comparison_finding(
     choice: _FrameworkChoice,
     accel_choice: _AccelChoice,
 ) -> Finding:
-    """Return the finding on whether a framework chooses the same device as accel.
+    """Return the finding on whether a framework chooses the same device as `accel_core`.
 
     `title` is the framework's name and version.
     """
@@ -145,7 +145,7 @@ def _comparison_finding(
 
 
 def _accel_choice(survey: Survey) -> _AccelChoice:
-    """Return the backend that accel chooses, and its device.
+    """Return the backend that `accel_core` chooses, and its device.
 
     For the backend `generic`, which has no device type of its own, both are torch's device type.
     """
