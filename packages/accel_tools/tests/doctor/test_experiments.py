@@ -276,7 +276,7 @@ def test_a_file_of_the_script_that_shadows_a_module_is_to_be_renamed(program, tm
         found.text
         == f"Proven: without the modules in {file.parent} `import stub` works"
     )
-    assert found.step.startswith(f"rename {file}, which Python imports")
+    assert found.step.startswith(f"rename {file}: Python imports it")
 
 
 def test_a_file_that_runs_at_python_s_start_is_named(program, tmp_path):
@@ -431,7 +431,7 @@ def test_a_limit_of_memory_is_proven_with_its_command(program):
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
     assert found.text.startswith("Proven: without the limit of virtual memory, ")
-    assert found.step.startswith("ulimit -v ")
+    assert found.step.startswith("run `ulimit -v ")
 
 
 def test_nothing_outside_of_the_children_changes(program):
