@@ -258,7 +258,7 @@ def read_notes(file: Path) -> Notes:
 
 #: How to get the right torch and the vendor's package, by the page's name.
 SETUP = """\
-[`accel setup {name}`](../howto/setup.md), a command of accel-tools, prints the commands that
+[`accel setup {name}`](../install.md#install-the-right-torch), a command of accel-tools, prints the commands that
 install the right torch and the vendor's packages on your machine. If the backend cannot be used,
 `accel why {name}` explains why.
 """
@@ -271,7 +271,7 @@ Save this program, which runs unchanged on every backend, as `train.py`:
 
 {command}
 
-`DS_ACCELERATOR` [pins](../howto/pin.md) the backend: accel raises an error if the pinned
+`DS_ACCELERATOR` [pins](../howto/pin.md#one-backend-or-an-error) the backend: accel raises an error if the pinned
 backend cannot be used. Without `DS_ACCELERATOR`, accel chooses the usable backend with the highest
 priority, or the CPU. The [tutorial](../tutorial/index.md) adds mixed precision, pinned memory and
 checkpoints to such a program. [`accel run`](../howto/multinode.md) starts one process per device."""

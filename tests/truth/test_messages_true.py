@@ -159,8 +159,8 @@ DOCUMENTS = {
     ),
     "a link": ("[a](docs/nowhere.md)", "[a](docs/index.md)", "no such file"),
     "an anchor": (
-        "[a](docs/reference/bench.md#json)",
-        "[a](docs/reference/bench.md#the-json-document)",
+        "[a](docs/reference/json.md#accel-benc)",
+        "[a](docs/reference/json.md#accel-bench)",
         "no heading for #json",
     ),
     "a file": (
