@@ -159,9 +159,9 @@ DOCUMENTS = {
     ),
     "a link": ("[a](docs/nowhere.md)", "[a](docs/index.md)", "no such file"),
     "an anchor": (
-        "[a](docs/reference/json.md#accel-benc)",
-        "[a](docs/reference/json.md#accel-bench)",
-        "no heading for #json",
+        "[a](docs/reference/json.md#setup)",
+        "[a](docs/reference/json.md#accel-setup)",
+        "no heading for #setup",
     ),
     "a file": (
         "`tests/test_nothing.py`",
