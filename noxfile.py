@@ -434,10 +434,7 @@ def deepspeed(session: nox.Session) -> None:
     found = (*SEVERAL, *BY_DAY, own, NAMED, *(more if MEASURED else ()))
     measured(session, found, env, f"--include={TRAIN}/deepspeed/*")
     # Afterwards: the tests have compiled what one of them needs.
-    pages = [
-        f"docs/{page}.md"
-        for page in ("howto/deepspeed", FROM_DEEPSPEED)
-    ]
+    pages = [f"docs/{page}.md" for page in ("howto/deepspeed", FROM_DEEPSPEED)]
     session.run("python", "tools/run_documents.py", "README.md", *pages, env=env)
 
 

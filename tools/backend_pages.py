@@ -273,8 +273,9 @@ Save this program, which runs unchanged on every backend, as `train.py`:
 
 `DS_ACCELERATOR` [pins](../howto/pin.md#one-backend-or-an-error) the backend: accel raises an error if this
 backend cannot be used. Without `DS_ACCELERATOR`, accel chooses the usable backend with the highest
-priority, or the CPU. To add mixed precision, pinned memory and checkpoints to such a program, follow the
-[tutorial](../tutorial/index.md). To start one process per device, use [`accel run`](../howto/multinode.md)."""
+priority, or the CPU. To add mixed precision, pinned memory and checkpoints to such a program, follow
+the [tutorial](../tutorial/index.md). To start one process per device, use
+[`accel run`](../howto/multinode.md)."""
 DIFFERENCES = """\
 ### Known numerical differences
 
