@@ -284,8 +284,8 @@ On this device, these operations return wrong results without raising an error:
 {items}
 """
 DECLARATION = """\
-The declaration of this backend has the following [fields](../reference/plugin.md#backend). `accel
-declarations {name}` (in accel-tools) prints them as JSON."""
+These are the [fields](../reference/plugin.md#backend) of the backend's declaration, which `accel
+declarations {name}` (in accel-tools) prints as JSON."""
 PAGE = """\
 <!-- Written by tools/backend_pages.py from the declaration, notes/{name}.md and notes/train.py.
      Edit those, then run `./dev docs --write`. -->
