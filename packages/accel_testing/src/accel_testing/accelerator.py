@@ -61,7 +61,7 @@ class FakeAccelerator(CPUAccelerator):
     def _record_calls(
         self, name: str, member: Callable[..., Any]
     ) -> Callable[..., Any]:
-        """Return a wrapper of `member` that adds each call to `calls`, and produces the faults that are due."""
+        """Return a wrapper of `member` that adds each call to `calls`, and produces due faults."""
         compiler = getattr(self._torch, "compiler", None)
         is_compiling = getattr(compiler, "is_compiling", bool)  # bool() is False
 

@@ -120,9 +120,8 @@ class Fault:
                 f"unknown place, expected a hook or a member of Accelerator. {next_step}"
             ]
         if self.at in STEPS and "returns" in self._given_effects:
-            return [
-                f"{self.at} has no return value, so returns= is not allowed. Give raises=..., or another place"
-            ]
+            problem = f"{self.at} has no return value, so returns= is not allowed"
+            return [f"{problem}. Give raises=..., or another place"]
         return []
 
     def _value_problems(self) -> list[str]:

@@ -251,9 +251,9 @@ def _require_accelerator(backend: Backend, accelerator: object) -> None:
     """Raise `InvalidBackendError` if the accelerator's name differs from its backend's name."""
     if isinstance(accelerator, Accelerator) and accelerator.name != backend.name:
         raise InvalidBackendError(
-            f"installed(Backend {backend.name!r}): the accelerator's name is {accelerator.name!r}, but it must "
-            "be the backend's name. Create the accelerator with this Backend, or give its class, "
-            f"{type(accelerator).__name__}."
+            f"installed(Backend {backend.name!r}): the accelerator's name is {accelerator.name!r}, "
+            "but it must be the backend's name. Create the accelerator with this Backend, or give "
+            f"its class, {type(accelerator).__name__}."
         )
 
 
