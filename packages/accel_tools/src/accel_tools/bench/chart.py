@@ -86,6 +86,15 @@ def _earlier_value(
     return earlier.value
 
 
+def _longest_bar(panel: _Panel, before: Mapping[str, Measurement]) -> float:
+    """Return the largest value of a panel in this run and in the earlier run; 1 if all values are 0."""
+    values = []
+    for measurement in panel.measurements:
+        values.append(measurement.value or 0.0)
+        values.append(_earlier_value(measurement, before) or 0.0)
+    return max(values) or 1.0
+
+
 def _bar_label(measurement: Measurement, earlier: float | None) -> str:
     """Return the text next to a bar: the value, or the reason why the value is missing.
 
@@ -179,9 +188,7 @@ def _draw_text(
     )
     console.print(Text(_heading(title, subtitle)))
     for panel in panels:
-        values = [m.value or 0.0 for m in panel.measurements]
-        values += [_earlier_value(m, before) or 0.0 for m in panel.measurements]
-        longest = max(values) or 1.0
+        longest = _longest_bar(panel, before)
         table = Table.grid(padding=(0, 2, 0, 0))
         for measurement in panel.measurements:
             earlier = _earlier_value(measurement, before)

@@ -162,10 +162,10 @@ def command(
 ) -> None:
     """Measure how fast the chosen accelerator, or NAME, is.
 
-    Copies between host and device and on the device, matrix products by data type, launches, and collectives
-    between ranks on this host. The results are checked for correctness too. Takes about 15 seconds; run
-    nothing else in the meantime. Exit status: 0 = success, 1 = a measurement failed or a result was wrong,
-    2 = usage error.
+    Measures copies between host and device and on the device, matrix products by data type, kernel launches,
+    and collectives between ranks on this host. The results are checked for correctness too. Takes about
+    15 seconds; run nothing else in the meantime. Exit status: 0 = success, 1 = a measurement failed or a
+    result was wrong, 2 = usage error.
     """
     with answering(as_json=as_json) as output:
         run = _measure(options.read_settings(timeout), name, ranks, quick=quick)

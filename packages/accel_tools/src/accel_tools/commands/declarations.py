@@ -79,9 +79,9 @@ def command(
 ) -> None:
     """Print what each backend, or NAME, declares, as JSON.
 
-    Each field of the declarations: variables for visible devices, device nodes, PCI ids, resource names,
-    communication and compile backends, and more. Reads installed plugins; does not need torch. Exit status:
-    0 = success, 1 = a plugin failed, 2 = usage error.
+    The document has each field of the declarations: variables for visible devices, device nodes, PCI ids,
+    resource names, communication and compile backends, and more. Reads installed plugins; does not need
+    torch. Exit status: 0 = success, 1 = a plugin failed, 2 = usage error.
     """
     with answering(as_json=True) as output:
         if schema:

@@ -61,7 +61,7 @@ def command(
 ) -> None:
     """Show what the chosen accelerator, or NAME, is and can do.
 
-    Its devices and their memory, data types, communication and compile backends, streams, graphs and
+    Shows the devices and their memory, data types, communication and compile backends, streams, graphs and
     operators. Needs torch; a child process imports torch and the vendor's package.
     """
     with answering(as_json=as_json) as output:
