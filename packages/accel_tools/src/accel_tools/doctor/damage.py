@@ -17,7 +17,7 @@ from typing import NamedTuple
 from accel_tools.doctor.records import Finding, Level, TopicResult
 from accel_tools.setup.builds import INDEX
 
-__all__ = ["Damage", "damage_of", "with_mounts", "without_exec"]
+__all__ = ["Damage", "damage_behind", "damage_of", "with_mounts", "without_exec"]
 
 #: Files that a sentence names; the others are counted.
 _MAX_NAMES = 2
@@ -31,6 +31,58 @@ class Damage(NamedTuple):
 
     what: str
     step: str
+
+
+def damage_behind(distribution: str, failure: str) -> Damage | None:
+    """Return the damage that explains a failed import of a distribution; `None` if there is none.
+
+    Packages that the distribution requires, directly or indirectly, are compared with their RECORD if
+    the error `failure` contains the name of one of their modules.
+    """
+    damage = damage_of(distribution)
+    words = set(re.findall(r"\w+", failure))
+    required = iter(_required(distribution))
+    while damage is None:
+        name = next(required, None)
+        if name is None:
+            break
+        if words.intersection(_modules(name)):
+            damage = damage_of(name)
+    return damage
+
+
+def _required(distribution: str) -> list[str]:
+    """Return the installed distributions that `distribution` requires, directly or indirectly."""
+    found: dict[str, None] = {}
+    waiting = [distribution]
+    while waiting:
+        for name in _requirements(waiting.pop()):
+            if name not in found:
+                found[name] = None
+                waiting.append(name)
+    return list(found)
+
+
+def _requirements(distribution: str) -> Iterator[str]:
+    """Yield the names of the distributions that `distribution` requires, without its extras."""
+    try:
+        texts = metadata.requires(distribution) or []
+    except metadata.PackageNotFoundError:
+        return
+    for text in texts:
+        name = re.match(r"[\w.-]+", text)
+        if name and "extra ==" not in text:
+            yield name[0]
+
+
+def _modules(distribution: str) -> set[str]:
+    """Return the names of the modules that a distribution contains, by its RECORD."""
+    try:
+        installed = metadata.distribution(distribution)
+    except metadata.PackageNotFoundError:
+        return set()
+    parts = {PurePosixPath(path).parts[0] for path, _ in _recorded(installed)}
+    return {part.partition(".")[0] for part in parts if not part.endswith("-info")}
 
 
 def damage_of(distribution: str) -> Damage | None:

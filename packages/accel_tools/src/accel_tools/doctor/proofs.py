@@ -20,6 +20,9 @@ _DEVICE_CODES = (
     "compute.missing",
 )
 
+#: The codes of findings that a backend does not respond.
+_LATE_CODES = ("candidates.timed-out", "compute.late")
+
 _Results = tuple[TopicResult, ...]
 
 
@@ -78,8 +81,9 @@ def _replace_first(
     facts = dict(first.facts)
     if proof.tried:
         facts["changes without effect"] = proof.tried
-    if not proof.step:
-        proven = first._replace(proof=proof.text, facts=facts)
+    if not proof.is_proven:
+        step = first.step or proof.step
+        proven = first._replace(proof=proof.text, step=step, facts=facts)
         return tuple(_replace(topic, first, proven) for topic in topics)
     for finding in others:
         facts[f"also, from {finding.code}"] = finding.what
@@ -103,6 +107,8 @@ def _reports(finding: Finding, case: Case) -> bool:
     is_torch_import = case.goal is Goal.IMPORT and not case.about
     if is_torch_import and finding.code in TORCH_FAILS:
         return True
+    if case.outcome.is_late and finding.code in _LATE_CODES:
+        return finding.about == case.about
     failure = case.outcome.failure
     return failure == finding.facts.get("root cause") or failure in finding.what
 

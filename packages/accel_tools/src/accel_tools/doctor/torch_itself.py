@@ -10,7 +10,7 @@ from accel_core import torch_build
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause, root_place
 from accel_core.sandbox import child
 from accel_core.text import one_line
-from accel_tools.doctor.damage import damage_of
+from accel_tools.doctor.damage import damage_behind, damage_of
 from accel_tools.doctor.installed_package import VendorPackage, vendor_package
 from accel_tools.doctor.records import Finding, Level
 from accel_tools.doctor.vendor_package import missing_libraries, unmet_libraries
@@ -71,7 +71,7 @@ def _failure_finding(
         facts["missing libraries"] = missing_libraries(unmet)
     facts = {name: value for name, value in facts.items() if value}
     what = f"torch {version} cannot be imported: {trial.failure}"
-    damage = damage_of("torch")
+    damage = damage_behind("torch", f"{trial.failure} {trial.place}")
     if damage is not None:
         step, proof = damage.step, damage.what
         return Finding(Level.ERROR, _CODE, what, step, facts=facts, proof=proof)
@@ -85,8 +85,8 @@ _STEPS = {
         "executable stack"
     ),
     r"Cannot allocate memory|failed to map|MemoryError": (
-        "give the process more memory: `ulimit -v`, the control group or the job may "
-        "limit it"
+        "give the process more memory: `ulimit -a` shows the shell's limits; the control "
+        "group or the job may limit it, too"
     ),
 }
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import enum
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from accel_core import hardware
+from accel_core.hardware import bus
+from accel_core.hardware.placement import permission_step, placement
 from accel_core.torch_import import AUTOLOAD
 from accel_tools.doctor.experiments import table, trial
 from accel_tools.doctor.experiments.search import Experiment, Result, Search
@@ -15,6 +18,10 @@ from accel_tools.doctor.experiments.trial import Outcome, Program
 
 #: Runs for which there must be time if the unchanged program hangs.
 _RUNS_OF_HANGING = 5
+#: How long a run may take if the same program with another change has ended: a multiple of the time of
+#: that one, and at least so many seconds.
+_PATIENCE = 4
+_SECONDS_OF_HANGING = 4.0
 #: Parallel runs of programs that do not compute on a device.
 _MAX_PARALLEL = 4
 #: Changes without effect that a sentence names; the facts have all of them.
@@ -107,10 +114,12 @@ class Proof:
 
     #: The proven cause, such as `"Proven: without …"`, or a list of what was tried.
     text: str
-    #: The next step; empty unless a cause is proven.
+    #: The next step; empty if none is known.
     step: str = ""
     #: All changes without effect, separated by commas.
     tried: str = ""
+    #: Whether an experiment has proven the cause.
+    is_proven: bool = False
 
 
 def investigate(case: Case, end: float, show: Callable[[str], None]) -> Proof:
@@ -120,21 +129,48 @@ def investigate(case: Case, end: float, show: Callable[[str], None]) -> Proof:
     description of each experiment.
     """
     program = _with_deadline(case, end)
+    if "SIGKILL" in case.outcome.error:
+        show("the same program again")
+        proof = _killed_by_control_group(program)
+        if proof is not None:
+            return proof
     # Programs that compute at the same time may disturb each other.
     at_once = min(hardware.usable_cores(), _MAX_PARALLEL)
     search = Search(
-        run=lambda change: trial.run(program, change),
+        run=_Runs(case, program).run,
         is_better=case.is_better,
         end=end,
         at_once=1 if case.goal is Goal.COMPUTE else at_once,
         show=show,
     )
-    result = search.find_causes(table.experiments(program), case.outcome)
+    experiments = [
+        experiment
+        for experiment in table.experiments(program)
+        if not experiment.only_if_likely or experiment.is_likely(case.outcome)
+    ]
+    result = search.find_causes(experiments, case.outcome)
     if [cause.change for cause in result.causes] == [table.WITHOUT_AUTOLOAD]:
         proof = _failing_extension(program, end, show)
         if proof is not None:
             return proof
     return _proof(case, result)
+
+
+def _killed_by_control_group(program: Program) -> Proof | None:
+    """Return the proof that the kernel kills the program for its use of memory, or `None`."""
+    before = hardware.cgroup_memory_kills()
+    outcome = trial.run(program)
+    after = hardware.cgroup_memory_kills()
+    limit = hardware.cgroup_memory_limit()
+    if "SIGKILL" not in outcome.error or after <= before or limit is None:
+        return None
+    size = f"{limit >> 20} MiB"
+    text = (
+        f"Proven: the control group's memory limit of {size} ended it: its kills for "
+        f"memory rose from {before} to {after} in one more run"
+    )
+    step = f"give the container or job more memory than {size}"
+    return Proof(text, step, is_proven=True)
 
 
 def _failing_extension(
@@ -160,8 +196,25 @@ def _failing_extension(
                 f"repair {name}, or pip uninstall {name}; "
                 f"a program that does not need it runs with {AUTOLOAD}=0"
             )
-            return Proof(text, step)
+            return Proof(text, step, is_proven=True)
     return None
+
+
+@dataclass
+class _Runs:
+    """Runs of a program; once a change makes it end, a run that hangs is stopped soon."""
+
+    case: Case
+    program: Program
+
+    def run(self, change: trial.Change) -> Outcome:
+        """Run the program with a change."""
+        outcome = trial.run(self.program, change)
+        if self.case.outcome.is_late and self.case.is_better(outcome):
+            enough = max(_SECONDS_OF_HANGING, _PATIENCE * outcome.seconds)
+            timeout = min(self.program.timeout, enough)
+            self.program = replace(self.program, timeout=timeout)
+        return outcome
 
 
 def _with_deadline(case: Case, end: float) -> Program:
@@ -176,13 +229,29 @@ def _proof(case: Case, result: Result) -> Proof:
         causes = " and ".join(map(str, result.causes))
         text = f"Proven: {causes} {case.effect(result.outcome)}"
         steps = [cause.step(case.outcome) for cause in result.causes]
-        return Proof(text, "; and ".join(dict.fromkeys(steps)))
+        return Proof(text, "; and ".join(dict.fromkeys(steps)), is_proven=True)
     clauses = list(not_proven(result))
+    denied = _denied_nodes(case.program)
+    if denied:
+        clauses.insert(0, f"This process may not open {bus.enumerated(denied)}")
     limits = table.untestable(case.outcome)
     if limits:
         clauses.append(f"Could not be tried: {', '.join(limits)}")
     tried = ", ".join(map(str, result.tried))
-    return Proof("; ".join(clauses), tried=tried)
+    step = ""
+    if denied and case.program.verdict is not None:
+        of_container = placement().step(case.program.verdict.declaration)
+        step = permission_step(denied[0], "/", of_container)
+    return Proof("; ".join(clauses), step, tried)
+
+
+def _denied_nodes(program: Program) -> tuple[str, ...]:
+    """Return the device nodes of the program's backend that this process may not open."""
+    if program.verdict is None:
+        return ()
+    declared = program.verdict.declaration.hardware
+    nodes = bus.device_nodes((*declared.nodes, *declared.shared_nodes))
+    return tuple(node for node in nodes if not os.access(node, os.R_OK | os.W_OK))
 
 
 def not_proven(result: Result) -> Iterator[str]:

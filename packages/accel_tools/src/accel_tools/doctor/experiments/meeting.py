@@ -19,8 +19,6 @@ from accel_tools.doctor.experiments.trial import NOTHING, Change, Outcome
 
 #: The time limit in seconds for the ranks to connect, in addition to the import of torch.
 _MEETING_SECONDS = 10.0
-#: Seconds to connect to this host itself.
-_LOOPBACK_SECONDS = 5.0
 #: Prefixes of variables that torch.distributed and gloo read.
 _VARIABLE_PREFIXES = ("GLOO_", "TP_", "TORCH_DISTRIBUTED", "MASTER_")
 _STAGES = ("import of torch", "store", "all_reduce()")
@@ -49,18 +47,6 @@ def run(job: Job, change: Change = NOTHING) -> Outcome:
             lambda rank: _run_rank(job, rank, environ), range(job.count)
         )
     return min(outcomes, key=lambda outcome: len(outcome.imported))
-
-
-def why_no_loopback() -> str:
-    """Connect to 127.0.0.1; return the error, empty if it works."""
-    try:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            listener.listen()
-            socket.create_connection(listener.getsockname(), _LOOPBACK_SECONDS).close()
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""
 
 
 def _free_port() -> int:

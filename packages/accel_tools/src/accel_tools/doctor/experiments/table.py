@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
 from accel_core import Backend, Provenance, packages
@@ -25,7 +25,7 @@ from accel_core.text import one_line
 from accel_core.torch_import import AUTOLOAD, TORCH_GROUP
 from accel_tools.doctor.experiments.search import Experiment
 from accel_tools.doctor.experiments.trial import Change, Outcome, Program, StartFile
-from accel_tools.doctor.start_files import start_files
+from accel_tools.doctor.start_files import start_files, variables_at_start
 
 #: Characters of a variable's value that are shown.
 _MAX_VALUE = 60
@@ -57,6 +57,7 @@ def experiments(program: Program) -> list[Experiment]:
         _start_files,
         _loader_variables,
         _user_site,
+        _compiled_files,
         _limits,
         _folders,
         _other_variables,
@@ -99,6 +100,10 @@ def _path_lines(folder: Path) -> Iterator[str]:
 
 
 def _start_files(program: Program) -> Iterator[Experiment]:
+    # This process has run the files too, so that its variables contain what they set.
+    before = variables_at_start(program.environ)
+    removed = frozenset(program.environ.keys() - before.keys())
+    changed = before.items() - program.environ.items()
     for file in program.start_files:
         if PurePath(file.path).name in _OWN_START_FILES:
             continue
@@ -107,7 +112,11 @@ def _start_files(program: Program) -> Iterator[Experiment]:
         if owner:
             step = f"pip uninstall {owner.partition(' ')[0]}, or upgrade it"
         yield Experiment(
-            Change(without_start_files=frozenset({file.path})),
+            Change(
+                without_start_files=frozenset({file.path}),
+                removed=removed,
+                assigned=tuple(sorted(changed)),
+            ),
             f"the start-up file {file.path}",
             _always(step),
             functools.partial(_may_be_spoiled_by, file.path, owner),
@@ -191,6 +200,26 @@ def _step_without_user_site(user: str, outcome: Outcome) -> str:
     return f"export PYTHONNOUSERSITE=1, or remove {package} from {user}"
 
 
+def _compiled_files(program: Program) -> Iterator[Experiment]:
+    """Yield an experiment without the compiled files of Python, which a full disk may have damaged."""
+    folders = [folder for folder in program.site if Path(folder).is_dir()]
+    if not folders:
+        return
+    prefix = _empty_folder("PYTHONPYCACHEPREFIX")
+    yield Experiment(
+        Change(
+            # The second of two runs reads what the first has compiled.
+            removed=frozenset({"PYTHONDONTWRITEBYTECODE"}),
+            assigned=(("PYTHONPYCACHEPREFIX", prefix),),
+        ),
+        f"Python's compiled files in {' and '.join(folders)}",
+        _always(f"find {shlex.join(folders)} -name '*.pyc' -delete"),
+        functools.partial(_matches, r"marshal|Non-code object|magic number"),
+        # Compiling torch's modules again takes as long as many other experiments.
+        only_if_likely=True,
+    )
+
+
 def _autoloaded() -> list[Provenance]:
     """Return the entry points that torch's autoload loads, without those of accel-train."""
     entry_points = packages.entry_points(TORCH_GROUP)
@@ -252,7 +281,7 @@ def _device_variables(program: Program) -> Iterator[Experiment]:
     words = _vendor_words(backend)
     for name in others:
         if words.intersection(name.split("_")):
-            yield _variable(name, program)
+            yield replace(_variable(name, program), is_related=True)
 
 
 def _mask_variables(backend: Backend) -> tuple[str, ...]:
@@ -284,6 +313,7 @@ def _variable(
         functools.partial(_variable_step, name, program),
         is_likely or functools.partial(_mentions, name, value),
         may_be_needed=_names_folders(value),
+        is_related=value.startswith("/") and not os.path.exists(value),  # noqa: PTH110
     )
 
 
@@ -467,8 +497,8 @@ def _folders(program: Program) -> Iterator[Experiment]:
 
 
 @functools.cache
-def _empty_folder() -> str:
-    """Return an empty folder for child processes, which is removed when this process exits."""
+def _empty_folder(_purpose: str = "") -> str:
+    """Return an empty folder for child processes, one for each purpose, which is removed at exit."""
     folder = tempfile.TemporaryDirectory(prefix="accel-empty-")
     atexit.register(folder.cleanup)
     return folder.name

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from accel_core import Status, Verdict, torch_build
+from accel_core import Status, Verdict, hardware, torch_build
 from accel_core.checks import installed_imports
 from accel_core.hardware.visible_devices import inventory, masks, set_variables
 from accel_core.survey import Survey
@@ -61,7 +61,7 @@ def _is_to_be_tried(
     if _is_chosen(verdict, survey):
         return True
     is_named = _is_requested(verdict, context) or _is_pinned(verdict, context)
-    if not is_named and not _should_work(verdict, survey):
+    if not is_named and not _should_work(verdict, context, survey):
         return False
     return _can_be_tried(verdict)
 
@@ -83,11 +83,17 @@ def _is_pinned(verdict: Verdict, context: DiagnosticContext) -> bool:
     return any(pin.matches(verdict.name, verdict.distribution) for pin in pins)
 
 
-def _should_work(verdict: Verdict, survey: Survey) -> bool:
-    """Return whether the backend's hardware is present, but only the CPU is usable."""
+def _should_work(verdict: Verdict, context: DiagnosticContext, survey: Survey) -> bool:
+    """Return whether the backend's devices are present or simulated, but only the CPU is usable."""
     selection = survey.selection
-    is_fallback = selection is None or selection.how is How.FALLBACK
-    return is_fallback and bool(verdict.seen) and not verdict.builtin
+    is_fallback = (
+        selection is None or selection.is_unknown or selection.how is How.FALLBACK
+    )
+    if verdict.builtin or not is_fallback:
+        return False
+    return (
+        bool(verdict.seen) or _simulated_devices(verdict, context, survey) is not None
+    )
 
 
 def _can_be_tried(verdict: Verdict) -> bool:
@@ -135,6 +141,9 @@ def _expected_devices(
     mask = masks(backend, context.environ, devices)
     if mask.devices and not mask.faulty:
         return len(mask.devices)
+    simulated = _simulated_devices(verdict, context, survey)
+    if simulated is not None:
+        return simulated
     if _is_device_expected(context, verdict, survey):
         return devices.count or 1
     return None
@@ -151,6 +160,23 @@ def _is_device_expected(
         return True
     is_named = _is_requested(verdict, context) or _is_chosen(verdict, survey)
     return is_named and bool(set_variables(verdict.declaration, context.environ))
+
+
+def _simulated_devices(
+    verdict: Verdict, context: DiagnosticContext, survey: Survey
+) -> int | None:
+    """Return the number of devices that `ACCEL_SIMULATE` requests of the backend, at least 1.
+
+    `None` if the backend's devices are not simulated. The backend `generic` serves a device that no
+    plugin declares.
+    """
+    name, _, count = context.environ.get("ACCEL_SIMULATE", "").partition(":")
+    backend = name.strip().lower()
+    if backend and not any(other.name == backend for other in survey.verdicts):
+        backend = "generic"
+    if verdict.name != backend:
+        return None
+    return hardware.parse_number(count.strip()) or 1
 
 
 # --- Findings ------------------------------------------------------------------------

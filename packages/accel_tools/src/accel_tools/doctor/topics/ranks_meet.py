@@ -11,6 +11,7 @@ from accel_tools.doctor.experiments.cases import not_proven
 from accel_tools.doctor.experiments.search import Search
 from accel_tools.doctor.experiments.trial import Outcome
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
+from accel_train.launch.network import why_no_loopback
 
 __all__ = ["topic"]
 
@@ -23,7 +24,8 @@ def topic(count: int, seconds: float) -> Topic:
 def _examine(
     count: int, seconds: float, context: DiagnosticContext
 ) -> Iterator[Finding]:
-    why = meeting.why_no_loopback()
+    yield from _settings_of_torchrun(context)
+    why = why_no_loopback()
     if why:
         what = f"this host cannot connect to itself at 127.0.0.1: {why}"
         step = "ip link set lo up, as root"
@@ -44,6 +46,17 @@ def _examine(
     if seconds:
         finding = _add_proof(finding, job, outcome, seconds)
     yield finding
+
+
+def _settings_of_torchrun(context: DiagnosticContext) -> Iterator[Finding]:
+    """Yield a finding if a variable makes every launcher on this host wait for other hosts."""
+    nnodes = context.environ.get("PET_NNODES", "1")
+    if nnodes.rpartition(":")[2] != "1":
+        what = (
+            f"PET_NNODES={nnodes!r} makes accel run and torchrun wait for other hosts"
+        )
+        step = "unset PET_NNODES, for a job on this host alone"
+        yield Finding(Level.WARNING, "ranks.other-hosts", what, step)
 
 
 def _add_proof(

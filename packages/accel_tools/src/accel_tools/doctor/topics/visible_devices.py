@@ -138,12 +138,7 @@ def _mapped(
         plural = "" if (count or len(masks.devices)) == 1 else "s"
         shown = f"{len(masks.devices)}{of} device{plural}"
     what = f"{' with '.join(settings)} shows {shown}"
-    for effect in masks.effects:
-        if _is_set_since_start(effect.variable, effect.value):
-            what += (
-                f"; {effect.variable} was set after Python had started, as start-up "
-                "files do: accel doctor --all --topic import-hooks lists them"
-            )
+    what += _origin_in_start_files(masks)
     return Finding(Level.OK, _MAPPED, what, about=candidate.name, facts=facts)
 
 
@@ -154,6 +149,17 @@ def may_hide_devices(finding: Finding) -> bool:
     is_list = any(name.startswith(_PHYSICAL) for name in finding.facts)
     is_hidden = _NOT_VISIBLE in finding.facts.values()
     return is_hidden or (is_list and " of " not in finding.what)
+
+
+def _origin_in_start_files(masks: visible_devices.Masks) -> str:
+    """Return a clause on each variable that was set after Python had started; empty if there is none."""
+    clauses = [
+        f"; {effect.variable} was set after Python had started, as start-up "
+        "files do: accel doctor --all --topic import-hooks lists them"
+        for effect in masks.effects
+        if _is_set_since_start(effect.variable, effect.value)
+    ]
+    return "".join(clauses)
 
 
 def _is_set_since_start(name: str, value: str, root: str = "/") -> bool:
@@ -175,7 +181,8 @@ def _faults(
     if masks.devices == ():
         code = "visible-devices.none"
         step = _step_if_hidden(masks, verdict)
-        yield Finding(Level.WARNING, code, str(masks), step, about, facts)
+        what = f"{masks}{_origin_in_start_files(masks)}"
+        yield Finding(Level.WARNING, code, what, step, about, facts)
         return
     is_usable = verdict is not None and verdict.usable
     for effect in masks.effects:
