@@ -7,9 +7,9 @@ from argparse import Namespace
 import pytest
 
 from accel_train.launch.network import (
+    check_loopback,
     network_settings,
     rendezvous_endpoint,
-    why_no_loopback,
 )
 
 
@@ -54,7 +54,7 @@ def test_a_job_that_waits_for_other_hosts_is_told_what_makes_it_wait(
 def test_a_host_that_cannot_connect_to_itself_is_found():
     """A sandbox's network namespace, whose interface lo is down."""
     source = (
-        "from accel_train.launch.network import why_no_loopback as why; print(why())"
+        "from accel_train.launch.network import check_loopback as why; print(why())"
     )
     command = ["unshare", "--net", "--map-root-user", sys.executable, "-c", source]
     try:
@@ -64,4 +64,4 @@ def test_a_host_that_cannot_connect_to_itself_is_found():
     if "unshare" in ended.stderr:
         pytest.skip(ended.stderr)
     assert ended.stdout.strip() == "Network is unreachable"
-    assert why_no_loopback() == ""
+    assert check_loopback() == ""

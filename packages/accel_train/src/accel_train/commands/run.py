@@ -124,7 +124,7 @@ def _apply_network_settings(parsed: argparse.Namespace) -> None:
 
     Raises `LaunchError` if this host cannot connect to itself, for which torchrun would wait minutes.
     """
-    why = network.why_no_loopback()
+    why = network.check_loopback()
     if why:
         raise LaunchError(
             f"this host cannot connect to itself at 127.0.0.1: {why}. Next step: ip link set lo up, as root"

@@ -15,7 +15,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 __all__ = [
-    "NetworkSettings", "network_settings", "rendezvous_endpoint", "why_no_loopback",
+    "NetworkSettings",
+    "check_loopback",
+    "network_settings",
+    "rendezvous_endpoint",
 ]  # fmt: skip
 
 #: torchrun's port for an endpoint without one.
@@ -88,8 +91,8 @@ def _note_on_waiting(arguments: argparse.Namespace, host: str, port: int) -> str
     )
 
 
-def why_no_loopback() -> str:
-    """Connect to 127.0.0.1; return the error, empty if it works."""
+def check_loopback() -> str:
+    """Connect from this host to itself at 127.0.0.1; return the error, or an empty string on success."""
     try:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
