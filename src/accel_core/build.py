@@ -23,6 +23,8 @@ from accel_core.hardware.visible_devices import set_variables
 from accel_core.hints import hints_of
 from accel_core.plugins import Plugin, core_mismatch, load_failure, with_error
 from accel_core.sandbox.guard import (
+    CodeOwner,
+    Step,
     current_step,
     log_step,
     preserved_state,
@@ -116,7 +118,7 @@ def create(verdict: Verdict, group: Group) -> Accelerator:
             built = adapted(built, backend) or built
     if not isinstance(built, Accelerator):
         raise errors.InvalidAcceleratorError(
-            f"{current_step.get()} returned {built!r} ({type(built).__name__}), expected "
+            f"{current_step.get().text} returned {built!r} ({type(built).__name__}), expected "
             "an accel_core.Accelerator, or an object or class that an adapter supports "
             "(DeepSpeed's DeepSpeedAccelerator)"
         )
@@ -127,7 +129,7 @@ def _import_vendor(
     verdict: Verdict, backend: Backend, others: tuple[Backend, ...]
 ) -> None:
     """Import torch, and then the package that adds the device to torch."""
-    log_step("importing torch")
+    log_step("importing torch", CodeOwner.TORCH)
     torch = torch_import.import_torch()
     if backend.torch_integration.private_use1:
         builtin.require_free_slot(backend, others)
@@ -151,13 +153,14 @@ def _call_accel_create(
     """Return the result of the plugin's `accel_create`, or otherwise an instance of the
     declared class.
     """
-    log_step(f"accel_create() of {verdict.provenance}")
+    log_step(f"accel_create() of {verdict.provenance}", CodeOwner.PLUGIN)
     plugin = Plugin(verdict.provenance)
     built: object = plugin.hooks.accel_create(backend=backend, others=others)
     if built is not None:
         return built
     if backend.accelerator:
-        log_step(f"accelerator={backend.accelerator!r} of {verdict.provenance}")
+        text = f"accelerator={backend.accelerator!r} of {verdict.provenance}"
+        log_step(text, CodeOwner.PLUGIN)
     return _instance(backend)
 
 
@@ -200,7 +203,7 @@ def probe_device(verdict: Verdict, group: Group, *, pinned: bool) -> Verdict:
         if not is_honoured:
             return answer
     try:
-        log_step("importing torch")
+        log_step("importing torch", CodeOwner.TORCH)
         # torch is imported before the state is recorded, because the vendor's package
         # does not cause the changes that torch makes.
         torch_import.import_torch()
@@ -257,7 +260,7 @@ def plugin_verdict(verdict: Verdict, group: Group) -> Verdict | None:
     try:
         with stdout_to_stderr(), preserved_state(verdict.provenance):
             hooks = plugin.hooks
-            log_step(f"accel_probe() of {verdict.provenance}")
+            log_step(f"accel_probe() of {verdict.provenance}", CodeOwner.PLUGIN)
             answer = hooks.accel_probe(backend=verdict.backend, others=others)
     except PLUGIN_ERRORS as error:
         return failure(verdict, error, group)
@@ -273,9 +276,8 @@ def _checked_answer(verdict: Verdict, answer: Any) -> Verdict:
     invalid = invalid_field(answer)
     if invalid is not None:
         name, value, expected = invalid
-        return _invalid_answer(
-            verdict, f"accel_probe() returned {name}=", value, expected
-        )
+        call = "accel_probe() returned"
+        return _invalid_answer(verdict, call, value, expected, field_name=name)
     if answer.usable:
         status = Status.USABLE
     elif answer.deferred:
@@ -310,31 +312,17 @@ def invalid_field(answer: ProbeResult) -> tuple[str, object, str] | None:
 
 
 def _invalid_answer(
-    verdict: Verdict, call: str, answer: object, expected: str
+    verdict: Verdict, call: str, answer: object, expected: str, *, field_name: str = ""
 ) -> Verdict:
     facts = {
         "call": call,
+        "field": field_name,
         "value": short_repr(answer),
         "kind": type(answer).__name__,
         "expected": expected,
     }
     why = Why(Reason.ANSWER_INVALID, facts)
     return replace(verdict, status=Status.INVALID, why=why)
-
-
-#: The beginnings of steps that run code of a plugin. All other steps run code of a
-#: vendor or of torch.
-_STEPS_OF_PLUGIN = (
-    "accel_backends()",
-    "accel_probe()",
-    "accel_create()",
-    "accelerator=",
-)
-
-
-def is_step_of_plugin(step: str) -> bool:
-    """Return whether the step called `step` runs code of a plugin."""
-    return step.startswith(_STEPS_OF_PLUGIN) or ", the plugin of " in step
 
 
 def failure(verdict: Verdict, error: BaseException, group: Group) -> Verdict:
@@ -347,10 +335,10 @@ def failure(verdict: Verdict, error: BaseException, group: Group) -> Verdict:
         traceback.clear_frames(error.__traceback__)
     step = current_step.get()
     # Plugins are called to explain the error, and their code may fail too.
-    log_step(f"{step}, and what its error means")
+    log_step(f"{step.text}, and what its error means", step.owner)
     failed = with_error(verdict, error)
-    if step.startswith(_STEPS_OF_PLUGIN):
-        mismatch = core_mismatch(failed, error, step)
+    if step.owner is CodeOwner.PLUGIN:
+        mismatch = core_mismatch(failed, error, step.text)
         if mismatch is not None:
             return mismatch
     if isinstance(error, errors.DeclinedError):  # This error needs no explanation.
@@ -361,7 +349,7 @@ def failure(verdict: Verdict, error: BaseException, group: Group) -> Verdict:
 
 
 def _failure_with_hint(
-    failed: Verdict, error: BaseException, step: str, group: Group
+    failed: Verdict, error: BaseException, step: Step, group: Group
 ) -> Verdict:
     """Return the verdict on an error of an accelerator, a vendor or torch."""
     what, hint = _explanation(failed, error, group)
@@ -370,14 +358,15 @@ def _failure_with_hint(
         return replace(failed, status=Status.BROKEN, why=Why(Reason.UNAVAILABLE, facts))
     cause, mismatch_step = torch_import.cause_and_step(error)
     hint = hint or mismatch_step
-    if not hint and is_step_of_plugin(step):
+    if not hint and step.owner is CodeOwner.PLUGIN:
         hint = report_to(failed.distribution)
     if isinstance(error, errors.InvalidAcceleratorError):
         facts = {"text": str(error), "step": hint}
         why = Why(Reason.ACCELERATOR_INVALID, facts)
         return replace(failed, status=Status.INVALID, why=why)
-    is_own = step.startswith(_STEPS_OF_PLUGIN)
-    failed_step = step if is_own else " or ".join(failed.vendor_import)
+    failed_step = step.text
+    if step.owner is not CodeOwner.PLUGIN:
+        failed_step = " or ".join(failed.vendor_import)
     facts = {"what": what or f"{failed_step} failed", "cause": cause, "step": hint}
     return replace(failed, status=Status.BROKEN, why=Why(Reason.VENDOR_FAILS, facts))
 

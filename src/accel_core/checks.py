@@ -278,11 +278,13 @@ def _check_driver(verdict: Verdict, context: Context) -> Verdict | None:
     driver = backend.hardware.driver_file
     if driver and not hardware.path_exists(driver, root):
         return no_device_verdict(verdict, Reason.DRIVER_NOT_LOADED, root=root)
-    from accel_core.hardware.placement import placement  # only if a node is missing
+    from accel_core.hardware.placement import (
+        detect_placement,  # only if a node is missing
+    )
 
     has_nodes = backend.hardware.nodes or backend.hardware.shared_nodes
-    place = placement(root)
-    if has_nodes and place.container and place.step(backend):
+    place = detect_placement(root)
+    if has_nodes and place.container and place.can_provide_devices(backend):
         return no_device_verdict(verdict, Reason.NODES_WITHHELD, root=root)
     return None
 

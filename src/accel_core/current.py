@@ -15,7 +15,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from accel_core import builtin, errors
@@ -33,7 +33,7 @@ from accel_core.settings import (
     parse_pin,
     read,
 )
-from accel_core.verdict import How, Selection, Status, Verdict
+from accel_core.verdict import How, Note, Selection, Status, Verdict
 
 if TYPE_CHECKING:
     import torch
@@ -102,28 +102,15 @@ def selection() -> Selection:
         if _selection is None:
             _choose_once()
         assert _selection is not None
-        late = tuple(map(str, late_changes()))
+        late = late_changes()
         if not late:
             return _selection
         return replace(_selection, notes=_selection.notes + late)
 
 
-@dataclass(frozen=True)
-class LateChange:
-    """A variable that was changed too late to have an effect, and the next step."""
-
-    #: A clause that names the variable and its two values.
-    what: str
-    #: The user's next step.
-    step: str
-
-    def __str__(self) -> str:
-        return f"{self.what}. Next step: {self.step}"
-
-
-def late_changes() -> tuple[LateChange, ...]:
-    """Return the variables that were changed too late to have an effect, and warn once
-    of each variable.
+def late_changes() -> tuple[Note, ...]:
+    """Return a note on each variable that was changed too late to have an effect, and
+    give each note once as a warning.
 
     A visible-devices variable has an effect until the device has started.
     `DS_ACCELERATOR` has an effect until the accelerator is chosen; removing the
@@ -131,23 +118,19 @@ def late_changes() -> tuple[LateChange, ...]:
     """
     if _chosen is None or _selection is None or _selection.how is How.SET:
         return ()
-    environ_at_choice = _selection.environ
-    late = []
+    notes = []
     for name in _variables_of(_chosen):
-        value = os.environ.get(name)
-        if value == environ_at_choice.get(name):
-            continue
+        before = _selection.environ.get(name)
+        now = os.environ.get(name)
         is_mask = name != DS_ACCELERATOR.name
-        if is_mask and not _chosen.is_initialized():
+        if now == before or (is_mask and not _chosen.is_initialized()):
             continue
-        what = (
-            f"{name} was {environ_at_choice.get(name)!r} when {_chosen.name} was chosen "
-            f"and is {value!r} now, which has no effect any more"
-        )
-        late.append(LateChange(what, "set it before Python starts"))
-    for change in late:
-        _warn_once(str(change))
-    return tuple(late)
+        from accel_core.explain.notes import late_change_note
+
+        note = late_change_note(name, before=before, now=now, backend=_chosen.name)
+        _warn_once(str(note))
+        notes.append(note)
+    return tuple(notes)
 
 
 def _variables_of(chosen: Accelerator) -> list[str]:
@@ -311,7 +294,9 @@ def _select_among(
 ) -> Accelerator:
     """Return the first usable accelerator of `pins`, and remember it under `key`."""
     with selection_in_progress():
-        pinned = replace(settings, pins=pins, request=request)
+        pinned = replace(
+            settings, pins=pins, request=request, is_pinned_by_variable=False
+        )
         record = select(pinned, built=_built)
         return _by_pin.setdefault(key, _accelerator_of(record))
 
@@ -343,7 +328,7 @@ def _choose_once() -> Accelerator:
         _set_current(built, record)
         for note in record.notes:
             level = user_stacklevel()
-            warnings.warn(note, errors.SettingWarning, stacklevel=level)
+            warnings.warn(str(note), errors.SettingWarning, stacklevel=level)
         _warn_of_fallback(record)
         return built
 

@@ -16,7 +16,7 @@ from accel_core.backend import Provenance, decode_backend
 from accel_core.build import Group
 from accel_core.log import LOGGER
 from accel_core.sandbox import child
-from accel_core.sandbox.guard import selection_in_progress, steps_to
+from accel_core.sandbox.guard import Step, selection_in_progress, steps_to
 from accel_core.verdict import Reason, Status, Verdict, Why
 
 #: The verdicts on the declarations of each plugin.
@@ -96,13 +96,11 @@ def _failure_beside_others(failed: Verdict) -> Verdict:
     return replace(failed, why=why)
 
 
-def _declare_in_child(
-    job: dict[str, Any], stage: Callable[[str], None]
-) -> dict[str, object]:
+def _declare_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
     """In the child: load each plugin; return the verdicts on its declarations, or on
     its failure.
     """
-    with steps_to(stage), selection_in_progress():
+    with steps_to(_step_reporter(stage)), selection_in_progress():
         sources = [Provenance(**source) for source in job["plugins"]]
         declared = [plugins.declare(source) for source in sources]
     return {"plugins": [[encode(verdict) for verdict in row] for row in declared]}
@@ -131,18 +129,25 @@ def probe_in_child(
     return _with_result(verdict, report.answer or {})
 
 
-def _probe_in_child(
-    job: dict[str, Any], stage: Callable[[str], None]
-) -> dict[str, object]:
+def _probe_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
     """In the child: probe the backend and return the result."""
     verdict = decode(job["verdict"])
     others = [decode(other) for other in job["others"]]
     group = Group((verdict, *others), imports_to_explain=True)
-    with steps_to(stage), selection_in_progress():
+    with steps_to(_step_reporter(stage)), selection_in_progress():
         result = build.probe_device(verdict, group, pinned=job["pinned"])
     if "torch" in sys.modules:
         result = replace(result, slot=torch_import.private_use1_name())
     return _encode_result(result)
+
+
+def _step_reporter(stage: child.Stage) -> Callable[[Step], None]:
+    """Return a listener for steps that passes each step and its owner to the parent."""
+
+    def report_step(step: Step) -> None:
+        stage(step.text, owner=step.owner)
+
+    return report_step
 
 
 def _run_or_verdict(
@@ -162,7 +167,11 @@ def _run_or_verdict(
     if report.answer is not None:
         return report
     if report.timed_out:  # The package may still work.
-        facts: dict[str, Any] = {"seconds": report.waited, "stage": report.stage}
+        facts: dict[str, Any] = {
+            "seconds": report.waited,
+            "stage": report.stage,
+            "owner": report.stage_facts.get("owner", ""),
+        }
         why = Why(Reason.TIMED_OUT, facts)
         return replace(verdict, status=Status.TIMED_OUT, why=why)
     facts = {
@@ -170,7 +179,7 @@ def _run_or_verdict(
         "ending": report.ending,
         "stage": report.stage,
         "last_words": report.last_words,
-        "of_plugin": build.is_step_of_plugin(report.stage),
+        "owner": report.stage_facts.get("owner", ""),
     }
     why = Why(Reason.CRASHED, facts)
     return replace(verdict, status=Status.CRASHED, why=why, fatal=True)

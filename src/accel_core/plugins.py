@@ -22,7 +22,12 @@ from accel_core.backend import (
 )
 from accel_core.exceptions import PLUGIN_ERRORS, first_in_chain, root_cause, root_place
 from accel_core.packages import normalize_distribution
-from accel_core.sandbox.guard import log_step, preserved_state, stdout_to_stderr
+from accel_core.sandbox.guard import (
+    CodeOwner,
+    log_step,
+    preserved_state,
+    stdout_to_stderr,
+)
 from accel_core.settings import Pin, Settings
 from accel_core.text import one_line, short_repr
 from accel_core.verdict import Reason, Status, Verdict, Why
@@ -41,7 +46,9 @@ class Plugin:
         """The plugin's module, imported at first use. Raises the errors of the import."""
         if self.source.module not in sys.modules:
             value = one_line(self.source.value)
-            log_step(f"importing {value}, the plugin of {self.source}")
+            log_step(
+                f"importing {value}, the plugin of {self.source}", CodeOwner.PLUGIN
+            )
         with stdout_to_stderr():
             return self.source.load()
 
@@ -232,7 +239,7 @@ def declare(source: Provenance) -> tuple[Verdict, ...]:
                     "the entry point names no module, expected one such as 'accel_npu'"
                 )
             hooks = Plugin(source).hooks
-            log_step(f"accel_backends() of {source}")
+            log_step(f"accel_backends() of {source}", CodeOwner.PLUGIN)
             backends = declared_backends(hooks)
     except PLUGIN_ERRORS as error:
         return (load_failure(source, error),)

@@ -26,7 +26,7 @@ from accel_core.plugins import Load, find_backends, load_here, with_error
 from accel_core.probe import Prober
 from accel_core.settings import VARIABLES, Pin, Settings, read
 from accel_core.torch_import import FREE_SLOT
-from accel_core.verdict import How, Reason, Selection, Status, Verdict, Why
+from accel_core.verdict import How, Note, Reason, Selection, Status, Verdict, Why
 
 if TYPE_CHECKING:
     from accel_core.interface import Accelerator
@@ -115,7 +115,7 @@ def _fail_if_unknown(selection: Selection, settings: Settings) -> Selection:
     return replace(selection, chosen=None, error=error)
 
 
-def _setting_notes(settings: Settings, selection: Selection) -> tuple[str, ...]:
+def _setting_notes(settings: Settings, selection: Selection) -> tuple[Note, ...]:
     """Return notes for the user about settings that are probably mistakes."""
     chosen = selection.chosen
     is_without_device = chosen is not None and chosen.devices == 0
@@ -308,8 +308,10 @@ def _note_unknown_pin(
 
     search.verdicts.append(messages.not_declared_verdict(pin))
     if len(settings.pins) == 1:
-        cpu = _is_cpu_usable(find, prober)
-        message = messages.not_found_message(settings.request, pin, cpu=cpu)
+        can_pin_cpu = _can_pin_cpu(settings, find, prober)
+        message = messages.not_found_message(
+            settings.request, pin, can_pin_cpu=can_pin_cpu
+        )
         search.error = errors.BackendNotFoundError(message)
 
 
@@ -335,8 +337,10 @@ def _no_pin_usable_error(
 ) -> errors.AccelError:
     from accel_core.explain import messages
 
-    cpu = _is_cpu_usable(find, prober)
-    message = messages.no_pin_usable_message(settings, verdicts, cpu=cpu)
+    can_pin_cpu = _can_pin_cpu(settings, find, prober)
+    message = messages.no_pin_usable_message(
+        settings, verdicts, can_pin_cpu=can_pin_cpu
+    )
     error = errors.BackendUnavailableError(message)
     for verdict in verdicts:
         if verdict.error is not None:
@@ -345,8 +349,13 @@ def _no_pin_usable_error(
     return error
 
 
-def _is_cpu_usable(find: Find, prober: Prober) -> bool:
-    """Return whether the CPU could be pinned instead."""
+def _can_pin_cpu(settings: Settings, find: Find, prober: Prober) -> bool:
+    """Return whether the user could set `DS_ACCELERATOR` to the CPU instead.
+
+    A call or command with a backend's name ignores that variable.
+    """
+    if not settings.is_pinned_by_variable:
+        return False
     cpus = find(Pin(builtin.CPU.name))
     checked = [prober.check(cpu, Why(Reason.NOT_ASKED)) for cpu in cpus]
     return any(v.status is Status.NOT_PROBED for v in checked)

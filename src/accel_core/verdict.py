@@ -109,8 +109,8 @@ class Reason(str, enum.Enum):
     REGISTERS = "registers"  # package, device_type, count
     TORCH_HAS_NONE = "torch_has_none"  # torch, claims, unclaimed
     DECLARED_BY = "declared_by"  # backends, device_type
-    CRASHED = "crashed"  # did, ending, stage, last_words
-    TIMED_OUT = "timed_out"  # seconds, stage
+    CRASHED = "crashed"  # did, ending, stage, last_words, owner
+    TIMED_OUT = "timed_out"  # seconds, stage, owner
     NO_PROCESS = "no_process"  # text
 
     # Two reasons in one.
@@ -159,10 +159,19 @@ def _is_why(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Words:
-    """A reason as one clause, and the next step; either may be empty."""
+    """A reason in one or two clauses, and the next step; any of them may be empty."""
 
-    text: str = ""
+    clause: str = ""
     step: str = ""
+    #: A second clause. Verdicts of one group may share it.
+    second_clause: str = ""
+
+    @property
+    def text(self) -> str:
+        """Both clauses as one text."""
+        if not self.second_clause:
+            return self.clause
+        return f"{self.clause}; and {self.second_clause}"
 
 
 @dataclass(frozen=True)
@@ -420,6 +429,23 @@ _WAYS = {
 
 
 @dataclass(frozen=True)
+class Note:
+    """A remark for the user on the settings of a choice, and the next step."""
+
+    #: A clause on the setting, or a statement with a question.
+    text: str
+    #: The user's next step; empty if the text contains it.
+    step: str = ""
+    #: The name of the backend that the note is about; empty if it is about a setting.
+    about: str = ""
+
+    def __str__(self) -> str:
+        if not self.step:
+            return self.text
+        return f"{self.text}. Next step: {self.step}."
+
+
+@dataclass(frozen=True)
 class Selection:
     """The record of one choice. `print(selection)` explains the choice."""
 
@@ -443,7 +469,7 @@ class Selection:
     ms: float = 0.0
     #: Notes on settings that are probably mistakes: misspelt names, pins without a
     #: device.
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     #: A line for each package that breaks `import torch` or takes over the chosen device,
     #: with the next step. Only commands search for such packages.
     autoload: tuple[str, ...] = ()
@@ -462,6 +488,11 @@ class Selection:
     def problem(self) -> str:
         """The message of the error of a failed choice; otherwise empty."""
         return str(self.error) if self.error else ""
+
+    @property
+    def problem_summary(self) -> str:
+        """The first line of `problem`. The other lines list verdicts."""
+        return self.problem.partition("\n")[0]
 
     @property
     def is_unknown(self) -> bool:
@@ -483,7 +514,7 @@ class Selection:
             "missing_plugins": list(self.missing_plugins),
             "ms": round(self.ms, 3),
             "problem": self.problem,
-            "notes": list(self.notes),
+            "notes": [str(note) for note in self.notes],
             "autoload": list(self.autoload),
         }
 
@@ -492,7 +523,7 @@ class Selection:
         others = [v for v in self.verdicts if v.name != self.name or not v.usable]
         lines.extend(f"  {verdict.line(self.verdicts)}" for verdict in others)
         remarks = (*self.missing_plugins, *self.autoload, *self.notes)
-        lines.extend(f"  {line}" for line in remarks)
+        lines.extend(f"  {remark}" for remark in remarks)
         if self.environ:
             variables = (f"{name}={value!r}" for name, value in self.environ.items())
             lines.append("Variables: " + ", ".join(variables))

@@ -50,7 +50,7 @@ def test_the_ranges_that_a_plugin_names_are_its_vendors(plugin):
         module, _, name = (
             backend.accelerator or "accel_core:TorchAccelerator"
         ).partition(":")
-        ranges = getattr(importlib.import_module(module), name)._vendor_ranges
+        ranges = getattr(importlib.import_module(module), name)._range_module
         if ranges:
             names = surfaces.for_backend(backend).modules[
                 f"torch.{backend.device_type}.{ranges}"

@@ -222,7 +222,7 @@ def _notes(
         text = f"torch is not installed, so no backend can be used: {install}"
         notes.append((text, "yellow"))
     if selection is not None:
-        notes.extend((one_line(line), "yellow") for line in selection.notes)
+        notes.extend((one_line(str(note)), "yellow") for note in selection.notes)
     if not everything:
         more = "One backend: `accel why NAME`; all: `accel list --all`."
         notes.append((more, "dim"))
@@ -248,8 +248,7 @@ def _choice_note(
     if selection.chosen is not None:
         chosen = f"* {selection.name} would be used ({selection.how.label})."
         return f"{chosen} {more}", ""
-    problem = selection.problem.partition("\n")[0]
-    return f"Nothing would be chosen: {problem} {more}", "yellow"
+    return f"Nothing would be chosen: {selection.problem_summary} {more}", "yellow"
 
 
 def _pinned_choice_note(

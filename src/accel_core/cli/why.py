@@ -79,7 +79,8 @@ def _answer_on_choice(settings: Settings) -> _Answer:
 def _choice_page(selection: Selection) -> list[page.Part]:
     headline = _headline(selection)
     parts = [page.paragraph(*headline)]
-    parts.extend(page.paragraph((one_line(line), "yellow")) for line in selection.notes)
+    for note in selection.notes:
+        parts.append(page.paragraph((one_line(str(note)), "yellow")))
     parts += _other_verdicts(selection, headline[-1][0])
     unclaimed = list(selection.missing_plugins)
     # Only a ranked choice knows all backends that claim a package.
@@ -101,7 +102,7 @@ def _headline(selection: Selection) -> list[page.Cell]:
         how = f" ({selection.provenance}) would be used: {selection.how.label}."
         return [(selection.chosen.name, "bold green"), (how, "")]
     # The first line of a long message states the problem. The verdicts below have details.
-    problem = one_line(selection.problem.partition("\n")[0])
+    problem = one_line(selection.problem_summary)
     if selection.is_unknown:
         return [(problem, "yellow")]
     return [("Nothing can be chosen. ", "bold red"), (problem, "")]

@@ -9,7 +9,7 @@ the packages as torch does, one at a time.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -99,27 +99,38 @@ def autoload_conflicts(
     crashes that child, another child continues without the package.
     """
     packages = builtin.autoload_packages()
-    own = _packages_of_chosen_device(chosen)
-    other_packages = [package for package in packages if package.top not in own]
-    if not other_packages or not _would_autoload():
+    chosen_packages = _packages_of_chosen_device(chosen)
+    if not _would_autoload() or {p.top for p in packages} <= chosen_packages:
         return ()
     conflicts_by_package = _try_all(packages, chosen, timeout)
-    # The chosen backend's package may fail only because another package was loaded first.
-    others = [package for package in other_packages if package in conflicts_by_package]
-    if not others:
-        others = [package for package in packages if package in conflicts_by_package]
-    return tuple(conflicts_by_package[package] for package in others)
+    return _relevant_conflicts(conflicts_by_package, chosen_packages)
 
 
 def _packages_of_chosen_device(chosen: Backend | None) -> set[str]:
     """Return the top-level packages that add the chosen device to torch."""
     if chosen is None:
         return set()
-    own = {module.partition(".")[0] for module in chosen.vendor_imports}
+    packages = {module.partition(".")[0] for module in chosen.vendor_imports}
     package = builtin.package_of(chosen)
     if package is not None:
-        own.add(package.top)
-    return own
+        packages.add(package.top)
+    return packages
+
+
+def _relevant_conflicts(
+    conflicts_by_package: Mapping[Provenance, AutoloadConflict],
+    chosen_packages: set[str],
+) -> tuple[AutoloadConflict, ...]:
+    """Return the conflicts of packages outside `chosen_packages`; if there are none,
+    return all conflicts.
+
+    The chosen backend's package may fail only because another package was loaded first.
+    """
+    conflicts_of_others = []
+    for package, conflict in conflicts_by_package.items():
+        if package.top not in chosen_packages:
+            conflicts_of_others.append(conflict)
+    return tuple(conflicts_of_others or conflicts_by_package.values())
 
 
 def _would_autoload() -> bool:
@@ -147,7 +158,8 @@ def _try_all(
         remaining = [
             package for package in packages if package not in conflicts_by_package
         ]
-    return conflicts_by_package
+    # The package that crashed a child was found first, whatever its place in `packages`.
+    return {p: conflicts_by_package[p] for p in packages if p in conflicts_by_package}
 
 
 def _try_packages(

@@ -19,7 +19,7 @@ from accel_core.plugins import declarers, installed_names
 from accel_core.settings import Pin, Settings
 from accel_core.text import did_you_mean, one_line
 from accel_core.torch_import import torch_build
-from accel_core.verdict import Reason, Status, Verdict, Why
+from accel_core.verdict import Reason, Status, Verdict, Why, Words
 
 # --- Verdicts in rows -------------------------------------------------------------------
 
@@ -83,10 +83,10 @@ def _verdicts_on_one_line(verdicts: Sequence[Verdict]) -> list[Verdict]:
 
 def _group_reason(group: Sequence[Verdict], verbose: bool) -> str:
     if verbose:
-        return _join_reasons(verdict.reason for verdict in group)
+        return _join_reasons(verdict.words for verdict in group)
     if _is_absent(group[0]):
         return none_found(verdict.hardware for verdict in group)
-    return _join_reasons(words_of(verdict, plain=True).text for verdict in group)
+    return _join_reasons(words_of(verdict, plain=True) for verdict in group)
 
 
 def _group_namesakes(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
@@ -147,17 +147,17 @@ def _is_for_other_hardware(verdict: Verdict, namesakes: Sequence[Verdict]) -> bo
     return any(not v.absent and not _is_for_other_torch_build(v) for v in others)
 
 
-def _join_reasons(reasons: Iterable[str]) -> str:
-    """Join the reasons. If all of them end with the same clause, write that clause
+def _join_reasons(reasons: Iterable[Words]) -> str:
+    """Join the reasons. If all of them have the same second clause, write that clause
     once.
     """
-    every = list(dict.fromkeys(reasons))
-    parts = [each.rpartition("; and ") for each in every]
-    endings = {ending for _, _, ending in parts}
-    if len(every) == 1 or len(endings) > 1:
-        return "; ".join(every)
-    beginnings = [beginning for beginning, _, _ in parts]
-    return "; ".join([*beginnings, f"and {endings.pop()}"])
+    words_by_text = {words.text: words for words in reasons}
+    second_clauses = {words.second_clause for words in words_by_text.values()}
+    shared_clause = second_clauses.pop()
+    if len(words_by_text) == 1 or second_clauses or not shared_clause:
+        return "; ".join(words_by_text)
+    clauses = [words.clause for words in words_by_text.values()]
+    return "; ".join([*clauses, f"and {shared_clause}"])
 
 
 def _name_and_distribution(verdict: Verdict) -> tuple[str, str]:
@@ -294,22 +294,21 @@ def not_declared_verdict(pin: Pin) -> Verdict:
     return Verdict(pin.name, source, status=Status.NOT_INSTALLED, why=why)
 
 
-def other_pins_advice(request: str, cpu: bool) -> str:
-    """Return the advice to use another pin: the CPU, if it is usable.
+def other_pins_advice(*, can_pin_cpu: bool) -> str:
+    """Return the advice to use another pin: the CPU with `can_pin_cpu`.
 
-    Other accelerators are not probed for a message. The CPU is suggested only if the
-    pin came from `DS_ACCELERATOR`, because a command or call with a backend's name
-    ignores that variable.
+    Other accelerators are not probed for a message.
     """
-    if cpu and request.startswith("DS_ACCELERATOR="):
+    if can_pin_cpu:
         return "Or set DS_ACCELERATOR=cpu; `accel list` shows the usable backends."
     return "`accel list` shows the usable backends."
 
 
-def not_found_message(request: str, pin: Pin, *, cpu: bool = True) -> str:
+def not_found_message(request: str, pin: Pin, *, can_pin_cpu: bool = False) -> str:
     """Return the message for a pin that selects no installed backend.
 
-    `cpu` means that the CPU can be pinned instead.
+    `request` is the setting, call or command that contains the pin. With `can_pin_cpu`,
+    `DS_ACCELERATOR=cpu` is a solution.
     """
     names = installed_names()
     if pin.name in names and not pin.distribution:
@@ -321,13 +320,13 @@ def not_found_message(request: str, pin: Pin, *, cpu: bool = True) -> str:
     message = (
         f"{request}: {not_declared_verdict(pin).reason}. Installed: {', '.join(names)}."
     )
-    return f"{message} {_advice(request, pin, names, cpu)}"
+    return f"{message} {_advice(pin, names, can_pin_cpu=can_pin_cpu)}"
 
 
-def _advice(request: str, pin: Pin, names: Sequence[str], cpu: bool) -> str:
+def _advice(pin: Pin, names: Sequence[str], *, can_pin_cpu: bool) -> str:
     """Return the advice on a pinned name that no plugin declares."""
     if pin.name in ("gpu", "gpus"):
-        return _instead_of_gpu(request, names, cpu)
+        return _instead_of_gpu(names, can_pin_cpu=can_pin_cpu)
     owners = sorted(declarers(pin.name)) if pin.distribution else []
     if owners:
         return f"{pin.name} is declared by {', '.join(owners)}."
@@ -337,11 +336,13 @@ def _advice(request: str, pin: Pin, names: Sequence[str], cpu: bool) -> str:
     return guess.strip() or _next_step(how_to_declare(pin))
 
 
-def _instead_of_gpu(request: str, names: Sequence[str], cpu: bool) -> str:
+def _instead_of_gpu(names: Sequence[str], *, can_pin_cpu: bool) -> str:
+    """Return the advice for the pin `gpu`, which is not a backend's name."""
     gpus = {v.backend for v in vendors.VENDORS if v.label.endswith("GPU")}
     installed = [name for name in names if name in gpus]
     if not installed:
-        return f"No backend for a GPU is installed. {other_pins_advice(request, cpu)}"
+        advice = other_pins_advice(can_pin_cpu=can_pin_cpu)
+        return f"No backend for a GPU is installed. {advice}"
     which = ", ".join(installed)
     return f"For a GPU, use one of {which}: `accel list` shows which are usable."
 
@@ -354,12 +355,12 @@ def conflict_message(request: str, pin: Pin, claimants: Sequence[Verdict]) -> st
 
 
 def no_pin_usable_message(
-    settings: Settings, verdicts: Sequence[Verdict], *, cpu: bool
+    settings: Settings, verdicts: Sequence[Verdict], *, can_pin_cpu: bool
 ) -> str:
     """Return the message for pins that select no usable backend."""
-    instead = other_pins_advice(settings.request, cpu)
+    instead = other_pins_advice(can_pin_cpu=can_pin_cpu)
     rows = [
-        Row(group[0], _join_reasons(verdict.reason for verdict in group))
+        Row(group[0], _join_reasons(verdict.words for verdict in group))
         for group in _group_namesakes(verdicts)
     ]
     if len(rows) > 1:

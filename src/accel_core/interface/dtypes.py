@@ -86,7 +86,7 @@ class Dtypes(Devices):
 
     #: Whether a model can be trained in float16 on each of the vendor's devices. If so,
     #: `is_fp16_supported` starts no device.
-    _fp16_on_every_device = False
+    _has_fp16_on_every_device = False
 
     def is_bf16_supported(self, including_emulation: bool = True) -> bool:
         """Return whether a model can be trained in bfloat16 on this device, natively or
@@ -119,9 +119,9 @@ class Dtypes(Devices):
 
         The result comes from the vendor's function, or from a trial as for bfloat16. A
         plugin for devices with known support overrides this member or sets
-        `_fp16_on_every_device`, so that the query does not start the device.
+        `_has_fp16_on_every_device`, so that the query does not start the device.
         """
-        if self._fp16_on_every_device:
+        if self._has_fp16_on_every_device:
             return self.is_available()
         return self._computes("is_fp16_supported", "float16")
 

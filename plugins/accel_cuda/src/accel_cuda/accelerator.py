@@ -34,7 +34,7 @@ class CUDAAccelerator(TorchAccelerator):
     `CUDA_VISIBLE_DEVICES`, torch starts the driver to count devices.
     """
 
-    _vendor_ranges = "nvtx"
+    _range_module = "nvtx"
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)

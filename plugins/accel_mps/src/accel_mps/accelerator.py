@@ -25,7 +25,7 @@ class MPSAccelerator(TorchAccelerator):
     """
 
     # Metal has always had float16.
-    _fp16_on_every_device = True
+    _has_fp16_on_every_device = True
 
     # Nature and devices
 

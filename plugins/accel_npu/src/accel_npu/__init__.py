@@ -23,7 +23,7 @@ from accel_core import (
     torch_build,
 )
 
-__all__ = ["BACKEND", "cann_version", "source_cann"]
+__all__ = ["BACKEND", "cann_script", "cann_version", "source_cann"]
 
 #: The prefixes of variables to forward: the four that DeepSpeed forwards, and others that
 #: torch_npu reads.
@@ -182,6 +182,14 @@ def source_cann() -> str:
     """Return the next step that sets CANN's variables: run its script, or install CANN
     if there is no script.
     """
+    script = cann_script()
+    if script is None:
+        return "accel setup npu"
+    return f"run CANN's `source {script}` in the shell that starts Python"
+
+
+def cann_script() -> Path | None:
+    """Return CANN's script that sets its variables; `None` if CANN has none here."""
     above = Path(os.environ.get("ASCEND_HOME_PATH", os.devnull)).parent
     scripts = (
         above / "set_env.sh",
@@ -189,5 +197,5 @@ def source_cann() -> str:
     )
     for script in scripts:
         if script.exists():
-            return f"run CANN's `source {script}` in the shell that starts Python"
-    return "accel setup npu"
+            return script
+    return None

@@ -30,7 +30,7 @@ class NPUAccelerator(TorchAccelerator):
     """
 
     # Every Ascend NPU computes in float16.
-    _fp16_on_every_device = True
+    _has_fp16_on_every_device = True
 
     supports_nvtx_domain = True
 

@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from accel_core import Check, CheckResult
-from accel_npu import cann_version, source_cann
+from accel_npu import cann_script, cann_version, source_cann
 
 __all__ = ["CHECKS", "no_cann", "torch_npu_version", "variables", "version"]
 
@@ -92,7 +92,7 @@ def no_cann() -> str:
     """
     if os.environ.get("ASCEND_HOME_PATH"):
         return ""
-    if not source_cann().startswith("accel setup"):  # CANN's script exists
+    if cann_script() is not None:
         return ""
     return f"torch_npu {torch_npu_version()} needs CANN, which is not installed"
 

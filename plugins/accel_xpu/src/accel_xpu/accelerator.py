@@ -19,7 +19,7 @@ class XPUAccelerator(TorchAccelerator):
     """
 
     # Every Intel GPU computes in float16.
-    _fp16_on_every_device = True
+    _has_fp16_on_every_device = True
 
     def communication_backend_name(self) -> str:
         """Return `"xccl"` if torch contains it. Otherwise import oneCCL's bindings, if

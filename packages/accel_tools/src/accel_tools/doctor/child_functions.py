@@ -6,29 +6,29 @@ They are in a separate module, so that a child process imports little.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable
 from typing import Any
 
 from accel_core import Provenance
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.sandbox import guard
+from accel_core.sandbox.child import Stage
 from accel_core.text import one_line
 from accel_core.torch_import import import_torch
 
 __all__ = ["gpu_architectures", "import_vendor", "run_hooks"]
 
 
-def run_hooks(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int, str]:
+def run_hooks(job: dict[str, Any], stage: Stage) -> dict[int, str]:
     """Run each hook of `job["hooks"]`, and return the error of each failed hook by the hook's index.
 
     A hook has either `lines` (the lines of a start-up file), or `entry_point` (the fields of
     a `Provenance`) and `call` (whether the loaded object is called). The stage of each hook
-    is a JSON list with the hook's description, its index, and the errors so far.
+    is the hook's description, with its index and the errors so far as facts.
     """
     errors: dict[int, str] = {}
     for index, hook in enumerate(job["hooks"]):
-        stage(json.dumps([hook["what"], index, errors]))
+        stage(hook["what"], index=index, errors=errors)
         try:
             _run_hook(hook)
         except PLUGIN_ERRORS as error:

@@ -30,7 +30,7 @@ def compute(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, obje
     others = map(isolation.decode, job["others"])
     group = build.Group((verdict, *others), imports_to_explain=True)
     devices: list[dict[str, str]] = []
-    with steps_to(stage), stdout_to_stderr():
+    with steps_to(lambda step: stage(step.text)), stdout_to_stderr():
         try:
             accelerator = build.create(verdict, group)
             stage("device_count()")

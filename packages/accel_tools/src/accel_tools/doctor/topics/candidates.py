@@ -14,8 +14,9 @@ from accel_core.explain import messages
 from accel_core.explain.reasons import words_of
 from accel_core.hardware import bus, vendors
 from accel_core.plugins import installed_names
+from accel_core.sandbox.guard import CodeOwner
 from accel_core.survey import Survey
-from accel_core.text import did_you_mean
+from accel_core.text import did_you_mean, strip_period
 from accel_core.verdict import How
 from accel_tools.doctor.damage import Damage, damage_of
 from accel_tools.doctor.evidence import (
@@ -70,7 +71,7 @@ def _has_working_device(survey: Survey) -> bool:
 
 def _is_crash_of_torch(verdict: Verdict) -> bool:
     """Return whether the probe's process ended while it imported torch."""
-    return verdict.why is not None and verdict.why.get("stage") == "importing torch"
+    return verdict.why is not None and verdict.why.get("owner") == CodeOwner.TORCH
 
 
 def _with_cause_of(torch: Finding, finding: Finding) -> Finding:
@@ -99,16 +100,15 @@ def _selection(selection: Selection, *, is_explained: bool) -> Iterator[Finding]
     `is_explained` means that an error on a backend already explains why no backend can be chosen.
     """
     if selection.name is None and not is_explained and not selection.is_unknown:
-        problem = selection.problem.partition("\n")[0].rstrip(".")
+        problem = strip_period(selection.problem_summary)
         yield Finding(Level.ERROR, "candidates.nothing-chosen", problem, "accel why")
     chosen = selection.chosen
     if chosen is not None:
         for _, what in chosen.declaration.known_differences:
             yield Finding(Level.OK, KNOWN_DIFFERENCES, what, about=chosen.name)
     for note in selection.notes:
-        what, _, step = note.rstrip(".").partition(". Next step: ")
-        about = (selection.name or "") if step else ""
-        yield Finding(Level.WARNING, "candidates.settings", what, step, about)
+        code = "candidates.settings"
+        yield Finding(Level.WARNING, code, note.text, note.step, note.about)
 
 
 class _Examiner:

@@ -6,7 +6,6 @@ and a new child continues with the next check. Finished checks do not run again.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -180,13 +179,11 @@ def _progress(
 
     Raises `RuntimeError` if the child crashed or hung before its first check.
     """
-    try:
-        _, current, finished = json.loads(report.stage)
-    except ValueError:
+    if not report.stage_facts:
         raise RuntimeError(
             f"the process that runs the checks {report.ending}: {report.stderr[-200:]}"
-        ) from None
-    return current, finished
+        )
+    return report.stage_facts["check"], report.stage_facts["finished"]
 
 
 def _hung(check: CheckReport, report: child.ChildReport) -> CheckReport:
@@ -231,9 +228,7 @@ def _without_blame(crashed: list[CheckReport]) -> list[CheckReport]:
 # --- In the child --------------------------------------------------------------------
 
 
-def check_in_child(
-    job: dict[str, Any], stage: Callable[[str], None]
-) -> dict[str, object]:
+def check_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
     """Run all checks that are not in `job["done"]`, and return the results under the key `rows`.
 
     Runs in a child process. Before each check, `stage` is called with the check and all results so
@@ -248,7 +243,7 @@ def check_in_child(
         """Report that the check begins, and return whether it should run."""
         if check.key in job["done"]:
             return False
-        stage(json.dumps([f"checks of {check.origin}", check._asdict(), rows]))
+        stage(f"checks of {check.origin}", check=check._asdict(), finished=rows)
         return True
 
     for report, check in _checks(job["plugins"], begin):

@@ -7,7 +7,6 @@ entry point is not tried if the package that reads it is not installed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -346,10 +345,10 @@ def _run(hooks: Sequence[_Hook], timeout: float) -> _Run:
     ending = f"its process {report.ending}"
     if report.timed_out:
         ending = f"no response within {report.waited:g} s"
-    if not report.stage.startswith("["):
+    if not report.stage_facts:  # The child ended before the first hook.
         return _Run({}, ending, timed_out=report.timed_out)
-    _, index, errors = json.loads(report.stage)
-    return _Run(_by_index(errors), ending, int(index), report.timed_out)
+    errors = _by_index(report.stage_facts["errors"])
+    return _Run(errors, ending, report.stage_facts["index"], report.timed_out)
 
 
 def _by_index(errors: dict[str, object]) -> dict[int, str]:

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from accel_core import TorchBuild, __version__, hardware, packages, torch_build
-from accel_core.hardware import bus, placement, vendors
+from accel_core.explain.device_access import container_name
+from accel_core.hardware import bus, vendors
+from accel_core.hardware.placement import detect_placement
 from accel_core.plugins import installed_names
 from accel_core.settings import OWN_DISTRIBUTIONS
 from accel_tools.doctor.child_functions import gpu_architectures
@@ -97,10 +99,10 @@ def _control_group_facts(root: str) -> Iterator[tuple[str, str]]:
 
 def _place(root: str, context: DiagnosticContext) -> str:
     """Return the container and the Slurm job in which this process runs; empty if neither applies."""
-    place = placement.placement(root, context.environ)
+    place = detect_placement(root, context.environ)
     parts = []
     if place.container:
-        parts.append(place.name.removeprefix("this "))
+        parts.append(container_name(place))
     if place.slurm_job:
         parts.append(f"Slurm job {place.slurm_job}")
     return ", ".join(parts)
@@ -303,7 +305,7 @@ def _container(
     present: _Vendors, context: DiagnosticContext, root: str
 ) -> Iterator[Finding]:
     """Yield a finding on each accelerator of the host whose device nodes the container lacks."""
-    place = placement.placement(root, context.environ)
+    place = detect_placement(root, context.environ)
     if not place.container:
         return
     with_nodes = {vendor.label for vendor in vendors.VENDORS if vendor.nodes}
@@ -312,7 +314,7 @@ def _container(
         if vendor.label in with_nodes and is_on_bus:
             what = (
                 f"the host has the {vendor.label} ({vendor.evidence}), "
-                f"but {place.name} lacks its device node"
+                f"but this {container_name(place)} lacks its device node"
             )
             step = (
                 "start the container with the devices; `accel why "
