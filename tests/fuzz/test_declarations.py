@@ -130,7 +130,7 @@ VALID = {
     "environment": record(
         "environment",
         forward=some(WORD.map("ACME_{}".format)),
-        set=some(st.builds("{}={}".format, WORD, TEXT)),
+        defaults=some(st.builds("{}={}".format, WORD, TEXT)),
     ),
     **dict.fromkeys(
         (

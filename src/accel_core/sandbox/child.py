@@ -93,12 +93,12 @@ class ChildReport:
     returncode: int | None = None
     #: The stage that the child began last.
     stage: str = "start"
-    #: The facts that the child passed with the name of that stage.
-    stage_facts: Mapping[str, Any] = field(default_factory=dict)
     #: The end of the child's output.
     stderr: str = ""
     #: The child's timeout in seconds; 0 without a timeout.
     waited: float = 0
+    #: The facts that the child passed with the name of the last stage.
+    stage_facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def timed_out(self) -> bool:
