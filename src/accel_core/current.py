@@ -66,7 +66,7 @@ class _Override:
         self.outer = outer
 
 
-def overriding() -> Accelerator | None:
+def overriding_accelerator() -> Accelerator | None:
     """Return the accelerator of the innermost active `use_accelerator` block; `None` if
     no block is active.
     """
@@ -88,7 +88,9 @@ def get_accelerator() -> Accelerator:
     """
     if (current := _fast) is not None:
         return current
-    return overriding() or (_chosen if _overrides else None) or _choose_once()
+    return (
+        overriding_accelerator() or (_chosen if _overrides else None) or _choose_once()
+    )
 
 
 def selection() -> Selection:
@@ -161,7 +163,7 @@ def set_accelerator(new: object) -> None:
     if new is None:
         _set_current(None, None)
         return
-    resolved = _resolve(new)
+    resolved = _to_accelerator(new)
     resolved._by_name = accelerator
     chosen = Verdict(
         resolved.name,
@@ -182,7 +184,7 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
     threads do not. If a suspended generator has entered the block, the generator's
     caller gets `new` too. After the block has ended, no task uses `new` any more.
     """
-    override = _Override(_resolve(new), _override.get())
+    override = _Override(_to_accelerator(new), _override.get())
     try:
         with _lock:
             _overrides.add(override)
@@ -254,7 +256,7 @@ def _matches_pin(chosen: Accelerator, pin: Pin) -> bool:
 
 def _accelerator_for_type(kind: str, request: str) -> Accelerator:
     """Return the accelerator for a device of torch's device type `kind`."""
-    own = overriding() or _chosen
+    own = overriding_accelerator() or _chosen
     if own is not None and own.device_type == kind:
         return own
     key = Pin(f"{kind}:")  # No backend has such a name.
@@ -272,7 +274,12 @@ def _pins_of_type(kind: str, request: str, settings: Settings) -> tuple[Pin, ...
 
     Raises `BackendNotFoundError` if there is no such backend.
     """
-    names = [v.name for v in discover() if (v.device_type or v.name) == kind]
+    names = []
+    for verdict in discover():
+        # A plugin that was not loaded has no device type.
+        device_type = verdict.device_type or verdict.name
+        if device_type == kind:
+            names.append(verdict.name)
     if not names:
         device = builtin.current_device()
         current = None if device is None else device.type
@@ -388,7 +395,7 @@ def swap_state(choice: tuple[Any, ...] | None) -> tuple[Any, ...]:
         return previous_state
 
 
-def _resolve(new: object) -> Accelerator:
+def _to_accelerator(new: object) -> Accelerator:
     if isinstance(new, type) and issubclass(new, Accelerator):
         new = new()
     if isinstance(new, Accelerator):
@@ -398,7 +405,7 @@ def _resolve(new: object) -> Accelerator:
         return accelerator(new)
     adapted_accelerator = adapted(new)
     if adapted_accelerator is not None:
-        return _resolve(adapted_accelerator)
+        return _to_accelerator(adapted_accelerator)
     raise errors.InvalidAcceleratorError(
         f"{new!r} ({type(new).__name__}) is not an accelerator: "
         "expected an accel_core.Accelerator or a backend's name"

@@ -20,7 +20,7 @@ from accel_core.sandbox.guard import Step, selection_in_progress, steps_to
 from accel_core.verdict import Reason, Status, Verdict, Why
 
 #: The verdicts on the declarations of each plugin.
-Declared = dict[Provenance, "tuple[Verdict, ...]"]
+VerdictsByPlugin = dict[Provenance, "tuple[Verdict, ...]"]
 
 
 # --- Declarations -----------------------------------------------------------------------
@@ -37,36 +37,37 @@ class IsolatedLoader:
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
-        self._known: Declared = {}
+        self._loaded: VerdictsByPlugin = {}
 
     def __call__(self, sources: Sequence[Provenance]) -> list[tuple[Verdict, ...]]:
         """Return the declarations of each plugin in `sources`, in their order."""
-        new = [s for s in dict.fromkeys(sources) if s not in self._known]
+        new = [s for s in dict.fromkeys(sources) if s not in self._loaded]
         if new:
             LOGGER.debug("load %s plugins in a child process", len(new))
-            self._known |= self._load(new)
-        return [self._known[source] for source in sources]
+            self._loaded |= self._load(new)
+        return [self._loaded[source] for source in sources]
 
-    def _load(self, sources: list[Provenance]) -> Declared:
+    def _load(self, sources: list[Provenance]) -> VerdictsByPlugin:
         if len(sources) == 1:
             return self._load_in_child(sources)
-        together = self._load_in_child(sources)
-        failed = [s for s in sources if _has_failed(together.get(s, ()))]
-        declared = dict(together)
+        loaded_together = self._load_in_child(sources)
+        failed = [s for s in sources if _has_failed(loaded_together.get(s, ()))]
+        declared = dict(loaded_together)
         if not failed:
             return declared
-        alone = child.run_in_parallel(self._load_alone, failed, hardware.usable_cores())
-        for source, verdicts in zip(failed, alone, strict=True):
-            if _has_failed(verdicts) or source not in together:
-                declared[source] = verdicts
-            else:
-                declared[source] = tuple(map(_failure_beside_others, together[source]))
+        cores = hardware.usable_cores()
+        loaded_alone = child.run_in_parallel(self._load_alone, failed, cores)
+        for source, verdicts in zip(failed, loaded_alone, strict=True):
+            declared[source] = verdicts
+            if source in loaded_together and not _has_failed(verdicts):
+                failures = loaded_together[source]
+                declared[source] = tuple(map(_failure_beside_others, failures))
         return declared
 
     def _load_alone(self, source: Provenance) -> tuple[Verdict, ...]:
         return self._load_in_child([source])[source]
 
-    def _load_in_child(self, sources: list[Provenance]) -> Declared:
+    def _load_in_child(self, sources: list[Provenance]) -> VerdictsByPlugin:
         """Return the declarations of each plugin; an empty dict if a child with several
         plugins died.
 
@@ -103,7 +104,10 @@ def _declare_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, obje
     with steps_to(_step_reporter(stage)), selection_in_progress():
         sources = [Provenance(**source) for source in job["plugins"]]
         declared = [plugins.declare(source) for source in sources]
-    return {"plugins": [[encode(verdict) for verdict in row] for row in declared]}
+    rows = []
+    for verdicts in declared:
+        rows.append([encode(verdict) for verdict in verdicts])
+    return {"plugins": rows}
 
 
 # --- A probe ----------------------------------------------------------------------------

@@ -137,23 +137,24 @@ class Why:
 
     def to_dict(self) -> dict[str, object]:
         """Return the reason and its fields as plain values, for JSON."""
-        plain = {
-            name: value.to_dict() if isinstance(value, Why) else value
-            for name, value in self.fields.items()
-        }
-        return {"reason": self.reason.value, "fields": plain}
+        fields = dict(self.fields)
+        for name, value in self.fields.items():
+            if isinstance(value, Why):
+                fields[name] = value.to_dict()
+        return {"reason": self.reason.value, "fields": fields}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Why:
         """Return the `Why` from the `document` that `to_dict` returned."""
-        fields = {
-            name: cls.from_dict(value) if _is_why(value) else value
-            for name, value in document["fields"].items()
-        }
+        fields = dict(document["fields"])
+        for name, value in document["fields"].items():
+            if _is_why(value):
+                fields[name] = cls.from_dict(value)
         return cls(Reason(document["reason"]), fields)
 
 
 def _is_why(value: object) -> bool:
+    """Return whether `value` is a document that `Why.to_dict` returned."""
     return isinstance(value, dict) and value.keys() == {"reason", "fields"}
 
 
@@ -416,10 +417,10 @@ class How(str, enum.Enum):
     @property
     def label(self) -> str:
         """The way of choosing in words for people."""
-        return _WAYS[self]
+        return _LABELS_OF_HOW[self]
 
 
-_WAYS = {
+_LABELS_OF_HOW = {
     How.PINNED: "pinned by DS_ACCELERATOR",
     How.PREFERRED: "the first usable backend in DS_ACCELERATOR",
     How.RANKED: "the usable backend with the highest priority",
@@ -520,8 +521,9 @@ class Selection:
 
     def __str__(self) -> str:
         lines = [self._headline()]
-        others = [v for v in self.verdicts if v.name != self.name or not v.usable]
-        lines.extend(f"  {verdict.line(self.verdicts)}" for verdict in others)
+        for verdict in self.verdicts:
+            if verdict.name != self.name or not verdict.usable:
+                lines.append(f"  {verdict.line(self.verdicts)}")
         remarks = (*self.missing_plugins, *self.autoload, *self.notes)
         lines.extend(f"  {remark}" for remark in remarks)
         if self.environ:

@@ -76,11 +76,10 @@ def command(
         if as_json:
             output.write_json(_document(surveyed, marked))
         else:
-            parts = (
-                _full_table(surveyed, marked)
-                if everything
-                else _short_table(surveyed, marked)
-            )
+            if everything:
+                parts = _full_table(surveyed, marked)
+            else:
+                parts = _short_table(surveyed, marked)
             notes = _notes(surveyed, marked, settings, everything=everything)
             output.write_page([*parts, *map(page.paragraph, notes)])
     selection = surveyed.selection

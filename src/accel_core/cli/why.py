@@ -43,11 +43,10 @@ def command(name: Pin | None, *, timeout: float | None, as_json: bool) -> None:
     """
     with answering(as_json=as_json) as output:
         settings = read_settings(timeout)
-        answer = (
-            _answer_on_choice(settings)
-            if name is None
-            else _answer_on_backend(name, settings)
-        )
+        if name is None:
+            answer = _answer_on_choice(settings)
+        else:
+            answer = _answer_on_backend(name, settings)
         if as_json:
             output.write_json(answer.document)
         else:
@@ -329,11 +328,11 @@ def _backend_page(
     same name.
     """
     verdict = standing.verdict
-    namesakes = [
-        other
-        for other in standings
-        if other is not standing and other.verdict.provenance == verdict.provenance
-    ]
+    namesakes = []
+    for other in standings:
+        is_of_same_plugin = other.verdict.provenance == verdict.provenance
+        if other is not standing and is_of_same_plugin:
+            namesakes.append(other)
     about = [str(verdict.provenance)]
     if namesakes and verdict.hardware:
         about.insert(0, verdict.hardware)
@@ -353,9 +352,8 @@ def _backend_facts(standing: _Standing) -> dict[str, str]:
     if verdict.backend is not None:
         position = f"{standing.rank} of {standing.of}"
         rank = f"{position}, with priority {verdict.priority}"
-        above = ", ".join(
-            f"{other.name} ({other.status.label})" for other in standing.outranked_by
-        )
+        higher = [f"{v.name} ({v.status.label})" for v in standing.outranked_by]
+        above = ", ".join(higher)
     packages = page.vendor_packages(verdict)
     installed = (f"{each['distribution']} {each['version']}" for each in packages)
     is_repeated = one_line(verdict.cause) in verdict.reason

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from accel_core import builtin, checks, torch_import
 from accel_core.backend import Backend, Provenance, decode_backend
@@ -79,12 +79,12 @@ def with_autoload_conflicts(selection: Selection, settings: Settings) -> Selecti
     chosen = selection.chosen.backend if selection.chosen else None
     conflicts = autoload_conflicts(chosen, settings.probe_timeout)
     reported = {v.distribution for v in selection.verdicts if v.status.is_failure}
-    notes = tuple(
-        conflict.text_with(selection.verdicts)
-        for conflict in conflicts
-        if not conflict.distribution or conflict.distribution not in reported
-    )
-    return replace(selection, autoload=notes)
+    notes = []
+    for conflict in conflicts:
+        is_reported = conflict.distribution and conflict.distribution in reported
+        if not is_reported:
+            notes.append(conflict.text_with(selection.verdicts))
+    return replace(selection, autoload=tuple(notes))
 
 
 def autoload_conflicts(
@@ -102,7 +102,7 @@ def autoload_conflicts(
     chosen_packages = _packages_of_chosen_device(chosen)
     if not _would_autoload() or {p.top for p in packages} <= chosen_packages:
         return ()
-    conflicts_by_package = _try_all(packages, chosen, timeout)
+    conflicts_by_package = _load_all(packages, chosen, timeout)
     return _relevant_conflicts(conflicts_by_package, chosen_packages)
 
 
@@ -142,7 +142,7 @@ def _would_autoload() -> bool:
     return torch_import.autoload_is_on() or torch_import.has_failed_import()
 
 
-def _try_all(
+def _load_all(
     packages: Sequence[Provenance], chosen: Backend | None, timeout: float
 ) -> dict[Provenance, AutoloadConflict]:
     """Load the packages in a child process; after a crash, load the remaining ones in
@@ -151,9 +151,9 @@ def _try_all(
     conflicts_by_package: dict[Provenance, AutoloadConflict] = {}
     remaining = list(packages)
     while remaining:
-        conflicts, is_complete = _try_packages(remaining, chosen, timeout)
-        conflicts_by_package |= conflicts
-        if is_complete or not conflicts:
+        result = _load_in_one_child(remaining, chosen, timeout)
+        conflicts_by_package |= result.conflicts
+        if result.is_complete or not result.conflicts:
             break
         remaining = [
             package for package in packages if package not in conflicts_by_package
@@ -162,11 +162,18 @@ def _try_all(
     return {p: conflicts_by_package[p] for p in packages if p in conflicts_by_package}
 
 
-def _try_packages(
+class _ChildResult(NamedTuple):
+    """The result of loading packages in one child process."""
+
+    conflicts: dict[Provenance, AutoloadConflict]
+    #: Whether the child loaded all packages that it could.
+    is_complete: bool
+
+
+def _load_in_one_child(
     packages: list[Provenance], chosen: Backend | None, timeout: float
-) -> tuple[dict[Provenance, AutoloadConflict], bool]:
-    """Load packages in one child; return their conflicts, and whether all packages were
-    loaded.
+) -> _ChildResult:
+    """Load packages in one child process, and return their conflicts.
 
     If the child ends early, the package that it was loading is the cause.
     """
@@ -175,25 +182,25 @@ def _try_packages(
         "chosen": asdict(chosen) if chosen else None,
     }
     try:
-        report = child.run(try_in_child, job, timeout)
+        report = child.run(load_in_child, job, timeout)
     except OSError:  # No process can be started, so no conflict is known.
-        return {}, True
+        return _ChildResult({}, is_complete=True)
     if report.answer is not None:
-        rows: Any = report.answer["conflicts"]
-        conflicts_by_package = {
-            packages[row["package"]]: row["conflict"] for row in rows
-        }
-        return {
-            p: AutoloadConflict(**conflict)
-            for p, conflict in conflicts_by_package.items()
-        }, True
+        conflicts = {}
+        for row in report.answer["conflicts"]:
+            package = packages[row["package"]]
+            conflicts[package] = AutoloadConflict(**row["conflict"])
+        return _ChildResult(conflicts, is_complete=True)
     for package in packages:
         if report.stage != _step_name(package):
             continue
         if report.timed_out:  # The package may still work.
-            return {package: _unknown_conflict(package, report.ending)}, False
-        return {package: _load_conflict(package, f"its process {report.ending}")}, False
-    return {}, True  # The child ended before it loaded a package.
+            conflict = _unknown_conflict(package, report.ending)
+        else:
+            conflict = _load_conflict(package, f"its process {report.ending}")
+        return _ChildResult({package: conflict}, is_complete=False)
+    # The child ended before it loaded a package.
+    return _ChildResult({}, is_complete=True)
 
 
 def _step_name(package: Provenance) -> str:
@@ -230,7 +237,7 @@ def _device_conflict(package: Provenance, what: str) -> AutoloadConflict:
     )
 
 
-def try_in_child(
+def load_in_child(
     job: dict[str, Any], stage: Callable[[str], None]
 ) -> dict[str, object]:
     """In the child: load each package as torch does; return the conflicts."""
@@ -241,7 +248,7 @@ def try_in_child(
     conflicts: list[dict[str, object]] = []
     for index, package in enumerate(packages):
         stage(_step_name(package))
-        conflict, is_last = _try_package(package, chosen)
+        conflict, is_last = _load_package(package, chosen)
         if conflict is not None:
             conflicts.append({"package": index, "conflict": asdict(conflict)})
         if is_last:
@@ -249,7 +256,7 @@ def try_in_child(
     return {"conflicts": conflicts}
 
 
-def _try_package(
+def _load_package(
     package: Provenance, chosen: Backend | None
 ) -> tuple[AutoloadConflict | None, bool]:
     """Load one package; return its conflict, and whether the effect of later packages
@@ -265,7 +272,10 @@ def _try_package(
     if chosen is None:
         return conflict, False
     slot = torch_import.private_use1_name()
-    if builtin.needs_slot(chosen) and slot not in (previous_slot, chosen.device_type):
+    if builtin.may_use_private_use1(chosen) and slot not in (
+        previous_slot,
+        chosen.device_type,
+    ):
         what = f"takes torch's one PrivateUse1 slot, which {chosen.name} needs"
         return _device_conflict(package, what), False
     other = checks.namespace_owner(chosen)

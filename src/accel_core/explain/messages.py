@@ -15,7 +15,7 @@ from accel_core.explain.reasons import OTHER_KINDS, how_to_declare, words_of
 from accel_core.hardware import vendors
 from accel_core.hardware.bus import none_found
 from accel_core.packages import normalize_distribution
-from accel_core.plugins import declarers, installed_names
+from accel_core.plugins import declaring_distributions, installed_names
 from accel_core.settings import Pin, Settings
 from accel_core.text import did_you_mean, one_line
 from accel_core.torch_import import torch_build
@@ -37,7 +37,7 @@ class Row:
 
 
 #: If at least this many backends lack only a package, they share one line.
-_MANY = 3
+_MIN_ON_ONE_LINE = 3
 
 
 def fold_rows(
@@ -51,29 +51,29 @@ def fold_rows(
     occurs, because one broken torch breaks all backends. With `verbose`, the reasons
     contain the evidence.
     """
-    every = list(verdicts)
-    shared = _verdicts_on_one_line(every)
+    all_verdicts = list(verdicts)
+    shared = _verdicts_on_one_line(all_verdicts)
     rows: list[Row] = []
     first_with_cause: dict[str, str] = {}
-    for group in _group_namesakes(every):
+    for group in _group_namesakes(all_verdicts):
         first = group[0]
         if first in shared:
             continue
-        reason = _group_reason(group, verbose)
+        reason = _group_reason(group, verbose=verbose)
         namesake = first_with_cause.setdefault(first.cause, first.name)
         if first.cause and namesake != first.name:
-            same = f", for the same reason as {namesake}"
-            reason = reason.replace(f": {first.cause}", same)
+            reference = f", for the same reason as {namesake}"
+            reason = reason.replace(f": {first.cause}", reference)
         rows.append(Row(first, reason))
     shown = {_name_and_distribution(row.verdict) for row in rows}
-    return rows, [
-        verdict for verdict in shared if _name_and_distribution(verdict) not in shown
-    ]
+    not_shown = [v for v in shared if _name_and_distribution(v) not in shown]
+    return rows, not_shown
 
 
 def _verdicts_on_one_line(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Return the verdicts that share one line, because only a package is missing."""
     uninstalled = [v for v in verdicts if _lacks_only_a_package(v)]
-    if len({v.name for v in uninstalled}) >= _MANY:
+    if len({v.name for v in uninstalled}) >= _MIN_ON_ONE_LINE:
         return uninstalled
     if torch_build() is not None:
         return []
@@ -81,7 +81,8 @@ def _verdicts_on_one_line(verdicts: Sequence[Verdict]) -> list[Verdict]:
     return [v for v in uninstalled if v.vendor_import == ("torch",)]
 
 
-def _group_reason(group: Sequence[Verdict], verbose: bool) -> str:
+def _group_reason(group: Sequence[Verdict], *, verbose: bool) -> str:
+    """Return the combined reason of verdicts that share a row."""
     if verbose:
         return _join_reasons(verdict.words for verdict in group)
     if _is_absent(group[0]):
@@ -98,9 +99,8 @@ def _group_namesakes(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
     groups: dict[object, list[Verdict]] = {}
     for verdict in relevant(verdicts):
         step = "" if _is_absent(verdict) else verdict.hint
-        groups.setdefault(
-            (_name_and_distribution(verdict), verdict.status, step), []
-        ).append(verdict)
+        key = (_name_and_distribution(verdict), verdict.status, step)
+        groups.setdefault(key, []).append(verdict)
     return list(groups.values())
 
 
@@ -111,16 +111,16 @@ def relevant(verdicts: Sequence[Verdict]) -> list[Verdict]:
     The owner of an NVIDIA GPU does not need to read that no AMD GPU was found, or that
     a CUDA build of torch lacks ROCm.
     """
-    kept = []
+    verdicts_by_key: dict[object, list[Verdict]] = {}
     for verdict in verdicts:
-        namesakes = [
-            other
-            for other in verdicts
-            if _name_and_distribution(other) == _name_and_distribution(verdict)
-        ]
+        key = _name_and_distribution(verdict)
+        verdicts_by_key.setdefault(key, []).append(verdict)
+    relevant_verdicts = []
+    for verdict in verdicts:
+        namesakes = verdicts_by_key[_name_and_distribution(verdict)]
         if not _is_irrelevant(verdict, namesakes):
-            kept.append(verdict)
-    return kept
+            relevant_verdicts.append(verdict)
+    return relevant_verdicts
 
 
 def _is_irrelevant(verdict: Verdict, namesakes: Sequence[Verdict]) -> bool:
@@ -141,10 +141,13 @@ def _is_for_other_hardware(verdict: Verdict, namesakes: Sequence[Verdict]) -> bo
     which may be present.
     """
     others = [v for v in namesakes if v.hardware != verdict.hardware]
-    evidence = {v.evidence for v in others}
-    if verdict.evidence and verdict.evidence not in evidence:
+    evidence_of_others = {other.evidence for other in others}
+    if verdict.evidence and verdict.evidence not in evidence_of_others:
         return False
-    return any(not v.absent and not _is_for_other_torch_build(v) for v in others)
+    for other in others:
+        if not other.absent and not _is_for_other_torch_build(other):
+            return True
+    return False
 
 
 def _join_reasons(reasons: Iterable[Words]) -> str:
@@ -241,12 +244,12 @@ def fallback_message(
             "this warning."
         )
     return (
-        f"No usable accelerator; falling back to the CPU ({_in_one_line(reported)}). "
+        f"No usable accelerator; falling back to the CPU ({_reasons_on_one_line(reported)}). "
         "Run `accel why` for details, or set DS_ACCELERATOR=cpu to silence this warning."
     )
 
 
-def _in_one_line(reported: Sequence[Verdict]) -> str:
+def _reasons_on_one_line(reported: Sequence[Verdict]) -> str:
     """Return the reasons in one line. All missing devices share one clause."""
     texts = _labelled_reasons(reported)
     absent, not_installed = [], []
@@ -320,14 +323,14 @@ def not_found_message(request: str, pin: Pin, *, can_pin_cpu: bool = False) -> s
     message = (
         f"{request}: {not_declared_verdict(pin).reason}. Installed: {', '.join(names)}."
     )
-    return f"{message} {_advice(pin, names, can_pin_cpu=can_pin_cpu)}"
+    return f"{message} {_unknown_name_advice(pin, names, can_pin_cpu=can_pin_cpu)}"
 
 
-def _advice(pin: Pin, names: Sequence[str], *, can_pin_cpu: bool) -> str:
+def _unknown_name_advice(pin: Pin, names: Sequence[str], *, can_pin_cpu: bool) -> str:
     """Return the advice on a pinned name that no plugin declares."""
     if pin.name in ("gpu", "gpus"):
-        return _instead_of_gpu(names, can_pin_cpu=can_pin_cpu)
-    owners = sorted(declarers(pin.name)) if pin.distribution else []
+        return _gpu_advice(names, can_pin_cpu=can_pin_cpu)
+    owners = sorted(declaring_distributions(pin.name)) if pin.distribution else []
     if owners:
         return f"{pin.name} is declared by {', '.join(owners)}."
     # A known name is not misspelt: its plugin is missing.
@@ -336,7 +339,7 @@ def _advice(pin: Pin, names: Sequence[str], *, can_pin_cpu: bool) -> str:
     return guess.strip() or _next_step(how_to_declare(pin))
 
 
-def _instead_of_gpu(names: Sequence[str], *, can_pin_cpu: bool) -> str:
+def _gpu_advice(names: Sequence[str], *, can_pin_cpu: bool) -> str:
     """Return the advice for the pin `gpu`, which is not a backend's name."""
     gpus = {v.backend for v in vendors.VENDORS if v.label.endswith("GPU")}
     installed = [name for name in names if name in gpus]
@@ -359,10 +362,10 @@ def no_pin_usable_message(
 ) -> str:
     """Return the message for pins that select no usable backend."""
     instead = other_pins_advice(can_pin_cpu=can_pin_cpu)
-    rows = [
-        Row(group[0], _join_reasons(verdict.words for verdict in group))
-        for group in _group_namesakes(verdicts)
-    ]
+    rows = []
+    for group in _group_namesakes(verdicts):
+        reason = _group_reason(group, verbose=True)
+        rows.append(Row(group[0], reason))
     if len(rows) > 1:
         lines = _indented(row.line(rows) for row in rows)
         return (

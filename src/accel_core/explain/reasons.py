@@ -58,7 +58,9 @@ def words_of(verdict: Verdict, *, plain: bool = False) -> Words:
 
 
 def _words_of_verdict(verdict: Verdict, plain: bool) -> Words:
-    return _words_of_reason(verdict.why, verdict, plain) if verdict.why else Words()
+    if verdict.why is None:
+        return Words()
+    return _words_of_reason(verdict.why, verdict, plain)
 
 
 def _words_of_reason(why: Why, verdict: Verdict, plain: bool) -> Words:
@@ -73,15 +75,13 @@ def _with_broken_package(words: Words, verdict: Verdict, broken: Verdict) -> Wor
     """
     also = _words_of_verdict(broken, plain=False)
     step = strip_period(command_with_its_package(one_line(also.step)))
-    uninstall = f"pip uninstall {_installed_package(verdict)}"
-    is_installed = uninstall != "pip uninstall "
-    if verdict.absent and is_installed and uninstall not in step:
-        elsewhere = f" (On a machine that has one: {step}.)" if step else ""
-        step = f"{uninstall}.{elsewhere}"
-    return Words(
-        f"{strip_period(one_line(words.text))}; besides, {strip_period(also.text)}",
-        step,
-    )
+    package = _installed_package(verdict)
+    uninstall = f"pip uninstall {package}"
+    if verdict.absent and package and uninstall not in step:
+        repair_elsewhere = f" (On a machine that has one: {step}.)" if step else ""
+        step = f"{uninstall}.{repair_elsewhere}"
+    reason = strip_period(one_line(words.text))
+    return Words(f"{reason}; besides, {strip_period(also.text)}", step)
 
 
 def _installed_package(verdict: Verdict) -> str:
@@ -178,10 +178,10 @@ def _plugin_fails_beside_others(verdict: Verdict, why: Why, _plain: bool) -> Wor
 
 def _declaration_invalid(verdict: Verdict, why: Why, _plain: bool) -> Words:
     text = f"{why['text']} ({why['entry_point']})"
-    return Words(text, why.get("step") or _report(verdict))
+    return Words(text, why.get("step") or _report_step(verdict))
 
 
-def _report(verdict: Verdict) -> str:
+def _report_step(verdict: Verdict) -> str:
     return f"report this to the maintainers of {verdict.distribution}"
 
 
@@ -204,7 +204,7 @@ def _answer_invalid(verdict: Verdict, why: Why, _plain: bool) -> Words:
     if why["field"]:
         value = f"{why['field']}={value}"
     answer = f"{why['call']} {value} ({why['kind']})"
-    return Words(f"{answer}, expected {why['expected']}", _report(verdict))
+    return Words(f"{answer}, expected {why['expected']}", _report_step(verdict))
 
 
 def _text_and_step(_verdict: Verdict, why: Why, _plain: bool) -> Words:
@@ -292,7 +292,7 @@ def _no_hardware(verdict: Verdict, why: Why, plain: bool) -> Words:
     expected = _expected_signs(backend, plain)
     device = bus.with_article(backend.hardware.name)
     if not backend.hardware.pci_ids:  # The PCI bus does not show such a device.
-        undecided = _no_nodes(backend, expected, device, root)
+        undecided = _explain_missing_nodes(backend, expected, device, root)
         if undecided is not None:
             return undecided
     text = _missing_hardware(backend, why)
@@ -333,7 +333,9 @@ def _expected_signs(backend: Backend, plain: bool) -> str:
     return text.replace("[0-9]*", "0") if plain else text
 
 
-def _no_nodes(backend: Backend, expected: str, device: str, root: str) -> Words | None:
+def _explain_missing_nodes(
+    backend: Backend, expected: str, device: str, root: str
+) -> Words | None:
     """Explain missing device nodes by the container or the driver; return `None` if
     neither explains them.
     """
@@ -478,7 +480,7 @@ def _crashed(verdict: Verdict, why: Why, _plain: bool) -> Words:
     text = f"{ended} at: {why['stage']}{why['last_words']}"
     step = "reinstall the vendor's package"
     if why["owner"] == CodeOwner.PLUGIN:
-        step = _report(verdict)
+        step = _report_step(verdict)
     elif why["owner"] == CodeOwner.TORCH:
         step = "find the cause with accel doctor"
     return Words(text, f"{step}, or set ACCEL_BLOCK={verdict.name}")

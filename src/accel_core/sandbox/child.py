@@ -129,9 +129,9 @@ class ChildReport:
         """
         printed, header, trace = self.stderr.partition("Fatal Python error: ")
         lines = printed.splitlines()
-        errors = [line for line in lines if _ERROR.match(line)]
-        text = [line for line in lines if re.search(r"\w\w", line)]
-        for candidates in (errors, text, lines):
+        lines_with_error = list(filter(_ERROR.match, lines))
+        lines_with_words = list(filter(re.compile(r"\w\w").search, lines))
+        for candidates in (lines_with_error, lines_with_words, lines):
             if candidates:
                 return f"; last words: {candidates[-1].strip()}"
         call = _CRASHED_IN.search(trace)
@@ -401,11 +401,10 @@ def _call(request: dict[str, Any], log: TextIO) -> object:
 
     def forward(record: logging.LogRecord) -> bool:
         """Write the record for the parent, which logs it with our time and number."""
-        fields = {
-            name: value
-            for name, value in vars(record).items()
-            if isinstance(value, str | int | float)
-        }
+        fields: dict[str, object] = {}
+        for name, value in vars(record).items():
+            if isinstance(value, str | int | float):  # JSON can hold it
+                fields[name] = value
         fields["msg"] = record.getMessage()
         log.write(json.dumps({"record": fields}) + "\n")
         return False

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from accel_core import Selection, Status, Verdict
-from accel_core.checks import can_be_broken
+from accel_core.checks import may_have_broken_package
 from accel_core.explain import messages
 from accel_core.explain.reasons import words_of
 from accel_core.hardware import bus, vendors
@@ -271,7 +271,7 @@ def _is_idle(verdict: Verdict, context: DiagnosticContext) -> bool:
     selection = context.survey().selection
     if selection is None or selection.how is not How.FALLBACK or not verdict.hint:
         return False
-    is_installed = verdict.builtin or can_be_broken(verdict)
+    is_installed = verdict.builtin or may_have_broken_package(verdict)
     return is_installed and verdict.status is Status.NO_DEVICE
 
 
