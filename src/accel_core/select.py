@@ -141,11 +141,8 @@ def _relevant_variables(verdicts: Sequence[Verdict]) -> dict[str, str]:
         if verdict.backend is not None:
             visibility = verdict.backend.visibility
             names.update(visibility.filters, visibility.variables)
-    relevant = {}
-    for name, value in os.environ.items():
-        if name in names or name.startswith("ACCEL_"):
-            relevant[name] = value
-    return relevant
+    names.update(name for name in os.environ if name.startswith("ACCEL_"))
+    return {name: value for name, value in os.environ.items() if name in names}
 
 
 # --- By rank ----------------------------------------------------------------------------

@@ -144,10 +144,12 @@ def _is_for_other_hardware(verdict: Verdict, namesakes: Sequence[Verdict]) -> bo
     evidence_of_others = {other.evidence for other in others}
     if verdict.evidence and verdict.evidence not in evidence_of_others:
         return False
-    for other in others:
-        if not other.absent and not _is_for_other_torch_build(other):
-            return True
-    return False
+    return any(map(_may_have_device_for_torch, others))
+
+
+def _may_have_device_for_torch(verdict: Verdict) -> bool:
+    """Return whether the device may be present and torch is built for it."""
+    return not verdict.absent and not _is_for_other_torch_build(verdict)
 
 
 def _join_reasons(reasons: Iterable[Words]) -> str:

@@ -71,12 +71,12 @@ class CPUAccelerator(Accelerator):
 
     # Devices
 
-    def _named(self, index: int | None) -> str:
-        super()._named(index)  # raises an error for a negative index
+    def _name_at(self, index: int | None) -> str:
+        super()._name_at(index)  # raises an error for a negative index
         return "cpu"
 
     def _check_range(self, index: int) -> None:
-        self._named(index)
+        self._name_at(index)
 
     def device_count(self) -> int:
         """Return `LOCAL_SIZE` if it is set, and otherwise the number of NUMA nodes that
@@ -106,7 +106,7 @@ class CPUAccelerator(Accelerator):
         negative index or a device of another type.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         self._selected.index = self._checked_index(device_index)
 
     def device_properties(
@@ -118,7 +118,7 @@ class CPUAccelerator(Accelerator):
         known = self._features().get("cpu_name") or platform.processor()
         return DeviceProperties(
             name=str(known or platform.machine()),
-            total_memory=self.total_memory(self._one_device(device_index, device)),
+            total_memory=self.total_memory(self._device_argument(device_index, device)),
             multiprocessors=os.cpu_count(),
         )
 
@@ -188,7 +188,7 @@ class CPUAccelerator(Accelerator):
         exact, and lower peaks are the maximum of the samples that members took.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         self.memory_allocated(device_index)  # takes a sample
         mark = high_water()
         if mark > self._floor:
@@ -224,7 +224,7 @@ class CPUAccelerator(Accelerator):
         has less.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         total = self.total_memory(device_index)
         _, available = memory()
         available_in_group = hardware.cgroup_memory_available()

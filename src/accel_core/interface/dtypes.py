@@ -108,7 +108,7 @@ class Dtypes(Devices):
 
         If the vendor does not distinguish the two, this returns `is_bf16_supported()`.
         """
-        query = self._lookup("is_bf16_supported")
+        query = self._vendor_attribute("is_bf16_supported")
         if query is None:
             return self.is_bf16_supported()
         return self._is_native(query)
@@ -129,7 +129,7 @@ class Dtypes(Devices):
         """Return whether the hardware multiplies matrices in an 8-bit floating point
         type; False if the vendor does not report it.
         """
-        query = self._lookup("is_fp8_supported")
+        query = self._vendor_attribute("is_fp8_supported")
         return query is not None and self._is_native(query)
 
     def _is_native(self, query: Callable[..., Any]) -> bool:
@@ -140,7 +140,7 @@ class Dtypes(Devices):
             return False
         if has_parameter(query, "including_emulation"):
             query = partial(query, including_emulation=False)
-        return bool(self._if_supported(query))
+        return bool(self._call_if_supported(query))
 
     def _computes(self, name: str, dtype: str) -> bool:
         """Return the result of the vendor's function called `name` or, if there is
@@ -148,8 +148,8 @@ class Dtypes(Devices):
         """
         if self.device_module is None or not self.is_available():
             return False
-        query = self._lookup(name)
-        answer = None if query is None else self._if_supported(query)
+        query = self._vendor_attribute(name)
+        answer = None if query is None else self._call_if_supported(query)
         if answer is not None:
             return bool(answer)
         if dtype in self._trials:
@@ -181,9 +181,9 @@ class Dtypes(Devices):
         `torch.float32` first.
         """
         dtypes = [self._torch.float32]
-        if self._if_supported(self.is_fp16_supported):
+        if self._call_if_supported(self.is_fp16_supported):
             dtypes.append(self._torch.float16)
-        if self._if_supported(self.is_bf16_supported):
+        if self._call_if_supported(self.is_bf16_supported):
             dtypes.append(self._torch.bfloat16)
         return dtypes
 
@@ -196,9 +196,9 @@ class Dtypes(Devices):
         it is `torch.float32`. An emulated bfloat16 is not chosen, because it saves
         memory but is slower.
         """
-        if self._if_supported(self.is_bf16_native):
+        if self._call_if_supported(self.is_bf16_native):
             return self._torch.bfloat16
-        if self._if_supported(self.is_fp16_supported) and self._scales_losses:
+        if self._call_if_supported(self.is_fp16_supported) and self._scales_losses:
             return self._torch.float16
         return self._torch.float32
 

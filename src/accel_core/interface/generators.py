@@ -38,7 +38,9 @@ class Random(Devices):
         if not self._generators():
             # If the vendor has no function that initialises the device, querying the
             # current device starts the vendor's runtime.
-            initialise = self._lookup("init") or self._lookup("_lazy_init")
+            initialise = self._vendor_attribute("init") or self._vendor_attribute(
+                "_lazy_init"
+            )
             start = initialise or self.current_device
             start()
         generators = self._generators()
@@ -52,9 +54,11 @@ class Random(Devices):
 
     def _generators(self) -> Any:
         # Read anew: vendors put another tuple in place when they initialise.
-        generators = self._lookup("default_generators")
+        generators = self._vendor_attribute("default_generators")
         if not generators:  # Habana keeps it in `random`
-            generators = getattr(self._lookup("random"), "default_generators", ())
+            generators = getattr(
+                self._vendor_attribute("random"), "default_generators", ()
+            )
         return generators
 
     def manual_seed(self, seed: int) -> None:
@@ -104,7 +108,7 @@ class Random(Devices):
         the same numbers.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         # The state is copied, because the CPU's generator aborts the process for a row of
         # a tensor that holds several states (torch 2.13).
         state = new_state.cpu().clone()
@@ -123,7 +127,7 @@ class Random(Devices):
                 self.manual_seed(crc32(bytes(state.tolist())))
 
     def _restore_rng_state(self, state: Tensor, device_index: Device) -> None:
-        restore = self._lookup("set_rng_state")
+        restore = self._vendor_attribute("set_rng_state")
         if restore is None:
             self.default_generator(self._index(device_index)).set_state(state)
         elif device_index is None:

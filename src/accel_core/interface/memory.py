@@ -45,7 +45,7 @@ class Memory(Devices):
         they are in use. Without a caching allocator, return `memory_allocated()`.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         return self.memory_allocated(device_index)
 
     def max_memory_reserved(
@@ -55,7 +55,7 @@ class Memory(Devices):
         since the last reset.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         return self.max_memory_allocated(device_index)
 
     def reset_peak_memory_stats(
@@ -69,7 +69,7 @@ class Memory(Devices):
     ) -> None:
         """Call `reset_peak_memory_stats`, which is the newer name. Every peak is reset."""
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         self.reset_peak_memory_stats(device_index)
 
     def memory_cached(self, device_index: Device = None, device: Device = None) -> int:
@@ -77,7 +77,7 @@ class Memory(Devices):
         deprecation warning.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         return self.memory_reserved(device_index)
 
     def max_memory_cached(
@@ -87,7 +87,7 @@ class Memory(Devices):
         deprecation warning.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         return self.max_memory_reserved(device_index)
 
     def reset_max_memory_cached(
@@ -95,7 +95,7 @@ class Memory(Devices):
     ) -> None:
         """Call `reset_peak_memory_stats`, which is the newer name. Every peak is reset."""
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         self.reset_peak_memory_stats(device_index)
 
     def reset_accumulated_memory_stats(
@@ -125,7 +125,7 @@ class Memory(Devices):
             stats = {**self._amounts(index), **stats}
         lines = [f"Memory of {self.device_name(index)}"]
         lines += _table(stats, ("all",) if abbreviated else _POOLS)
-        info = self._if_supported(self.mem_get_info, index)
+        info = self._call_if_supported(self.mem_get_info, index)
         if info is not None:
             free, total = info
             lines.append(f"free for new work: {_bytes(free)} of {_bytes(total)}")
@@ -142,7 +142,7 @@ class Memory(Devices):
         the backend reports.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         devices = () if device_index is None else (device_index,)
         stats = self._query_vendor_or_torch(
             "memory_stats", *devices, torch_name="memory_stats"
@@ -158,7 +158,7 @@ class Memory(Devices):
         }
         stats = {}
         for key, member in amounts.items():
-            amount = self._if_supported(member, index)
+            amount = self._call_if_supported(member, index)
             if amount is not None:  # An unknown amount has no key, because 0 is wrong.
                 stats[key] = amount
         return stats
@@ -175,13 +175,13 @@ class Memory(Devices):
         GPUs.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         info: tuple[int, int] | None = self._query_vendor_or_torch(
             "mem_get_info", device_index, torch_name="get_memory_info"
         )
         if info is not None:
             return info
-        if self._lookup("mem_get_info"):
+        if self._vendor_attribute("mem_get_info"):
             raise self._unsupported("mem_get_info", self.refused["mem_get_info"])
         total = self.total_memory(device_index)
         return max(0, total - self.memory_reserved(device_index)), total
@@ -193,7 +193,7 @@ class Memory(Devices):
         vendor reports it.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         return self.mem_get_info(device_index)[0]
 
     def empty_cache(self) -> None:
@@ -203,7 +203,7 @@ class Memory(Devices):
         self, fraction: float, device_index: Device = None, device: Device = None
     ) -> None:
         """Limit this process to `fraction` (0 to 1) of the device's memory."""
-        limit = self._lookup("set_per_process_memory_fraction")
+        limit = self._vendor_attribute("set_per_process_memory_fraction")
         if limit is None:
             raise self._unsupported("set_per_process_memory_fraction")
         index = self._index_or_none(device_index, device)
@@ -403,8 +403,8 @@ class Pinning(Devices):
         """
         if not self.is_available():
             return False
-        runtime = self._lookup(f"{self._device_type}rt")
-        check = self._lookup("check_error")
+        runtime = self._vendor_attribute(f"{self._device_type}rt")
+        check = self._vendor_attribute("check_error")
         if runtime is None or check is None:
             return False
         function = getattr(runtime(), f"{self._device_type}{name}", None)

@@ -93,8 +93,8 @@ def _with_device_keyword(function: Function) -> Function:
     @wraps(function)
     def member(self: Any, device_index: Any = None, device: Any = None) -> Any:
         if device is not None:
-            one_device = self._one_device(device_index, device)
-            device_index = self._device_number(one_device)
+            one_device = self._device_argument(device_index, device)
+            device_index = self._unchecked_index(one_device)
         return function(self, device_index)
 
     return _with_signature(member, inspect.signature(member, follow_wrapped=False))
@@ -123,8 +123,8 @@ def _with_added_device_keyword(function: Function) -> Function:
         if device is not None:
             accelerator = args[0]
             device_index = bound.arguments["device_index"]
-            one_device = accelerator._one_device(device_index, device)
-            bound.arguments["device_index"] = accelerator._device_number(one_device)
+            one_device = accelerator._device_argument(device_index, device)
+            bound.arguments["device_index"] = accelerator._unchecked_index(one_device)
         return function(**bound.arguments)
 
     return _with_signature(member, signature)

@@ -193,7 +193,7 @@ class Streams(Devices):
         for name in missing & options.keys():
             is_needed = name != "blocking"
             if name == "external":
-                is_needed = self._lookup("graph") is not None
+                is_needed = self._vendor_attribute("graph") is not None
             if is_needed:
                 raise self._unsupported(f"Event({name}=True)")
             del options[name]
@@ -304,7 +304,7 @@ class Streams(Devices):
         function for the default stream (xpu).
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         return self.current_stream(device_index)
 
 
@@ -357,7 +357,7 @@ class Ranges(Base):
         """
         if self._range_module:
             with suppress(Exception):
-                self._lookup(self._range_module).range_push(str(msg))
+                self._vendor_attribute(self._range_module).range_push(str(msg))
             return
         context: Any = nullcontext()
         if self._torch.autograd._profiler_enabled():
@@ -373,7 +373,7 @@ class Ranges(Base):
         """
         if self._range_module:
             with suppress(Exception):
-                self._lookup(self._range_module).range_pop()
+                self._vendor_attribute(self._range_module).range_pop()
             return
         ranges = vars(self._ranges).get("open")
         if ranges:

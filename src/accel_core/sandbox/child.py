@@ -401,10 +401,11 @@ def _call(request: dict[str, Any], log: TextIO) -> object:
 
     def forward(record: logging.LogRecord) -> bool:
         """Write the record for the parent, which logs it with our time and number."""
-        fields: dict[str, object] = {}
-        for name, value in vars(record).items():
-            if isinstance(value, str | int | float):  # JSON can hold it
-                fields[name] = value
+        fields = {
+            name: value
+            for name, value in vars(record).items()
+            if isinstance(value, str | int | float)
+        }
         fields["msg"] = record.getMessage()
         log.write(json.dumps({"record": fields}) + "\n")
         return False

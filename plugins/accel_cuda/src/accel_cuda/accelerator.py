@@ -51,7 +51,7 @@ class CUDAAccelerator(TorchAccelerator):
         `CUDA_VISIBLE_DEVICES`: `"GPU-…"` or `"MIG-…"`.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         properties = super().device_properties(device_index)
         if properties.uuid is None:
             return properties
@@ -66,7 +66,7 @@ class CUDAAccelerator(TorchAccelerator):
         """
         if not self.is_available():
             return (0, 0)
-        capability = self._if_supported(self.device_module.get_device_capability)
+        capability = self._call_if_supported(self.device_module.get_device_capability)
         return capability or (0, 0)
 
     # Data types
@@ -86,7 +86,9 @@ class CUDAAccelerator(TorchAccelerator):
         return whether the GPU is an MI300, an MI350 or RDNA 4.
         """
         if self._rocm and self.is_available():
-            properties = self._if_supported(self.device_module.get_device_properties)
+            properties = self._call_if_supported(
+                self.device_module.get_device_properties
+            )
             return str(getattr(properties, "gcnArchName", "")).startswith(_HIP_FP8)
         return self._capability() >= (8, 9)
 

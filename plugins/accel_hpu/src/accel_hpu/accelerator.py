@@ -77,7 +77,7 @@ class HPUAccelerator(TorchAccelerator):
         self._torch.utils.deterministic.fill_uninitialized_memory = False
         return (*changed, "torch.use_deterministic_algorithms(True)")
 
-    def _every_id(self) -> tuple[int | str, ...] | None:
+    def _all_device_ids(self) -> tuple[int | str, ...] | None:
         """Return the module ids by index, from `hl-smi`; `None` if they are unknown.
         Indices cannot replace them.
         """
@@ -95,10 +95,10 @@ class HPUAccelerator(TorchAccelerator):
         """
         return True
 
-    def _device_number(self, device: Any) -> int | None:
+    def _unchecked_index(self, device: Any) -> int | None:
         if device is None:
             return None
-        number = super()._device_number(device)
+        number = super()._unchecked_index(device)
         # A rank whose variable is not set may pass -1.
         if number is not None and number < 0:
             raise InvalidDeviceError(f"{self.name}: device index {number} is negative")
@@ -106,19 +106,19 @@ class HPUAccelerator(TorchAccelerator):
 
     def device_name(self, device_index: Device = None, device: Device = None) -> str:
         """Return `"hpu"`; the index is ignored."""
-        self._device_number(self._one_device(device_index, device))
+        self._unchecked_index(self._device_argument(device_index, device))
         return super().device_name()
 
     def device(
         self, device_index: Device = None, device: Device = None
     ) -> torch.device:
         """Return `torch.device("hpu")`; the index is ignored."""
-        self._device_number(self._one_device(device_index, device))
+        self._unchecked_index(self._device_argument(device_index, device))
         return super().device()
 
     def synchronize(self, device_index: Device = None, device: Device = None) -> None:
         """Wait until the process's device has finished all work; the index is ignored."""
-        self._device_number(self._one_device(device_index, device))
+        self._unchecked_index(self._device_argument(device_index, device))
         self.device_module.synchronize()
 
     def device_properties(
@@ -140,14 +140,14 @@ class HPUAccelerator(TorchAccelerator):
         self, device_index: Device = None, device: Device = None
     ) -> torch.Generator:
         """Return the process's generator; the index is ignored."""
-        self._device_number(self._one_device(device_index, device))
+        self._unchecked_index(self._device_argument(device_index, device))
         return super().default_generator(0)
 
     def get_rng_state(
         self, device_index: Device = None, device: Device = None
     ) -> torch.Tensor:
         """Return the state of the process's generator; the index is ignored."""
-        self._device_number(self._one_device(device_index, device))
+        self._unchecked_index(self._device_argument(device_index, device))
         return super().get_rng_state(0)
 
     def set_rng_state(
@@ -158,7 +158,7 @@ class HPUAccelerator(TorchAccelerator):
         device: Device = None,
     ) -> None:
         """Restore the state of the process's generator; the index is ignored."""
-        self._device_number(self._one_device(device_index, device))
+        self._unchecked_index(self._device_argument(device_index, device))
         super().set_rng_state(new_state, 0, strict)
 
     # Streams of the process's device
@@ -167,14 +167,14 @@ class HPUAccelerator(TorchAccelerator):
         self, device_index: Device = None, device: Device = None
     ) -> torch.Stream:
         """Return the current stream of this thread; the index is ignored."""
-        self._device_number(self._one_device(device_index, device))
+        self._unchecked_index(self._device_argument(device_index, device))
         return super().current_stream()
 
     def default_stream(
         self, device_index: Device = None, device: Device = None
     ) -> torch.Stream:
         """Return the device's default stream; the index is ignored."""
-        self._device_number(self._one_device(device_index, device))
+        self._unchecked_index(self._device_argument(device_index, device))
         return super().default_stream()
 
     # Memory and data types
@@ -189,7 +189,7 @@ class HPUAccelerator(TorchAccelerator):
         the reserved part.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         stats = super().memory_stats(device_index)
         return {
             **stats,

@@ -78,7 +78,7 @@ class NeuronAccelerator(TorchAccelerator):
 
     def manual_seed(self, seed: int) -> None:
         """Seed the current device; the random states of other devices do not change."""
-        if self._lookup("manual_seed") is not None:
+        if self._vendor_attribute("manual_seed") is not None:
             super().manual_seed(seed)
             return
         current = self.current_device()
@@ -108,7 +108,7 @@ class NeuronAccelerator(TorchAccelerator):
         """Return the function of torch.neuron called `name`. Raises `UnsupportedError`
         if there is none.
         """
-        function = self._lookup(name)
+        function = self._vendor_attribute(name)
         if function is None:
             raise self._unsupported(name)
         return cast("Callable[..., Any]", function)

@@ -39,7 +39,7 @@ class NPUAccelerator(TorchAccelerator):
     ) -> torch.Stream:
         """Return this thread's current stream on the device."""
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         with self.device_guard(device_index):
             return super().current_stream(device_index)
 
@@ -48,7 +48,7 @@ class NPUAccelerator(TorchAccelerator):
     ) -> torch.Stream:
         """Return the device's default stream."""
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         with self.device_guard(device_index):
             return super().default_stream(device_index)
 

@@ -48,7 +48,7 @@ class XPUAccelerator(TorchAccelerator):
         """
         if not self.is_available():
             return True
-        properties = self._if_supported(self.device_module.get_device_properties)
+        properties = self._call_if_supported(self.device_module.get_device_properties)
         return bool(getattr(properties, "has_fp64", properties is not None))
 
     def is_triton_supported(self) -> bool:

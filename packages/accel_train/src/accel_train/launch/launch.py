@@ -211,7 +211,7 @@ def _device_ids(accelerator: Any) -> Any:
     if not accelerator.visible_devices_envs():
         return None
     visible_ids = accelerator.visible_device_ids()
-    return accelerator._every_id() if visible_ids is None else visible_ids
+    return accelerator._all_device_ids() if visible_ids is None else visible_ids
 
 
 def _single_device_error(accelerator: Any, ids: Any, count: int) -> str:
