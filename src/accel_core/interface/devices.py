@@ -515,6 +515,7 @@ class Devices(Base):
 
         `None` if neither exists, or if the driver rejects the query.
         """
+        query: Any
         vendors_query = self._vendor_attribute(name)
         if vendors_query:
             query = self._raising_unsupported(name, vendors_query)
