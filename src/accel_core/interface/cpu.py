@@ -233,7 +233,7 @@ class CPUAccelerator(Accelerator):
         return available, total
 
     #: Host memory is not copied to a device here, so pinning it would only cost time.
-    _locks_pages = False
+    _supports_pinned_memory = False
 
     # Data types
 
