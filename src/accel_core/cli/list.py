@@ -171,9 +171,8 @@ def _full_table(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
             str(verdict.priority) if verdict.backend else "-",
             ", ".join(verdict.vendor_import) or "-",
         )
-        rows.append(
-            [cells[0], *((one_line(text), "") for text in declared), *cells[1:]]
-        )
+        declared_cells = [(one_line(text), "") for text in declared]
+        rows.append([cells[0], *declared_cells, *cells[1:]])
     return [page.table(_ALL_TITLES, rows), page.paragraph()]
 
 
