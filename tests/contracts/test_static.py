@@ -113,7 +113,11 @@ def test_every_name_of_torch_accelerator_itself_is_some_vendors():
         and node.args
         and isinstance(node.args[0], ast.Constant)
     ]
-    asking = ("self._vendor_attribute", "self._query_vendor_or_torch", "self._computes")
+    asking = (
+        "self._vendor_attribute",
+        "self._query_vendor_or_torch",
+        "self._is_dtype_supported",
+    )
     asked = {call.args[0].value for call in calls if ast.unparse(call.func) in asking}
     asked |= FORWARDED.keys()
     in_torch = set(FORWARDED.values()) - {""}

@@ -248,20 +248,20 @@ def load_in_child(
     conflicts: list[dict[str, object]] = []
     for index, package in enumerate(packages):
         stage(_step_name(package))
-        conflict, is_last = _load_package(package, chosen)
+        conflict = _load_package(package, chosen)
         if conflict is not None:
             conflicts.append({"package": index, "conflict": asdict(conflict)})
-        if is_last:
+        # After a package has taken over the namespace, the effect of later packages can
+        # no longer be determined.
+        if chosen is not None and checks.namespace_owner(chosen):
             break
     return {"conflicts": conflicts}
 
 
 def _load_package(
     package: Provenance, chosen: Backend | None
-) -> tuple[AutoloadConflict | None, bool]:
-    """Load one package; return its conflict, and whether the effect of later packages
-    can no longer be determined.
-    """
+) -> AutoloadConflict | None:
+    """Load one package as torch does, and return its conflict; `None` if it has none."""
     conflict = None
     previous_slot = torch_import.private_use1_name()
     try:
@@ -270,16 +270,14 @@ def _load_package(
         how, _ = torch_import.cause_and_step(error)
         conflict = _load_conflict(package, how, root_cause(error))
     if chosen is None:
-        return conflict, False
+        return conflict
     slot = torch_import.private_use1_name()
-    if builtin.may_use_private_use1(chosen) and slot not in (
-        previous_slot,
-        chosen.device_type,
-    ):
+    is_slot_taken = slot not in (previous_slot, chosen.device_type)
+    if is_slot_taken and builtin.may_use_private_use1(chosen):
         what = f"takes torch's one PrivateUse1 slot, which {chosen.name} needs"
-        return _device_conflict(package, what), False
+        return _device_conflict(package, what)
     other = checks.namespace_owner(chosen)
     if other:
         what = f"puts {other} in the place of torch.{chosen.device_type}"
-        return _device_conflict(package, what), True
-    return conflict, False
+        return _device_conflict(package, what)
+    return conflict

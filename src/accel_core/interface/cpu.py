@@ -278,7 +278,7 @@ class CPUAccelerator(Accelerator):
         The bindings are not imported. The result is also `"gloo"` if the bindings
         failed when a process group was created.
         """
-        if self._stated_communication:
+        if self._overriding_communication_backend:
             return super().communication_backend_name()
         if is_installed("oneccl_bindings_for_pytorch"):
             return "ccl"
