@@ -44,9 +44,7 @@ class Provenance:
 
     @property
     def name(self) -> str:
-        """The entry point's name under the attribute name that `importlib.metadata`
-        uses.
-        """
+        """The entry point's name, as `EntryPoint.name` of `importlib.metadata`."""
         return self.entry_point
 
     @property
@@ -348,8 +346,8 @@ def _lists_to_tuples(value: Any) -> Any:
 
 
 def is_unknown_field_error(error: BaseException) -> bool:
-    """Return whether a declaration raised `error` because this accel-core lacks one of
-    its fields.
+    """Return whether a declaration raised `error` because it sets a field that this
+    accel-core does not have.
 
     Python's `TypeError` has no attribute for the field. Its text is therefore searched
     for the two names that it quotes: `Backend.__init__() got an unexpected keyword

@@ -252,7 +252,7 @@ class Verdict:
 
     @property
     def url(self) -> str:
-        """The page for users of this backend."""
+        """The address of the page for users of this backend."""
         return self.backend.url if self.backend else ""
 
     @property
@@ -416,7 +416,7 @@ class How(str, enum.Enum):
 
     @property
     def label(self) -> str:
-        """The way of choosing in words for people."""
+        """How the backend was chosen, in words for people."""
         return _LABELS_OF_HOW[self]
 
 

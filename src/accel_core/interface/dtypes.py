@@ -173,9 +173,7 @@ class Dtypes(Devices):
         return result
 
     def is_fp64_supported(self) -> bool:
-        """Return whether the device supports float64. Nearly all devices do; mps does
-        not.
-        """
+        """Return whether the device supports float64. Apple's GPUs (mps) do not."""
         return True
 
     def supported_dtypes(self) -> list[torch.dtype]:

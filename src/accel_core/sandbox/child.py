@@ -400,7 +400,9 @@ def _call(request: dict[str, Any], log: TextIO) -> object:
         log.write(json.dumps({"stage": stage, "facts": facts}) + "\n")
 
     def forward(record: logging.LogRecord) -> bool:
-        """Write the record for the parent, which logs it with our time and number."""
+        """Write the record to the log file. The parent logs it with the child's time
+        and process id.
+        """
         fields = {
             name: value
             for name, value in vars(record).items()
