@@ -155,11 +155,11 @@ def cgroup_memory_kills(root: str = "/") -> int:
     """Return how often the kernel has killed a process because this process's control
     groups had no memory left.
     """
-    file_of = {1: "memory.oom_control", 2: "memory.events"}
-    return sum(
-        _statistic("oom_kill", f"{folder}/{file_of[version]}", root)
-        for version, folder in _groups("memory", root)
-    )
+    file_by_version = {1: "memory.oom_control", 2: "memory.events"}
+    kills = 0
+    for version, folder in _control_groups("memory", root):
+        kills += _statistic("oom_kill", f"{folder}/{file_by_version[version]}", root)
+    return kills
 
 
 def cgroup_cpu_quota(root: str = "/") -> float | None:
