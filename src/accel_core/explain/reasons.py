@@ -25,6 +25,7 @@ from accel_core.hardware.vendors import (
     FIRST_PARTY,
     command_with_its_package,
     install_command,
+    reinstall_command,
 )
 from accel_core.hardware.visible_devices import inventory, masks
 from accel_core.packages import distribution_of_module
@@ -157,7 +158,7 @@ def _not_loaded(_verdict: Verdict, _why: Why, _plain: bool) -> Words:
 
 def _plugin_fails(verdict: Verdict, why: Why, _plain: bool) -> Words:
     name = verdict.distribution
-    reinstall = f"pip install --force-reinstall {name}, or pip uninstall it"
+    reinstall = f"{reinstall_command(name)}, or pip uninstall it"
     return Words(_plugin_failure(verdict, why), why.get("step") or reinstall)
 
 

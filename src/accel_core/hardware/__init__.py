@@ -149,6 +149,17 @@ def cgroup_memory_available(root: str = "/") -> int | None:
     return min(remaining, default=None)
 
 
+def cgroup_memory_kills(root: str = "/") -> int:
+    """Return how often the kernel has killed a process because this process's control
+    groups had no memory left.
+    """
+    file_of = {1: "memory.oom_control", 2: "memory.events"}
+    return sum(
+        _statistic("oom_kill", f"{folder}/{file_of[version]}", root)
+        for version, folder in _groups("memory", root)
+    )
+
+
 def cgroup_cpu_quota(root: str = "/") -> float | None:
     """Return the smallest CPU quota of this process's control groups, in cores.
 

@@ -236,6 +236,7 @@ from torch.utils._triton import has_triton
 
 jiterated = torch.cuda.jiterator._create_jit_fn("template <typename T> T f(T x) { return x; }")
 print(json.dumps({
+    "version": [int(number) for number in torch.version.cuda.split(".")],
     "config": "simulated: no library of the vendor's" in torch.__config__.show(),
     "triton": [check_native_jit_disabled(), has_triton()],
     "kept": [torch.cuda.get_sync_debug_mode(), torch.cuda.get_allocator_backend()],
@@ -257,6 +258,7 @@ def test_torchs_branches_for_cuda_work_or_say_that_they_are_not_simulated(simula
         "the properties of a simulated device do not have 'pci_bus_id'"
     )
     assert told == {
+        "version": [0, 0],
         "config": True,
         "triton": [True, False],
         "kept": [1, "native"],

@@ -34,6 +34,25 @@ def test_sizes(simulated):
     assert simulated("mlu", code, environ={"MLU_VISIBLE_DEVICES": ""}).answer == 0
 
 
+#: DTensor's random operators set a state while torch's tensors are fake.
+STATE_UNDER_FAKE_TENSORS = """
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+state = torch.acme.get_rng_state()
+drawn = torch.rand(4, device="acme").tolist()
+with FakeTensorMode():
+    torch.acme.set_rng_state(state)
+print("true" if torch.rand(4, device="acme").tolist() == drawn else "false")
+"""
+
+
+def test_a_state_of_random_numbers_is_set_under_fake_tensors(simulated):
+    program = (
+        f"import accel_core; accel_core.get_accelerator()\n{STATE_UNDER_FAKE_TENSORS}"
+    )
+    assert simulated("acme", program).answer is True
+
+
 DEVICE_OF_A_RANK = """
 import json
 from accel_train import init_process_group

@@ -1,6 +1,7 @@
 """Experiments: the search for the changes that alter an outcome, and real runs of small programs."""
 
 import os
+import py_compile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -71,6 +72,14 @@ def test_a_likely_change_is_tried_first():
     assert [cause.name for cause in result.causes] == ["LIKELY"]
     # Twice the same again, the change, and the proof put back and left out again.
     assert runs == [set(), set(), {"LIKELY"}, set(), {"LIKELY"}]
+
+
+def test_related_changes_are_tried_together_before_all_others():
+    related = [row(name, is_related=True, may_be_needed=True) for name in ("A", "B")]
+    result, runs = searched([*ROWS, *related], lambda out: "B" in out)
+    assert [cause.name for cause in result.causes] == ["B"]
+    assert runs[2] == {"A", "B"}
+    assert len(runs) < 8
 
 
 def test_what_no_change_alters_is_told_after_few_runs():
@@ -290,6 +299,30 @@ def test_a_file_that_runs_at_python_s_start_is_named(program, tmp_path):
     assert found.step == f"remove {file}, which runs when Python starts"
 
 
+def test_a_start_file_that_sets_a_variable_is_named_instead_of_the_variable(
+    program, tmp_path, monkeypatch
+):
+    """This process has run the file too, so that its children inherit the variable."""
+    source = "import os\nif 'SPOILED' in os.environ: raise OSError('no')"
+    spoiled = program(source, SPOILED="1")
+    monkeypatch.setenv("SPOILED", "1")
+    file = tmp_path / "library" / "sitecustomize.py"
+    file.write_text("import os\nos.environ['SPOILED'] = '1'")
+    start_file = StartFile(str(file), ("import sitecustomize",))
+    found = proof(replace(spoiled, start_files=(start_file,)))
+    assert found.step == f"remove {file}, which runs when Python starts"
+
+
+def test_a_damaged_compiled_file_is_proven(program, tmp_path):
+    spoiled = program("value = 1")
+    library = tmp_path / "library"
+    compiled = Path(py_compile.compile(str(library / "stub.py")))
+    compiled.write_bytes(compiled.read_bytes()[:20])
+    found = proof(replace(spoiled, package_folders=(str(library),)))
+    assert found.text.startswith("Proven: without Python's compiled files in ")
+    assert found.step == f"find {library} -name '*.pyc' -delete"
+
+
 def test_a_start_file_of_no_distribution_is_tried_before_the_variables(program):
     [file] = [
         each
@@ -467,6 +500,14 @@ def found(monkeypatch):
 
 def test_ranks_of_this_host_meet(found):
     assert found().code == "ranks.met"
+
+
+def test_a_number_of_hosts_that_stayed_in_the_environment_is_named():
+    context = DiagnosticContext(Settings(), {"PET_NNODES": "2"})
+    topic = ranks_connect.topic(1, 0)
+    first = next(iter(topic.examine(context)))
+    assert (first.code, first.level.value) == ("ranks.other-hosts", "warning")
+    assert first.step.startswith("unset PET_NNODES")
 
 
 def test_what_keeps_ranks_apart_is_proven(found):

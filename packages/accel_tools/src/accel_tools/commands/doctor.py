@@ -234,7 +234,8 @@ def _describe_topic(
         return text, _STYLES[level]
 
     note = f"  {topic.ms / 1e3:.1f} s" if show_all else ""
-    if topic.moved_level is not Level.OK:
+    is_moved = all(finding.level is Level.OK for finding in findings)
+    if topic.moved_level is not Level.OK and is_moved:
         note += "  (the problem is reported with its cause, under a different title)"
     title = [(topic.title, "bold"), (note, "dim")]
     parts: list[page.Part] = [page.hanging([(mark(topic.level), title)], 0)]

@@ -120,7 +120,15 @@ def _module_before_script(parsed: argparse.Namespace) -> str:
 
 
 def _apply_network_settings(parsed: argparse.Namespace) -> None:
-    """Set the variables and the torchrun option that a job on several hosts needs, and print notes."""
+    """Set the variables and the torchrun option that a job on several hosts needs, and print notes.
+
+    Raises `LaunchError` if this host cannot connect to itself, for which torchrun would wait minutes.
+    """
+    why = network.check_loopback()
+    if why:
+        raise LaunchError(
+            f"this host cannot connect to itself at 127.0.0.1: {why}. Next step: ip link set lo up, as root"
+        )
     settings = network.network_settings(parsed)
     for sentence in settings.notes:
         click.echo(f"Note: {sentence}", err=True)

@@ -354,8 +354,8 @@ def _default_build_root() -> Path:
 
 
 def _is_cuda_simulated() -> bool:
-    """Return whether accel-simulated provides CUDA, which it marks in `torch.version.cuda`."""
-    return str(import_torch().version.cuda).endswith("(simulated)")
+    """Return whether accel-simulated provides CUDA, as version 0.0 in `torch.version.cuda`."""
+    return bool(import_torch().version.cuda == "0.0")
 
 
 def _deepspeed_warnings(builder: Any) -> str:

@@ -14,10 +14,17 @@ import struct
 from contextlib import suppress
 from typing import NamedTuple
 
-__all__ = ["NetworkSettings", "network_settings", "rendezvous_endpoint"]
+__all__ = [
+    "NetworkSettings",
+    "check_loopback",
+    "network_settings",
+    "rendezvous_endpoint",
+]  # fmt: skip
 
 #: torchrun's port for an endpoint without one.
 _DEFAULT_PORT = 29500
+#: Seconds to connect to this host itself.
+_LOOPBACK_SECONDS = 5.0
 #: The ioctl for an interface's IPv4 address (linux/sockios.h), and the bytes of the address in its answer.
 _SIOCGIFADDR = 0x8915
 _ADDRESS = slice(20, 24)
@@ -44,9 +51,11 @@ def network_settings(arguments: argparse.Namespace) -> NetworkSettings:
     if str(arguments.nnodes).rpartition(":")[2] == "1":  # the maximum number of hosts
         return NetworkSettings({}, "", [])
     host, port = rendezvous_endpoint(arguments)
+    if _is_loopback(host):
+        return NetworkSettings({}, "", [_note_on_waiting(arguments, host, port)])
     own_name = socket.gethostname()
     loopback = _loopback_of(own_name)
-    if not loopback or not host or _is_loopback(host):
+    if not loopback or not host:
         return NetworkSettings({}, "", [])
     cause = f"this host's name, {own_name}, resolves to {loopback}"
     variables: dict[str, str] = {}
@@ -69,6 +78,31 @@ def network_settings(arguments: argparse.Namespace) -> NetworkSettings:
     return NetworkSettings(variables, rdzv_conf, notes)
 
 
+def _note_on_waiting(arguments: argparse.Namespace, host: str, port: int) -> str:
+    """Return a sentence on a job of several hosts whose endpoint no other host can reach."""
+    nnodes = str(arguments.nnodes)
+    setting, step = f"--nnodes {nnodes}", "--nnodes 1"
+    if os.environ.get("PET_NNODES") == nnodes:
+        setting, step = f"PET_NNODES={nnodes} in the environment", "unset PET_NNODES"
+    return (
+        f"{setting} makes torchrun wait for other launchers at {host}:{port}, which only launchers on this "
+        f"host can reach. For a job of this launcher alone: {step}. For several hosts: --rdzv-endpoint "
+        "HOST:PORT"
+    )
+
+
+def check_loopback() -> str:
+    """Connect from this host to itself at 127.0.0.1; return the error, or an empty string on success."""
+    try:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            socket.create_connection(listener.getsockname(), _LOOPBACK_SECONDS).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
 def _needs_is_host(arguments: argparse.Namespace, host: str) -> bool:
     """Return whether torchrun needs `is_host=1`, because `host` is this host and c10d is the rendezvous."""
     if arguments.rdzv_backend != "c10d" or "is_host" in (arguments.rdzv_conf or ""):
@@ -82,7 +116,8 @@ def rendezvous_endpoint(arguments: argparse.Namespace) -> tuple[str, int]:
     For an endpoint without a port, torchrun's default port is returned.
     """
     if not arguments.rdzv_endpoint:
-        return str(arguments.master_addr), int(arguments.master_port)
+        # torch 2.13 leaves the port open, to use a free one on a single host.
+        return str(arguments.master_addr), int(arguments.master_port or _DEFAULT_PORT)
     host, colon, port = str(arguments.rdzv_endpoint).rpartition(":")
     if not colon or not port.isdecimal():
         return str(arguments.rdzv_endpoint), _DEFAULT_PORT

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from accel_core import Provenance, hardware, is_installed, packages
 from accel_core.backend import ENTRY_POINT_GROUP
 from accel_core.explain.autoload import AutoloadConflict, autoload_conflicts
+from accel_core.hardware import vendors
 from accel_core.settings import permitted_entry_points
 from accel_core.text import one_line
 from accel_core.torch_import import TORCH_GROUP, autoload_is_on
@@ -214,7 +215,7 @@ def _start_file_hook(file: StartFile) -> _Hook:
     step = f"repair or remove {file.path}"
     if file.distribution:
         name = file.distribution.partition(" ")[0]
-        step = f"pip install --force-reinstall {name}"
+        step = vendors.reinstall_command(name)
     return _Hook(
         owner=file.path,
         where=file.distribution or "of no distribution",

@@ -151,12 +151,7 @@ def _mapping_finding(
     """Return the finding on the number of devices that the variables make visible."""
     settings = [f"{effect.variable}={effect.value!r}" for effect in masks.effects]
     what = f"{' with '.join(settings)} shows {_describe_visible(masks, count)}"
-    for effect in masks.effects:
-        if _is_set_by_this_process(effect.variable, effect.value):
-            what += (
-                f"; {effect.variable} was set after Python had started, probably by a start-up "
-                "file: `accel doctor --all --topic import-hooks` lists these files"
-            )
+    what += _describe_late_variables(masks)
     return Finding(Level.OK, _MAPPED_CODE, what, about=candidate.name, facts=facts)
 
 
@@ -189,6 +184,18 @@ def may_hide_devices(finding: Finding) -> bool:
     return lists_devices and not is_number_known
 
 
+def _describe_late_variables(masks: visible_devices.Masks) -> str:
+    """Return a clause on each variable that was set after Python had started; empty if there is none."""
+    clauses = []
+    for effect in masks.effects:
+        if _is_set_by_this_process(effect.variable, effect.value):
+            clauses.append(
+                f"; {effect.variable} was set after Python had started, probably by a start-up "
+                "file: `accel doctor --all --topic import-hooks` lists these files"
+            )
+    return "".join(clauses)
+
+
 def _is_set_by_this_process(name: str, value: str, root: str = "/") -> bool:
     """Return whether this process has set the variable to the value itself.
 
@@ -213,7 +220,8 @@ def _problem_findings(
     if masks.devices == ():
         code = "visible-devices.none"
         step = _step_if_hidden(masks, verdict)
-        yield Finding(Level.WARNING, code, str(masks), step, about, facts)
+        what = f"{masks}{_describe_late_variables(masks)}"
+        yield Finding(Level.WARNING, code, what, step, about, facts)
         return
     is_usable = verdict is not None and verdict.usable
     for effect in masks.effects:
