@@ -316,8 +316,11 @@ def reinstall_command(distribution: str) -> str:
 
 def _missing_needs(distribution: str, besides: Sequence[str]) -> list[str]:
     """List the requirements in `NEEDS` that are neither installed nor in `besides`."""
-    needs = NEEDS.get(distribution, ())
-    return [n for n in needs if n not in besides and packages.version(n) is None]
+    missing = []
+    for needed in NEEDS.get(distribution, ()):
+        if needed not in besides and packages.version(needed) is None:
+            missing.append(needed)
+    return missing
 
 
 def command_with_its_package(command: str) -> str:

@@ -117,7 +117,7 @@ try:
 except accel_core.errors.SettingWarning as warned:
     counts += [torch.cuda.device_count(), str(warned)]
 found = visible_devices.TOPIC.examine(DiagnosticContext(read_settings(), os.environ))
-print(json.dumps([*counts, next(found).what, accel_core.selection().notes]))
+print(json.dumps([*counts, next(found).what, [str(note) for note in accel_core.selection().notes]]))
 """
 
 
@@ -128,7 +128,7 @@ def test_cuda_counts_by_the_mask_as_it_is_until_it_starts(simulated):
     assert warned.startswith(
         "CUDA_VISIBLE_DEVICES was None when cuda was chosen and is '0,1' now, which has no"
     )
-    assert notes == [warned] == [f"{found}. Next step: set it before Python starts"]
+    assert notes == [warned] == [f"{found}. Next step: set it before Python starts."]
 
 
 def test_gaudi_has_graphs_in_lazy_mode_only(simulated):

@@ -8,7 +8,6 @@ process. The chosen candidate is then used in a further child process, which imp
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import warnings
@@ -99,9 +98,7 @@ class _LastStep(NamedTuple):
     @classmethod
     def of_report(cls, report: child.ChildReport) -> _LastStep:
         """Return the step that the child process reported last."""
-        if report.stage.startswith("["):
-            return cls(*json.loads(report.stage))
-        return cls(report.stage, "")
+        return cls(report.stage, report.stage_facts.get("accelerator", ""))
 
 
 def call_on_accelerator(
@@ -279,7 +276,7 @@ def run_in_child(
     """
     if name is not None:
         typed_command = f"{click.get_current_context().command_path} {name}"
-        settings = replace(settings, request=typed_command)
+        settings = replace(settings, request=typed_command, is_pinned_by_variable=False)
     result = call_on_accelerator(
         function, arguments, settings, timeout=timeout, pin=name, **options
     )
@@ -342,8 +339,8 @@ def run_job(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
     def note_fallback(warning: AcceleratorFallbackWarning) -> None:
         fallback_warnings.append((str(warning), warning.merely_absent))
 
-    def report_choosing(step: str) -> None:
-        stage(json.dumps(_LastStep(step, "")))
+    def report_choosing(step: guard.Step) -> None:
+        stage(step.text)
 
     try:
         with (
@@ -355,7 +352,7 @@ def run_job(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
         full_name = f"{accelerator.name} ({accelerator.backend.provenance})"
 
         def report_progress(step: str) -> None:
-            stage(json.dumps(_LastStep(step, full_name)))
+            stage(step, accelerator=full_name)
 
         module, _, name = job["function"].partition(":")
         function: ChildFn = getattr(import_module(module), name)

@@ -19,7 +19,7 @@ import click
 
 from accel_core import __version__, package_folders
 from accel_core.hardware import vendors
-from accel_core.plugins import declarers, installed_names
+from accel_core.plugins import declaring_distributions, installed_names
 from accel_core.text import one_line
 
 __all__ = ["SERVED_BY_TORCH", "TORCH_TYPES", "command"]
@@ -190,7 +190,7 @@ def _conflict_with_package(name: str) -> str:
     if name in _PROJECT_MODULES:
         return f"accel_{name} is a package of this project"
     if name in installed_names():
-        owners = ", ".join(sorted(declarers(name))) or "accel-core"
+        owners = ", ".join(sorted(declaring_distributions(name))) or "accel-core"
         return f"{owners} provides this backend, and is installed"
     return ""
 

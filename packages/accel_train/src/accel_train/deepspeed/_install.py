@@ -101,7 +101,7 @@ def set_up(
         if module is not None:
             patch(module)
     prepare_communication(accelerator)
-    vars(accelerator)["_pins"] = _native_pinned_memory
+    vars(accelerator)["_pin_manager"] = _native_pinned_memory
     if vendor_defaults and ACCEL_VENDOR_DEFAULTS.read(os.environ):
         return accelerator.apply_vendor_defaults()
     return ()

@@ -45,7 +45,7 @@ class _LauncherMembers:
     """A mixin for the accelerator's class, with the members that the launcher calls."""
 
     backend: Any
-    _every_id: Any
+    _all_device_ids: Any
 
     def export_envs(self) -> list[str]:
         """Return the prefixes of the variables that the launcher forwards to other nodes.
@@ -81,7 +81,7 @@ class _LauncherMembers:
             ids = self._ids_at(variable, ids)
         elif variable and variable not in os.environ and self._has_ids(variable):
             # The launcher counts devices from 0, but the ids in the vendor's variable may differ.
-            every_id = self._every_id() or ()
+            every_id = self._all_device_ids() or ()
             ids = [every_id[int(position)] for position in ids]
         if variable and self._has_ids(variable):
             current_env[variable] = visible_devices.format_visible_devices(
@@ -91,7 +91,7 @@ class _LauncherMembers:
 
     def _has_ids(self, variable: str) -> bool:
         """Return whether the devices' ids are known, from the variable or from the vendor."""
-        return variable in os.environ or self._every_id() is not None
+        return variable in os.environ or self._all_device_ids() is not None
 
     def _visibility_variable(self) -> str:
         """Return the visible-devices variable that is set, or otherwise the one that takes precedence.

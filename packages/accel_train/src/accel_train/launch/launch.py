@@ -19,7 +19,9 @@ from accel_core import Backend
 from accel_core.cli import output as options
 from accel_core.errors import AccelError, LaunchError
 from accel_core.explain.autoload import autoload_conflicts
-from accel_core.hardware import placement, visible_devices
+from accel_core.explain.device_access import scheduler_step
+from accel_core.hardware import visible_devices
+from accel_core.hardware.placement import detect_placement
 from accel_core.settings import DS_ACCELERATOR, parse_pin
 from accel_core.text import one_line
 from accel_train.child_accelerator import Chosen, Progress, call_on_accelerator
@@ -164,7 +166,7 @@ def visibility_report(
     )
     # Unset overruled variables too: they would take effect next.
     variables = " ".join(effect.variable for effect in masks.effects)
-    step = placement.placement().scheduler_step(backend) or f"unset {variables}"
+    step = scheduler_step(detect_placement(), backend) or f"unset {variables}"
     problem, problem_step = "", ""
     named_devices = len(masks.devices or ())
     if masks.faulty:
@@ -209,7 +211,7 @@ def _device_ids(accelerator: Any) -> Any:
     if not accelerator.visible_devices_envs():
         return None
     visible_ids = accelerator.visible_device_ids()
-    return accelerator._every_id() if visible_ids is None else visible_ids
+    return accelerator._all_device_ids() if visible_ids is None else visible_ids
 
 
 def _single_device_error(accelerator: Any, ids: Any, count: int) -> str:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import accel_core
-from accel_core.current import overriding
+from accel_core.current import overriding_accelerator
 from accel_core.errors import AccelError, LaunchError, RankLostError, SettingError
 from accel_core.settings import DS_ACCELERATOR
 from accel_core.torch_import import import_torch
@@ -584,7 +584,7 @@ def _record(me: Rank, chosen: _Chosen | None, problem: AccelError | None) -> Rec
         )
     # Inside `use_accelerator` the process need not have a selection of its own, and selection() would make
     # one.
-    if overriding() is not None:
+    if overriding_accelerator() is not None:
         return record
     selection = accel_core.selection()
     rejected = {v.name: v.reason for v in selection.verdicts if v.reason}

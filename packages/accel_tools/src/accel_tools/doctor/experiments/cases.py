@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from accel_core import hardware
+from accel_core.explain.device_access import permission_step
 from accel_core.hardware import bus
-from accel_core.hardware.placement import permission_step, placement
+from accel_core.hardware.placement import detect_placement
 from accel_core.torch_import import AUTOLOAD
 from accel_tools.doctor.experiments import table, trial
 from accel_tools.doctor.experiments.search import Experiment, Result, Search
@@ -267,8 +268,8 @@ def _proof_of_result(failed_program: FailedProgram, result: Result) -> Proof:
     step = ""
     verdict = failed_program.program.verdict
     if denied and verdict is not None:
-        step_in_container = placement().step(verdict.declaration)
-        step = permission_step(denied[0], "/", step_in_container)
+        place = detect_placement()
+        step = permission_step(place, verdict.declaration, denied[0], "/")
     return Proof("; ".join(clauses), step, tried)
 
 

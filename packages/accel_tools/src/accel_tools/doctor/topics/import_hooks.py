@@ -7,7 +7,6 @@ entry point is not tried if the package that reads the entry point is not instal
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -378,14 +377,12 @@ def _run_in_child_process(hooks: Sequence[_Hook], timeout: float) -> _HooksRun:
     ending = f"its process {report.ending}"
     if report.timed_out:
         ending = f"no response within {report.waited:g} s"
-    was_hook_running = report.stage.startswith("[")  # A hook's stage is a JSON list.
-    if not was_hook_running:
+    if not report.stage_facts:  # The child ended before the first hook.
         return _HooksRun({}, ending, timed_out=report.timed_out)
-    _description, index, errors = json.loads(report.stage)
     return _HooksRun(
-        errors=_with_integer_keys(errors),
+        errors=_with_integer_keys(report.stage_facts["errors"]),
         ending=ending,
-        last_index=int(index),
+        last_index=report.stage_facts["index"],
         timed_out=report.timed_out,
     )
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from accel_core import Backend, Status, Verdict, hardware, torch_build
 from accel_core.current import late_changes
 from accel_core.hardware import bus, visible_devices
+from accel_core.hardware.placement import detect_placement
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 
 __all__ = ["TOPIC", "may_hide_devices", "origin_of_variable"]
@@ -30,9 +31,9 @@ _MAX_ANCESTORS = 64
 
 def _examine_variables(context: DiagnosticContext) -> Iterator[Finding]:
     # A program that examines itself may have changed variables after its start.
-    for change in late_changes():
+    for note in late_changes():
         code = "visible-devices.changed"
-        yield Finding(Level.WARNING, code, change.what, change.step)
+        yield Finding(Level.WARNING, code, note.text, note.step)
     is_any_variable_set = False
     variables_by_backend: dict[str, list[str]] = {}
     for candidate in context.examined_candidates():
@@ -235,8 +236,9 @@ def _step_if_hidden(masks: visible_devices.Masks, verdict: Verdict | None) -> st
 
     If Slurm has hidden the devices, the verdict on the backend has a better step.
     """
-    is_hidden_by_slurm = verdict is not None and "Slurm" in verdict.reason
-    if verdict is not None and is_hidden_by_slurm and verdict.hint:
+    if verdict is None or verdict.backend is None or not verdict.hint:
+        return masks.next_step
+    if detect_placement().is_withheld_by_slurm(verdict.backend):
         return verdict.hint
     return masks.next_step
 
