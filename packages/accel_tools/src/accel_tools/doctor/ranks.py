@@ -35,7 +35,7 @@ from accel_core.torch_import import AUTOLOAD
 from accel_tools.doctor.records import DiagnosticContext, Finding, Topic
 from accel_tools.doctor.run import run_topics
 from accel_tools.doctor.topics import machine, visible_devices
-from accel_train.launch.agreement import enumerated, exchange_records
+from accel_train.launch.agreement import exchange_records, format_ranks
 from accel_train.launch.rendezvous import Rank, Rendezvous, read_rank, rendezvous
 from accel_train.launch.worker import REFUSED
 
@@ -273,7 +273,7 @@ def compare_ranks(
     absent = sorted(set(range(world_size)) - {report.rank for report in reports})
     if absent:
         lines.append(
-            f"{enumerated(absent)} of {world_size} did not respond within {timeout:g} s; "
+            f"{format_ranks(absent)} of {world_size} did not respond within {timeout:g} s; "
             "the script starts anyway"
         )
     lines += _difference_lines(reports, world_size, is_complete=not lines)
@@ -319,7 +319,7 @@ def _ranks(reports: Sequence[RankReport]) -> str:
     """Return the ranks and at most three of their hosts, such as `"ranks 0, 1 (host a)"`."""
     hosts = list(dict.fromkeys(report.host for report in reports))
     more = f" and {len(hosts) - 3} more" if len(hosts) > 3 else ""
-    ranks = enumerated([report.rank for report in reports])
+    ranks = format_ranks([report.rank for report in reports])
     return f"{ranks} (host {', '.join(hosts[:3])}{more})"
 
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from accel_core.errors import CommunicationError, RankLostError
 from accel_core.text import one_line
 from accel_core.torch_import import import_torch
-from accel_train.launch.agreement import enumerated
+from accel_train.launch.agreement import format_ranks
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -234,7 +234,7 @@ class FailureDetector:
         absent = sorted(self._others - self._arrived) or [0]
         late = RankLostError(
             f"rank {self._rank} (host {self._hosts[self._rank]}) waited {timeout:g} s at the end for "
-            f"{enumerated(absent, _MAX_LISTED)}: still running, or stopped",
+            f"{format_ranks(absent, _MAX_LISTED)}: still running, or stopped",
             ranks=tuple(absent),
         )
         self.stop(f"RankLostError: {late}")
