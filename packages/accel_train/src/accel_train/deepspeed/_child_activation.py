@@ -17,9 +17,9 @@ _ENTRY_POINTS = (("torch.backends", "accel_train"), ("accel.integrations", "deep
 
 
 def missing_activation() -> str:
-    """Return why child processes would not activate the integration, and the next step.
+    """Return why child processes would not activate the DeepSpeed integration, and the next step.
 
-    Returns an empty string if child processes activate it.
+    Returns an empty string if child processes activate the integration.
     """
     if _release.has_accel_core_support():
         return ""

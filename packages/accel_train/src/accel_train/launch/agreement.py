@@ -322,9 +322,10 @@ def _with_escaped_texts(record: Record) -> Record:
 
 def _absent_message(absent: list[int], world_size: int, timeout: float) -> str:
     """Return the message for ranks that wrote no record."""
+    ranks = format_ranks(absent)
     return (
-        f"{format_ranks(absent)} of {world_size} did not start within {timeout:g} s. Read what "
-        f"{format_ranks(absent)} printed, and check that MASTER_ADDR and MASTER_PORT can be reached from there."
+        f"{ranks} of {world_size} did not start within {timeout:g} s. Read what {ranks} printed, and check "
+        "that MASTER_ADDR and MASTER_PORT can be reached from there."
     )
 
 

@@ -45,10 +45,9 @@ def check_seconds(name: str, value: Any, expected: str = "seconds above 0") -> N
 
 
 def check_type(name: str, value: Any, kind: type, expected: str) -> None:
-    """Check that the argument called `name` is `None` or an instance of `kind`.
+    """Check that `value`, the argument called `name`, is `None` or an instance of `kind`, and not a bool.
 
-    `expected` describes the valid values. Raises `InvalidArgumentError`, a `TypeError`, for any other value,
-    including a bool for the kind `int`.
+    `expected` describes the valid values. Raises `InvalidArgumentError`, a `TypeError`, for any other value.
     """
     if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
         raise _wrong_type(name, value, expected)

@@ -48,7 +48,7 @@ def examine_machine(
     timeout: float | None = None,
     start: Callable[..., Any] | None = None,
 ) -> Machine:
-    """Choose the accelerator in a child process, and return its description.
+    """Choose the accelerator in a child process, and return a description of the accelerator on this host.
 
     `backend` is the value of `--backend`, which replaces `DS_ACCELERATOR`. `communication` is the
     communication backend of torch.distributed; `None` means the accelerator's default. `timeout` is the time
@@ -56,7 +56,7 @@ def examine_machine(
     `subprocess.Popen` to start the child process; the default is `subprocess.Popen`.
 
     Raises the `AccelError` that the choice raises, and `BackendUnavailableError` if the child process does
-    not answer. Raises `LaunchError` if no child process can be started, or if torch does not have the
+    not respond. Raises `LaunchError` if no child process can be started, or if torch does not have the
     communication backend for the device.
     """
     if backend is not None:
@@ -108,7 +108,7 @@ def describe_machine_in_child(
     """Return the fields of `Machine` for the chosen accelerator, in the child process.
 
     `report_progress` is called with the name of each step, for the error message if the child process does
-    not answer.
+    not respond.
     """
     from accel_core.interface.devices import missing_defaults
     from accel_train.launch.communication import communication_of
@@ -151,7 +151,7 @@ def describe_machine_in_child(
 def visibility_report(
     backend: Backend, environ: Mapping[str, str], count: int
 ) -> dict[str, Any]:
-    """Return the four `visibility_*` fields of `Machine`.
+    """Return the four `visibility_*` fields of `Machine`, about this host's visible-devices variables.
 
     `count` is the number of devices that the accelerator reports while the variables in `environ` are set.
     """
@@ -186,7 +186,7 @@ def visibility_report(
 
 
 def _visibility_limit(values: str, count: int, total: int | None) -> str:
-    """Return the clause that visible-devices variables hide devices; empty if no device is hidden.
+    """Return a clause about hidden devices: `"NPU_VISIBLE='0' shows 1 of 8"`; empty if no device is hidden.
 
     `values` is the text of the variables with their values; may be empty. `count` is the number of visible
     devices. `total` is the number of devices of this host; `None` if unknown.

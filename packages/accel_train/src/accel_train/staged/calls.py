@@ -21,7 +21,7 @@ __all__ = [
 
 
 def tensor_list(tensors: Any) -> list[Tensor]:
-    """Return `tensors`, a single tensor or several tensors, as a list."""
+    """Return `tensors`, which is a single tensor or several tensors, as a list."""
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
 
@@ -40,7 +40,7 @@ def gloo_options(options_class: Any, torch_options: Any, op: Any = None) -> Any:
 
 
 def reduce_op(op_or_options: Any) -> Any:
-    """Return the reduce operation that torch passed, either directly or in options; a sum for `None`."""
+    """Return the reduce operation that torch passed, directly or in options. The default is a sum."""
     if op_or_options is None:
         return torch.distributed.ReduceOp.SUM
     return getattr(op_or_options, "reduceOp", op_or_options)
@@ -60,7 +60,7 @@ def require_parts(total: int, part_size: int, ranks: int) -> None:
     """Raise `ValueError` unless `total` is `ranks` times `part_size`."""
     if total != part_size * ranks:
         raise ValueError(
-            f"{ranks} parts of {part_size} do not add up to {total}: expected {part_size * ranks} in all"
+            f"{ranks} parts of {part_size} do not add up to {total}: expected {part_size * ranks} in total"
         )
 
 

@@ -20,7 +20,7 @@ def create_lion(
     weight_decay: float,
     should_log: bool,
 ) -> int:
-    """Create the optimizer `optimizer_id`, and return 0. The other settings have no effect."""
+    """Create the optimizer `optimizer_id`, and return 0. Only `should_log` has an effect."""
     return _optimizers.create(optimizer_id, None, should_log)
 
 
