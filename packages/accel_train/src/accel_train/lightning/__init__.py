@@ -1,4 +1,4 @@
-"""Make Lightning use the accelerator that accel_core chose, by a Lightning `Accelerator` and strategies.
+"""Make Lightning use the accelerator that accel_core chose, with a Lightning `Accelerator` and strategies.
 
     from lightning.pytorch import Trainer
     from accel_train.lightning import trainer_options
@@ -88,16 +88,16 @@ def trainer_options(
     """Return the arguments `accelerator`, `strategy`, `devices` and `num_nodes` of a Lightning `Trainer`.
 
     `name` is the name of a backend; `None` means the chosen accelerator. `devices` is a count, a list of
-    indices, text such as `"0,2"`, or -1 for all devices. `"auto"` means the number of ranks on this host if
-    torchrun or `accel run` started them. Otherwise `"auto"` means all devices, or one process on the CPU.
-    `strategy` is `"ddp"`, `"fsdp"`, `"model_parallel"` or `"auto"`. `"auto"` means DDP for several devices or
-    nodes, and otherwise a single device. `options` are arguments of Lightning's class for the strategy:
-    `DDPStrategy`, `FSDPStrategy` or `ModelParallelStrategy`.
+    indices, text such as `"0,2"`, or -1 for all devices. If torchrun or `accel run` started the ranks,
+    `devices="auto"` means the number of ranks on this host. Otherwise it means all devices, or one process on
+    the CPU. `strategy` is `"ddp"`, `"fsdp"`, `"model_parallel"` or `"auto"`. `strategy="auto"` means DDP for
+    several devices or nodes, and otherwise a single device. `options` are arguments of Lightning's class for
+    the strategy: `DDPStrategy`, `FSDPStrategy` or `ModelParallelStrategy`.
 
     Raises `ValueError` for devices that do not exist, `IntegrationError` for any other `strategy`, and the
     errors of `accelerator`.
     """
-    return _options("pytorch", name, devices, num_nodes, strategy, options)
+    return _lightning_options("pytorch", name, devices, num_nodes, strategy, options)
 
 
 def fabric_options(
@@ -110,14 +110,17 @@ def fabric_options(
 ) -> LightningOptions:
     """Return the arguments `accelerator`, `strategy`, `devices` and `num_nodes` of a Lightning `Fabric`.
 
-    The parameters and errors are those of `trainer_options`. In a script that `fabric run` started, the
-    command's `--devices` and `--num-nodes` take precedence: leave `devices` at `"auto"` or pass the command's
-    value.
+    The parameters and errors are those of `trainer_options`. In a script that the command `fabric run`
+    started, the command's `--devices` and `--num-nodes` take precedence. Such a script must leave `devices`
+    at `"auto"`, or pass the command's value.
     """
-    if not os.environ.get("LT_CLI_USED"):
-        return _options("fabric", name, devices, num_nodes, strategy, options)
+    is_started_by_fabric_run = bool(os.environ.get("LT_CLI_USED"))
+    if not is_started_by_fabric_run:
+        return _lightning_options("fabric", name, devices, num_nodes, strategy, options)
     num_nodes = int(os.environ.get("LT_NUM_NODES", num_nodes))
-    fabric_arguments = _options("fabric", name, devices, num_nodes, strategy, options)
+    fabric_arguments = _lightning_options(
+        "fabric", name, devices, num_nodes, strategy, options
+    )
     # Fabric replaces "auto" with the value of the command, and rejects any other value.
     return {**fabric_arguments, "devices": devices}
 
@@ -125,12 +128,12 @@ def fabric_options(
 def register() -> list[str]:
     """Register accelerators and strategies with Lightning by name, and return the accelerators' names.
 
-    A program or a YAML file can then use names: `Trainer(accelerator="npu", strategy="accel")`. Each backend
-    with an installed plugin is registered under its name, except names that Lightning itself uses (`cpu`,
-    `cuda`, `mps`). The strategies are `accel` for one device, and `accel_ddp` and `accel_fsdp` for several
-    devices. `auto` then selects the chosen accelerator if Lightning would otherwise use the CPU. No vendor
-    package is imported. A second call changes nothing. Lightning does not discover accelerators, so call this
-    function before the `Trainer` is created.
+    Call this function before the `Trainer` is created. A program or a YAML file can then use names:
+    `Trainer(accelerator="npu", strategy="accel")`. Each backend with an installed plugin is registered under
+    its name, except names that Lightning itself uses (`cpu`, `cuda`, `mps`). The strategies are `accel` for
+    one device, and `accel_ddp` and `accel_fsdp` for several devices. Lightning's `auto` then selects the
+    chosen accelerator where Lightning would otherwise use the CPU. No vendor package is imported. A second
+    call changes nothing.
     """
     strategies = {
         STRATEGY: "SingleDevice",
@@ -154,7 +157,7 @@ def prepare() -> None:
 
 @contextlib.contextmanager
 def _register_on_import(module: ModuleType) -> Iterator[None]:
-    """Register for `auto` right after Lightning's connector is imported, before it reads the registries."""
+    """Register entries for `auto` right after Lightning's connector is imported, before it reads them."""
     yield
     # If this release of Lightning is not supported, `auto` keeps Lightning's meaning.
     with contextlib.suppress(ImportError, AttributeError, KeyError, TypeError):
@@ -164,17 +167,17 @@ def _register_on_import(module: ModuleType) -> Iterator[None]:
 _hook = ImportHook(dict.fromkeys(LIGHTNING_CONNECTORS, _register_on_import), {})
 
 
-def _options(
+def _lightning_options(
     subpackage: str,
     name: str | None,
     devices: int | str | list[int],
     num_nodes: int,
     strategy: str,
-    options: dict[str, Any],
+    strategy_options: dict[str, Any],
 ) -> LightningOptions:
     """Return the arguments for Lightning's `Trainer` (`subpackage` "pytorch") or `Fabric` ("fabric").
 
-    `options` are arguments of the strategy's class. Raises the errors of `trainer_options`.
+    `strategy_options` are arguments of the strategy's class. Raises the errors of `trainer_options`.
     """
     accelerator_class = _classes.accelerator_class(subpackage, name)
     if devices == "auto":
@@ -188,11 +191,12 @@ def _options(
             )
         )
     classes = _classes.derived_classes(subpackage)
-    if strategy == "auto" and len(indices) == num_nodes == 1:
+    is_single_device = len(indices) == 1 and num_nodes == 1
+    if strategy == "auto" and is_single_device:
         strategy_object = classes.SingleDevice()
     else:
         strategy_class = getattr(classes, _CLASS_OF_STRATEGY[strategy_name])
-        strategy_object = strategy_class(**options)
+        strategy_object = strategy_class(**strategy_options)
     return {
         "accelerator": accelerator_class(),
         "strategy": strategy_object,
