@@ -50,18 +50,18 @@ def source(
     if named and BUILD not in named:
         return Source(named, f"from {named}, as DEV_TORCH_INDEX says")
     machine = machine or machines.here()
-    plan = planning.planned(machine, torch=torch)
+    plan = planning.make_plan(machine, torch=torch)
     but = ""
-    if plan.unknown:
-        but = f", as none for the {plan.target} is known to fit: {plan.unknown}"
-        plan = planning.planned(machine, "cpu", torch)
+    if plan.why_no_command:
+        but = f", as none for the {plan.target} is known to fit: {plan.why_no_command}"
+        plan = planning.make_plan(machine, "cpu", torch)
     build = plan.torch_backend
     of_build = f"the build for the {plan.target}{but}"
     if not build:
         return Source("", f"{of_build}, from where pip takes packages")
     if on_disk == f"{torch}+{build}":
         return Source("", f"{of_build}, from a wheel on this disk")
-    index = (named or builds.index_of(BUILD)).replace(BUILD, build)
+    index = (named or builds.index_url(BUILD)).replace(BUILD, build)
     if trouble := silence(f"{index}/torch/"):
         why = f"from where pip takes packages; {of_build} is at {index}, which does not answer: {trouble}"
         return Source("", why, is_second_best=True)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from accel_core.hardware import bus
 from accel_tools.setup.machines import Machine
-from accel_tools.setup.planning import planned
+from accel_tools.setup.planning import make_plan
 
 _runs = itertools.count()
 
@@ -43,5 +43,5 @@ def test_any_files_of_a_machine_give_a_plan_or_a_reason(tmp_path, files):
     for path, text in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(text.encode("utf-8", "surrogatepass"))
-    plan = planned(Machine(str(root), "linux", "x86_64", "3.12"))
-    assert bool(plan.torch) is not bool(plan.unknown)
+    plan = make_plan(Machine(str(root), "linux", "x86_64", "3.12"))
+    assert bool(plan.torch) is not bool(plan.why_no_command)

@@ -321,7 +321,8 @@ def test_a_umask_that_forbids_all_does_not_matter(job):
         report = job("stage('here')\nprint('words')\nreturn {'ok': True}")
     finally:
         os.umask(before)
-    assert (report.answer, report.stage) == ({"ok": True}, "here")
+    assert report.answer == {"ok": True}
+    assert report.stage == "here"
 
 
 def test_without_a_temporary_folder_the_reason_is_named(job, tmp_path, monkeypatch):

@@ -263,7 +263,7 @@ def test_a_python_that_cannot_be_installed_in_is_named(tmp_path, python, said):
     """On a Python that says so: the marker of PEP 668 lies in its standard library."""
     code = (
         "import struct, sys, sysconfig; from accel_tools.setup import environment;"
-        f"{python}; print(*environment.problems('pip'))"
+        f"{python}; print(*environment.find_installer_problems('pip'))"
     )
     (tmp_path / "EXTERNALLY-MANAGED").write_text("")
     assert said in run_python(["-c", code], os.environ, cwd=tmp_path).stdout

@@ -68,7 +68,8 @@ def test_what_raises_is_told_and_what_is_blocked_never_imported(torch_world, tmp
         assert code == f"checks.{expected}"
         assert words in what
     assert not imported.exists()
-    assert (wrong.level, wrong.step) == (Level.ERROR, "mend it")
+    assert wrong.level == Level.ERROR
+    assert wrong.step == "mend it"
     assert wrong.facts == {"at": "home", "check": "The wrong (accel-good 1.0)"}
 
 
@@ -177,7 +178,9 @@ def test_a_fix_is_applied_and_the_check_run_again(mendable):
     assert file.finding().step == "`accel doctor --fix` would write the file"
     assert well.finding().step == ""
     now = checks.apply_fix(file, made)
-    assert (now.level, now.what, mendable.exists()) == ("ok", "it is there", True)
+    assert now.level == "ok"
+    assert now.what == "it is there"
+    assert mendable.exists() is True
     assert (
         checks.apply_fix(raising, made).what
         == "the fix failed: ZeroDivisionError: division by zero"

@@ -49,7 +49,8 @@ def test_a_device_that_is_counted_and_does_not_start_is_told_in_the_vendors_word
 
 def test_fewer_devices_than_a_variable_names_are_told(npu):
     missing = found(npu, NPU_VISIBLE_DEVICES="0,1,2")["compute.missing"]
-    assert (missing["level"], missing["about"]) == ("warning", "npu")
+    assert missing["level"] == "warning"
+    assert missing["about"] == "npu"
     assert missing["what"] == "2 of 3 devices can be counted"
 
 

@@ -35,7 +35,8 @@ def accelerate(torch_world):
 
 def test_nothing_is_installed(torch_world):
     [finding] = said()
-    assert (finding.level, finding.code) == (Level.OK, "frameworks.not-installed")
+    assert finding.level == Level.OK
+    assert finding.code == "frameworks.not-installed"
     assert (
         finding.what
         == "none of DeepSpeed, Accelerate, Transformers' Trainer, Lightning is installed"
@@ -47,11 +48,13 @@ def test_the_same_and_a_difference_with_what_removes_it(accelerate, monkeypatch)
         "LOCAL_RANK", "0"
     )  # of a launcher: the question is a program's that none has started
     [finding] = said()
-    assert (finding.level, finding.code) == (Level.OK, "frameworks.same")
+    assert finding.level == Level.OK
+    assert finding.code == "frameworks.same"
     assert finding.what == "Accelerate 1.15.0 would choose npu too"
     assert finding.facts == {"call": "accelerate.PartialState().device"}
     [finding] = said(ACCEL_BLOCK="npu")
-    assert (finding.level, finding.code) == (Level.WARNING, "frameworks.differs")
+    assert finding.level == Level.WARNING
+    assert finding.code == "frameworks.differs"
     assert (
         finding.what == "Accelerate 1.15.0 would choose npu, but accel_core chooses cpu"
     )
@@ -60,7 +63,8 @@ def test_the_same_and_a_difference_with_what_removes_it(accelerate, monkeypatch)
     [finding] = said()
     assert finding.step == "export ACCELERATE_TORCH_DEVICE=npu"
     [finding] = said(ACCEL_INTEGRATIONS="accelerate")
-    assert (finding.level, finding.code) == (Level.OK, "frameworks.integrated")
+    assert finding.level == Level.OK
+    assert finding.code == "frameworks.integrated"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +85,9 @@ def test_the_same_and_a_difference_with_what_removes_it(accelerate, monkeypatch)
 def test_one_that_does_not_answer(accelerate, source, level, code, what):
     accelerate.module("accelerate", source)
     [finding] = said(3)
-    assert (finding.level, finding.code, finding.what) == (level, code, what)
+    assert finding.level == level
+    assert finding.code == code
+    assert finding.what == what
     assert finding.step.startswith("run `pip check`") == ("no_such" in source)
 
 

@@ -60,7 +60,8 @@ def acts(world, distribution, group, source, attribute=""):
 
 def test_nobody_acts(world):
     [finding] = said()
-    assert (finding.level, finding.code) == (Level.OK, "import-hooks.none")
+    assert finding.level == Level.OK
+    assert finding.code == "import-hooks.none"
 
 
 def test_each_is_named_and_who_fails_is_found_whatever_it_does(world):
@@ -116,10 +117,8 @@ def test_one_that_hangs_is_named_and_the_others_are_not_blamed(world):
     [late] = [f for f in said(ACCEL_PROBE_TIMEOUT="2") if f.level is not Level.OK]
     assert late.what.startswith("could not determine whether aurora-triton 1.0 ")
     assert late.what.endswith(": no response within 2 s")
-    assert (late.code, late.step) == (
-        "import-hooks.unknown",
-        "allow more time: --timeout 300",
-    )
+    assert late.code == "import-hooks.unknown"
+    assert late.step == "allow more time: --timeout 300"
 
 
 def test_what_torch_loads_is_an_error_where_it_fails(world):
@@ -140,7 +139,8 @@ def test_what_torch_loads_is_an_error_where_it_fails(world):
     assert (
         group.what == "torch.backends: torch-npu 1.0 runs code when torch is imported"
     )
-    assert (failed.level, failed.code) == (Level.ERROR, "import-hooks.torch-fails")
+    assert failed.level == Level.ERROR
+    assert failed.code == "import-hooks.torch-fails"
     assert failed.what.startswith("torch-npu 1.0 fails when torch loads it")
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in failed.step
 
@@ -176,18 +176,18 @@ def test_files_that_run_when_python_starts(world, start_folder):
         "good_tool/__init__.py,sha256=x,1\ngood.pth,sha256=y,2\n"
     )
     bad, good = start_files_module.start_files()
-    assert (Path(good.path).name, good.lines) == (
-        "good.pth",
-        ("import sys; sys.started = True",),
-    )
-    assert (good.distribution, bad.distribution) == ("good_tool 2.0", "")
+    assert Path(good.path).name == "good.pth"
+    assert good.lines == ("import sys; sys.started = True",)
+    assert good.distribution == "good_tool 2.0"
+    assert bad.distribution == ""
     start, failed = said()
-    assert (start.level, start.code) == (Level.OK, "import-hooks.start")
+    assert start.level == Level.OK
+    assert start.code == "import-hooks.start"
     assert start.what == "2 files run code whenever Python starts"
     assert start.facts[good.path] == "good_tool 2.0: import sys; sys.started = True"
-    assert (failed.level, failed.code, failed.step) == (
-        Level.WARNING, "import-hooks.fails", f"repair or remove {bad.path}",
-    )  # fmt: skip
+    assert failed.level == Level.WARNING
+    assert failed.code == "import-hooks.fails"
+    assert failed.step == f"repair or remove {bad.path}"
     assert (
         "ModuleNotFoundError: No module named 'a_module_that_is_not_there'"
         in failed.what

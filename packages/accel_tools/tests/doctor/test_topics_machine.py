@@ -120,7 +120,8 @@ def test_a_build_that_cannot_drive_what_is_on_the_bus(
 ):
     computer.pci(*card)
     finding = said(build)[code := f"machine.{kind}-build"]
-    assert (finding.level, finding.about) == (Level.ERROR, "cuda")
+    assert finding.level == Level.ERROR
+    assert finding.about == "cuda"
     assert finding.what == f"torch {build.version} {words} at 0000:17:00.0)"
     assert finding.step == ("accel setup cuda" if card is GPU else FROM_METAX)
     assert (
@@ -193,7 +194,9 @@ def test_a_device_without_its_plugin(said, world, monkeypatch):
     monkeypatch.setattr(vendors, "known_hardware", lambda *root: (known,))
     finding = said(CPU_BUILD)["machine.no-plugin"]
     step = vendors.install_command("accel-npu")
-    assert (finding.level, finding.about, finding.step) == (Level.WARNING, "npu", step)
+    assert finding.level == Level.WARNING
+    assert finding.about == "npu"
+    assert finding.step == step
     assert (
         finding.what
         == "Ascend NPU is present (/dev/davinci0), but its plugin is not installed"
@@ -260,7 +263,8 @@ def test_a_distribution_of_another_release_is_told_with_the_command_that_joins_t
     versions = {"accel-train": "0.0.9", "accel-core": __version__}
     monkeypatch.setattr(topic.packages, "version", versions.get)
     (found,) = topic._other_releases()
-    assert (found.code, found.level) == ("machine.other-release", Level.WARNING)
+    assert found.code == "machine.other-release"
+    assert found.level == Level.WARNING
     assert found.what.startswith(
         f"accel-train 0.0.9 is installed with accel-core {__version__}, but"
     )
@@ -318,10 +322,8 @@ def test_one_name_of_two_makers_has_each_makers_toolkit():
         }
         return [*toolkit_variables(Backend(**given), {})]
 
-    assert (of("NVIDIA GPU"), of("AMD GPU")) == (
-        ["CUDA_HOME", "CUDA_PATH"],
-        ["ROCM_HOME", "ROCM_PATH"],
-    )
+    assert of("NVIDIA GPU") == ["CUDA_HOME", "CUDA_PATH"]
+    assert of("AMD GPU") == ["ROCM_HOME", "ROCM_PATH"]
 
 
 def test_a_library_that_lies_in_the_toolkit_is_found_and_a_circle_ends(computer):

@@ -43,7 +43,8 @@ def said(**variables):
 def only(level, code, **variables):
     """The one finding, which is of that level and code."""
     [finding] = said(**variables)
-    assert (finding.level, finding.code) == (level, f"privateuse1.{code}")
+    assert finding.level == level
+    assert finding.code == f"privateuse1.{code}"
     return finding
 
 
@@ -85,7 +86,8 @@ def test_torchs_autoload_may_give_it_to_another_one(torch_world):
     wants(torch_world, "borealis", 300)
     several, autoload = said()
     assert several.code == "privateuse1.several"
-    assert (autoload.level, autoload.about) == (Level.WARNING, "borealis")
+    assert autoload.level == Level.WARNING
+    assert autoload.about == "borealis"
     assert autoload.code == "privateuse1.autoload"
     assert "torch-aurora 2.13" in autoload.what
     assert (
@@ -121,7 +123,8 @@ def test_a_package_that_registers_a_device_and_tells_nobody_is_named(torch_world
         torch_world, "suite", "# Knows: rename_privateuse1_backend('name')\n"
     )  # as torchcts 0.4.1 does
     finding, _ = said()
-    assert (finding.level, finding.about) == (Level.WARNING, "torch_zpu")
+    assert finding.level == Level.WARNING
+    assert finding.about == "torch_zpu"
     assert finding.code == "privateuse1.no-entry-point"
     assert finding.what.startswith(
         "torch-zpu 0.2 registers a device with torch when it is imported (torch_"
@@ -221,7 +224,8 @@ def test_nothing_is_changed_by_those_that_behave(torch_world):
     torch_world.module("torch_aurora", "import json\n")
     torch_world.backend("aurora", vendor_import="torch_aurora")
     [finding] = changes()
-    assert (finding.level, finding.code) == (Level.OK, "monkeypatches.nothing")
+    assert finding.level == Level.OK
+    assert finding.code == "monkeypatches.nothing"
 
 
 def test_what_a_vendors_package_replaces_is_named_with_where_it_comes_from(world):
@@ -263,11 +267,9 @@ def test_a_package_that_dies_or_is_blocked_costs_nothing(torch_world):
     torch_world.module("torch_aurora", "import os; os._exit(3)")
     torch_world.backend("aurora", vendor_import="torch_aurora")
     [finding] = changes()
-    assert (finding.level, finding.code, finding.about) == (
-        Level.OK,
-        "monkeypatches.unknown",
-        "aurora",
-    )
+    assert finding.level == Level.OK
+    assert finding.code == "monkeypatches.unknown"
+    assert finding.about == "aurora"
     torch_world.module("torch_borealis", PATCHES)
     torch_world.backend("borealis", vendor_import="torch_borealis")
     assert [f.code for f in changes(ACCEL_BLOCK="borealis,aurora")] == [
@@ -276,10 +278,8 @@ def test_a_package_that_dies_or_is_blocked_costs_nothing(torch_world):
     left = "import os\nos.environ['AURORA_FAILED'] = '1'\nraise ImportError('libaurora.so')\n"
     torch_world.module("torch_aurora", left)
     [finding] = changes(ACCEL_BLOCK="borealis")
-    assert (finding.code, dict(finding.facts)) == (
-        "monkeypatches.variable",
-        {"AURORA_FAILED": "1"},
-    )
+    assert finding.code == "monkeypatches.variable"
+    assert dict(finding.facts) == {"AURORA_FAILED": "1"}
 
 
 def test_a_plugin_that_changes_the_process_is_named_with_its_line(torch_world):
@@ -288,11 +288,9 @@ def test_a_plugin_that_changes_the_process_is_named_with_its_line(torch_world):
     early = "\nimport subprocess\ndef quoted(*arguments): pass\nsubprocess.list2cmdline = quoted\n"
     torch_world.backend("borealis", vendor_import="torch", extra=early)
     [finding] = changes()
-    assert (finding.level, finding.code, finding.about) == (
-        Level.WARNING,
-        "monkeypatches.plugin",
-        "borealis",
-    )
+    assert finding.level == Level.WARNING
+    assert finding.code == "monkeypatches.plugin"
+    assert finding.about == "borealis"
     line = 1 + (torch_world.site / "accel_borealis.py").read_text().splitlines().index(
         "def quoted(*arguments): pass"
     )

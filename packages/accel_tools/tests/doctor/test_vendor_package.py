@@ -107,7 +107,8 @@ def test_versions_that_the_library_found_does_not_bring(built):
     assert list(unmet_needs([extension], {})) == []
     older = built.build("lib/libbase.so", versions="V1 { global: base; };\n")
     (unmet,) = unmet_needs([extension], {})
-    assert (unmet.name, unmet.why) == ("libbase.so", f"{older} lacks V2")
+    assert unmet.name == "libbase.so"
+    assert unmet.why == f"{older} lacks V2"
 
 
 @with_gcc
@@ -144,7 +145,8 @@ def test_a_file_that_is_no_library_is_reported_as_unreadable(tmp_path):
     ):
         cut.write_bytes(content)
         (unmet,) = unmet_needs([str(cut)], {})
-        assert (unmet.name, unmet.needed_by) == (str(cut), "")
+        assert unmet.name == str(cut)
+        assert unmet.needed_by == ""
         assert unmet.why.startswith("it cannot be read: ")
     (unmet,) = unmet_needs([str(tmp_path / "gone.so")], {})
     assert unmet.why == "it cannot be read: No such file or directory"
@@ -228,7 +230,8 @@ def test_the_distribution_of_a_module_by_its_name_or_by_its_record(world):
     install(world, "vendor-card", "2.1", "vendor_card", "Requires-Dist: torch==2.1.*")
     install(world, "other", "1.0", "other")
     found = vendor_package("vendor_card")
-    assert (str(found), found.requires) == ("vendor-card 2.1", ("torch==2.1.*",))
+    assert str(found) == "vendor-card 2.1"
+    assert found.requires == ("torch==2.1.*",)
     # Of a namespace several distributions have a part; a part that lies elsewhere is not theirs.
     layouts._write(world.site, {"space/a/__init__.py": "", "space/b/__init__.py": ""})
     install(world, "aaa", "1", "aaa", record="space/ab/__init__.py,,\n")

@@ -5,7 +5,7 @@ from accel_tests.computers import Computer
 
 from accel_core.hardware import bus
 from accel_tools.setup.machines import Machine
-from accel_tools.setup.planning import planned
+from accel_tools.setup.planning import make_plan
 
 #: What a machine is unless its description has another value.
 _USUAL = {
@@ -63,6 +63,6 @@ def planned_for(described_machine):
     """Plan for such a machine."""
 
     def plan(description, name="", **wanted):
-        return planned(described_machine(description), name, **wanted)
+        return make_plan(described_machine(description), name, **wanted)
 
     return plan

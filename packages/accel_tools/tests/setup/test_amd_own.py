@@ -31,7 +31,7 @@ def test_each_target_has_the_name_that_amd_gives_it(planned_for):
     for target in targets():
         machine = {"pci": RDNA1["pci"], "gfx": [0, target.gfx_target_version]}
         expected = SAME.get(target.name, target.name)
-        assert planned_for(machine).hardware.gfx == (expected,)
+        assert planned_for(machine).hardware.amd_architectures == (expected,)
 
 
 def test_each_target_gets_pytorchs_wheels_or_amds_own_or_none(planned_for):
@@ -41,13 +41,13 @@ def test_each_target_gets_pytorchs_wheels_or_amds_own_or_none(planned_for):
         name = SAME.get(target.name, target.name)
         machine = {"pci": RDNA1["pci"], "gfx": [0, target.gfx_target_version]}
         found = planned_for(machine)
-        if found.unknown:
+        if found.why_no_command:
             without.add(name)
         elif found.torch_backend:
-            assert builds.for_amd(name).name == found.torch_backend
+            assert builds.newest_build_for_amd_gpu(name).name == found.torch_backend
         else:
             assert found.torch == f"torch[device-{name}]"
-            assert not builds.for_amd(name).name
+            assert not builds.newest_build_for_amd_gpu(name).name
     assert without == WITHOUT_WHEELS | set(builds.AMD_WRONG)
 
 
@@ -74,8 +74,8 @@ COMMANDS = {
 @pytest.mark.parametrize("form", formats.FORMATS)
 def test_torch_is_a_step_of_its_own(planned_for, form):
     """AMD's index answers 403 for the packages that it lacks."""
-    found = plan.for_installation(planned_for(RDNA1), is_new=True)
-    assert COMMANDS[form] in formats.command(found, form)
+    found = plan.add_accel_packages(planned_for(RDNA1), is_new_environment=True)
+    assert COMMANDS[form] in formats.format_plan(found, form)
 
 
 def test_on_windows_the_build_has_code_for_all_gpus_of_amds(planned_for):
@@ -95,7 +95,7 @@ UNFIT = [
 @pytest.mark.parametrize("machine", [RDNA1, WINDOWS], ids=["linux", "windows"])
 @pytest.mark.parametrize(("more", "given", "words"), UNFIT)
 def test_what_amds_wheels_do_not_fit(planned_for, machine, more, given, words):
-    assert words in planned_for({**machine, **more}, **given).unknown
+    assert words in planned_for({**machine, **more}, **given).why_no_command
 
 
 def test_a_release_of_torch_is_pinned(planned_for):
@@ -105,7 +105,7 @@ def test_a_release_of_torch_is_pinned(planned_for):
 
 def test_wrong_results_are_a_reason_to_install_nothing(planned_for):
     found = planned_for({"pci": RDNA1["pci"], "gfx": [0, 100303]})
-    assert "AMD's wheels are reported to compute wrong results" in found.unknown
+    assert "AMD's wheels are reported to compute wrong results" in found.why_no_command
     assert "unslothai/unsloth/pull/8412" in found.url
 
 
@@ -118,4 +118,4 @@ def test_rocm_10_is_amds_alone(planned_for):
 
 def test_rocm_10_is_unknown_for_gpus_that_nobody_tested(planned_for):
     found = planned_for(RDNA1, "rocm", toolkit="10.0")
-    assert "only for gfx950, gfx1151, gfx1201" in found.unknown
+    assert "only for gfx950, gfx1151, gfx1201" in found.why_no_command

@@ -64,21 +64,23 @@ def uv_chooses(system="linux", within=(), **variables):
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_the_table_has_uvs_choice_for_a_driver(driver):
     choice = uv_chooses(UV_CUDA_DRIVER_VERSION=driver)
-    assert builds.for_nvidia(driver).name == choice.replace("cpu", "")
+    assert builds.newest_build_for_driver(driver).name == choice.replace("cpu", "")
 
 
 @needs_uv
 @pytest.mark.parametrize("driver", DRIVERS_ON_WINDOWS)
 def test_the_table_has_uvs_choice_for_a_driver_on_windows(driver):
     choice = uv_chooses("windows", UV_CUDA_DRIVER_VERSION=driver)
-    assert builds.for_nvidia(driver, system="win32").name == choice.replace("cpu", "")
+    assert builds.newest_build_for_driver(
+        driver, system="win32"
+    ).name == choice.replace("cpu", "")
 
 
 @needs_uv
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_table_has_uvs_choice_for_an_amd_gpu(architecture):
     choice = uv_chooses(UV_AMD_GPU_ARCHITECTURE=architecture)
-    assert builds.for_amd(architecture).name == choice
+    assert builds.newest_build_for_amd_gpu(architecture).name == choice
 
 
 #: Hides the machine's own folder below an empty one, in which the file appears, and runs the arguments.
@@ -129,12 +131,12 @@ NEWEST_BUILDS = [
 def test_a_version_of_torch_takes_the_newest_build_that_the_driver_runs(
     driver, torch, build
 ):
-    assert builds.for_nvidia(driver, torch).name == build
+    assert builds.newest_build_for_driver(driver, torch).name == build
 
 
 @pytest.mark.parametrize(("system", "build"), [("linux", "cu129"), ("win32", "cu126")])
 def test_a_driver_runs_an_older_build_on_windows(system, build):
-    assert builds.for_nvidia("560.94", "2.13.0", system).name == build
+    assert builds.newest_build_for_driver("560.94", "2.13.0", system).name == build
 
 
 #: A release of torch, the newest where it is empty, and its last build with code for Vega.
@@ -152,7 +154,7 @@ BUILDS_FOR_VEGA = [
 def test_a_vega_card_takes_the_last_build_whose_libraries_have_code_for_it(
     architecture, torch, build
 ):
-    assert builds.for_amd(architecture, torch).name == build
+    assert builds.newest_build_for_amd_gpu(architecture, torch).name == build
 
 
 PYTHONS = [
@@ -172,7 +174,7 @@ PYTHONS = [
 
 @pytest.mark.parametrize(("python", "torch", "why"), PYTHONS)
 def test_a_python_without_wheels_is_named(python, torch, why):
-    assert builds.why_no_python(python, torch) == (
+    assert builds.why_no_wheels_for_python(python, torch) == (
         why and f"{why}, but this is Python {python}"
     )
 
@@ -196,7 +198,10 @@ def test_pypi_has_the_wheels_of_the_table():
     for file in files:
         if found := wheel.fullmatch(file["filename"]):
             pythons.setdefault(found[1], set()).add(int(found[2]))
-    of_table = {release: both for release, (_, both) in builds.RELEASES.items()}
+    of_table = {
+        version: (release.oldest_python, release.newest_python)
+        for version, release in builds.RELEASES.items()
+    }
     newer = {release for release in pythons if Version(release) >= Version("2.6")}
     assert {
         r: (f"3.{min(pythons[r])}", f"3.{max(pythons[r])}") for r in newer

@@ -42,7 +42,7 @@ def folder_with(tmp_path):
     def make(*names):
         into = tmp_path / "torch folder"
         machine = Machine("/nowhere", "linux", "x86_64", "3.12")
-        for each in folder.wanted(names, machine):
+        for each in folder.plan_environments(names, machine):
             place = into / "environments" / each.name
             given = each.name.replace("-", "=")
             python = place / "bin" / "python"
@@ -52,7 +52,9 @@ def folder_with(tmp_path):
             program = place / "bin" / "accel"
             folder.write_atomically(program, "#!/usr/bin/env python\n", 0o755)
             version = TORCH.get(given, "2.13.0+cpu")
-            folder.mark(place, folder.mark_of(each.plan, version, "x86_64"))
+            folder.mark_complete(
+                place, folder.environment_record(each.plan, version, "x86_64")
+            )
         folder.write_hardware(into)
         folder.write_launchers(into)
         return into
@@ -85,7 +87,8 @@ def test_it_finds_the_same_hardware_as_accel_setup(
     root = described_machine(machine).root
     folder.write_hardware(tmp_path)
     labels = {
-        device.row["label"] for device in choice.devices(str(tmp_path), str(root))
+        device.row["label"]
+        for device in choice.detect_devices(str(tmp_path), str(root))
     }
     assert labels == {vendor.label for vendor in vendors.known_hardware(root)}
 
@@ -97,9 +100,9 @@ def test_the_best_hardware_comes_first_as_for_accel_setup(
     console = ["1002:515e/030000@0000:00:01.0", "8086:4c8b/030000@0000:00:02.0"]
     described = described_machine({**machine, "pci": [*console, *machine["pci"]]})
     folder.write_hardware(tmp_path)
-    found = choice.devices(str(tmp_path), str(described.root))
+    found = choice.detect_devices(str(tmp_path), str(described.root))
     assert [device.row["label"] for device in found] == [
-        present.label for present in detect_hardware(described).present
+        present.label for present in detect_hardware(described).devices
     ]
 
 
@@ -153,7 +156,8 @@ def test_hardware_without_an_environment_takes_the_cpu_and_names_the_command(cho
 
 def test_an_integrated_gpu_without_an_environment_is_not_worth_a_warning(chosen):
     name, found = chosen({"pci": ["8086:a7a0/030000@0000:00:02.0"]}, ("cpu",))
-    assert (name, found.warning) == ("cpu", "")
+    assert name == "cpu"
+    assert found.warning == ""
 
 
 # --- The pin ----------------------------------------------------------------------------
@@ -325,3 +329,14 @@ def test_accel_doctor_rejects_a_path_without_a_folder(tmp_path):
     done = run(sys.executable, "-m", "accel_core", "doctor", tmp_path / "nowhere")
     assert done.returncode == 2
     assert "nowhere does not exist, or is not a folder" in done.stderr
+
+
+def test_accel_doctor_of_an_empty_folder_prints_the_command_that_makes_an_environment(
+    tmp_path,
+):
+    done = run(sys.executable, "-m", "accel_core", "doctor", f"{tmp_path}/")
+    assert done.returncode == 1
+    text = " ".join(done.stdout.split())
+    assert text.startswith(f"{tmp_path} has no environment yet. Next step: accel setup")
+    assert text.endswith(" cpu")
+    assert "ENVIRONMENT" not in text

@@ -84,7 +84,7 @@ def set_up(into, *words, given=""):
 
 
 def plan_of(name):
-    return folder.wanted([name], HERE)[0].plan
+    return folder.plan_environments([name], HERE)[0].plan
 
 
 # --- Resolving --------------------------------------------------------------------------
@@ -103,13 +103,13 @@ def test_torch_comes_from_its_index_and_everything_else_from_pypi(indexes):
 
 def test_what_torch_binds_may_differ_between_builds_and_the_rest_may_not(indexes):
     found = resolving.resolve(plan_of("cuda=12.6"), "", {}, indexes)
-    own = {package.name for package in found if package.is_own}
+    own = {package.name for package in found if package.is_build_specific}
     assert own == {"torch", "setuptools", "nvidia-thing"}
 
 
 def test_versions_of_other_environments_are_kept(indexes):
     found = resolving.resolve(plan_of("cpu"), "", {"numb": "1"}, indexes)
-    assert resolving.shared(found)["numb"] == "1"
+    assert resolving.shared_versions(found)["numb"] == "1"
 
 
 def test_a_package_without_a_version_for_every_build_is_named(indexes):
@@ -122,7 +122,7 @@ def test_a_package_without_a_version_for_every_build_is_named(indexes):
 
 def test_a_name_without_a_known_build_gets_the_next_step():
     with pytest.raises(SettingError) as raised:
-        folder.wanted(["cuda", "rocm", "cpu"], HERE)
+        folder.plan_environments(["cuda", "rocm", "cpu"], HERE)
     cuda, rocm = str(raised.value).splitlines()
     assert cuda.startswith("cuda: ")
     assert "cuda=VERSION" in cuda

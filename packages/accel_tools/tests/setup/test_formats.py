@@ -117,7 +117,7 @@ def test_a_checkout_is_named_by_its_folders(monkeypatch, form):
         "cu132",
         ("accel-core", "accel-cuda"),
     )
-    assert IN_A_CHECKOUT[form] in formats.command(made, form)
+    assert IN_A_CHECKOUT[form] in formats.format_plan(made, form)
 
 
 def test_an_image_from_a_repository_has_git(monkeypatch):
@@ -127,7 +127,7 @@ def test_an_image_from_a_repository_has_git(monkeypatch):
     namespace = SimpleNamespace(FOLDERS=vendors.FOLDERS, pip_argument=at_repository)
     monkeypatch.setattr(formats, "vendors", namespace)
     made = plan.Plan(Hardware(), "CPU", "cpu", "3.12", "torch", "cpu", ("accel-core",))
-    lines = formats.command(made, "dockerfile").splitlines()
+    lines = formats.format_plan(made, "dockerfile").splitlines()
     assert lines[0] == "FROM python:3.12"
     assert lines[-1] == f"RUN pip install --no-cache-dir 'accel-core @ {REPOSITORY}'"
 
@@ -142,7 +142,9 @@ FORMATTED = [
 @pytest.mark.parametrize(("name", "given"), FORMATTED)
 def test_what_is_given_comes_in_each_format(planned_for, name, given, form):
     found = planned_for({}, name, **given)
-    text = formats.command(plan.for_installation(found, is_new=True), form)
+    text = formats.format_plan(
+        plan.add_accel_packages(found, is_new_environment=True), form
+    )
     index = (
         f"--torch-backend={found.torch_backend}"
         if form == "uv"

@@ -10,7 +10,7 @@ from accel_tests.computers import Computer
 from accel_core.hardware import vendors
 from accel_tools.setup import machines
 from accel_tools.setup.hardware import VOLTA, detect_hardware
-from accel_tools.setup.planning import planned
+from accel_tools.setup.planning import make_plan
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="reads /sys and /dev"
@@ -39,7 +39,7 @@ def test_the_folder_of_a_windows_driver_names_the_maker(
     computer = Computer(tmp_path)
     computer.write(f"{folder}/{name}/x")
     found = detect_hardware(machines.Machine(computer.path, system, "x86_64", "3.12"))
-    labels = [present.label for present in found.present]
+    labels = [present.label for present in found.devices]
     assert labels == ([label] if label else [])
 
 
@@ -76,15 +76,15 @@ def test_in_wsl2_nvidia_smi_names_the_driver_and_the_generation(wsl, nvidia_smi)
     here = machines.here("3.12", wsl.path)
     query = "--query-gpu=driver_version,pci.device_id --format=csv,noheader\n"
     assert arguments.read_text() == query
-    assert detect_hardware(here).nvidia == "560.94"
-    assert detect_hardware(here).generation == VOLTA
-    assert planned(here).torch_backend == "cu126"
+    assert detect_hardware(here).nvidia_driver == "560.94"
+    assert detect_hardware(here).nvidia_generation == VOLTA
+    assert make_plan(here).torch_backend == "cu126"
 
 
 def test_without_nvidia_smi_the_driver_in_wsl2_is_unknown(wsl, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     here = machines.here("3.12", wsl.path)
-    assert "no file in WSL2 contains the version" in planned(here).unknown
+    assert "no file in WSL2 contains the version" in make_plan(here).why_no_command
 
 
 def test_windows_needs_a_newer_driver_for_the_same_build_than_linux(tmp_path):
@@ -92,12 +92,12 @@ def test_windows_needs_a_newer_driver_for_the_same_build_than_linux(tmp_path):
     computer.write(f"{machines.WINDOWS_DRIVERS}/nv_dispi.inf_amd64_0/x")
 
     def planned_with(driver):
-        return planned(
+        return make_plan(
             machines.Machine(computer.path, "win32", "AMD64", "3.12", driver)
         )
 
     assert planned_with("527.41").torch_backend == "cu118"  # cu129 on Linux
-    assert "only for driver 452.39 and newer" in planned_with("451.48").unknown
+    assert "only for driver 452.39 and newer" in planned_with("451.48").why_no_command
 
 
 FAILING = [
@@ -116,9 +116,9 @@ def test_an_nvidia_smi_that_fails_or_hangs_leaves_the_driver_unknown(
     here = machines.here("3.12", wsl.path)
     assert asked.exists()
     assert here.nvidia_smi == ""
-    found = planned(here)
+    found = make_plan(here)
     assert (
-        found.unknown
+        found.why_no_command
         == "no file in WSL2 contains the version of NVIDIA's driver, and nvidia-smi does not report it"
     )
     assert found.url

@@ -53,10 +53,10 @@ def test_the_plan_is_the_answer_of_the_thread(planned_for, line):
     found = planned_for(line["machine"])
     answer = line["answer"]
     if "unknown" in answer:
-        assert answer["unknown"] in found.unknown
+        assert answer["unknown"] in found.why_no_command
     else:
         assert {key: getattr(found, key) for key in answer} == answer
-        assert not found.unknown
+        assert not found.why_no_command
 
 
 UNKNOWN = [line for line in MACHINES if "unknown" in line["answer"]]
@@ -69,9 +69,9 @@ def test_a_machine_that_nobody_knows_gets_an_address_and_no_command(planned_for,
     found = planned_for(line["machine"])
     assert found.url
     assert found.torch == ""
-    assert formats.command(found, "pip") == ""
+    assert formats.format_plan(found, "pip") == ""
     for reason, place in ADDRESSES.items():
-        if reason in found.unknown:
+        if reason in found.why_no_command:
             assert place in found.url
 
 

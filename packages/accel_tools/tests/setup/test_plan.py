@@ -70,7 +70,7 @@ def test_a_machine_gets_its_target_its_index_and_its_packages(
     assert found.target == target
     assert found.torch_backend == index
     assert [found.torch, *found.packages] == packages
-    assert not found.unknown
+    assert not found.why_no_command
     assert all(part.why for part in found.parts)
 
 
@@ -96,7 +96,7 @@ def test_what_nobody_knows_is_said_with_an_address(
     planned_for, machine, unknown, address
 ):
     found = planned_for(machine)
-    assert unknown in found.unknown
+    assert unknown in found.why_no_command
     assert address in found.url
 
 
@@ -107,7 +107,7 @@ def test_a_makers_torch_that_is_here_is_named_with_what_to_compare(
         pytorch_indexes, "torch_build", lambda: TorchBuild("2.8.0+metax3.5.3.9")
     )
     machine = described_machine({"pci": ["9999:4001/038000"]})
-    assert planning.planned(machine).unknown.startswith(
+    assert planning.make_plan(machine).why_no_command.startswith(
         "torch 2.8.0+metax3.5.3.9, the driver and the SDK must be from the same release"
     )
 
@@ -146,7 +146,7 @@ def test_where_no_file_has_the_model_the_users_word_counts(planned_for):
 
 
 def test_where_a_file_has_the_model_the_users_word_does_not_count(planned_for):
-    assert planned_for({"pci": [IRIS]}, "xpu").unknown
+    assert planned_for({"pci": [IRIS]}, "xpu").why_no_command
 
 
 MACOS_13 = {
@@ -211,7 +211,7 @@ INSTALLABLE = [
 @pytest.mark.parametrize(("machine", "torch", "unknown"), INSTALLABLE)
 def test_what_a_platform_can_install(planned_for, machine, torch, unknown):
     found = planned_for(machine, torch=torch)
-    assert unknown in found.unknown
+    assert unknown in found.why_no_command
     assert found.torch.startswith(f"torch=={torch}" if torch else "torch") is not bool(
         unknown
     )
@@ -236,10 +236,10 @@ CHOSEN_BY_UV = {
 def test_uv_chooses_the_index_for_hardware_that_it_knows(
     planned_for, machine, variables
 ):
-    found = plan.for_uv(planned_for(machine))
+    found = plan.let_uv_choose_index(planned_for(machine))
     assert found.torch_backend == plan.AUTO
     assert found.parts[0].source == "uv"
-    line = formats.command(found, "uv")
+    line = formats.format_plan(found, "uv")
     assert line.startswith(f"{variables}uv pip install torch ")
     assert line.endswith(" --torch-backend=auto")
 
@@ -275,9 +275,9 @@ NOT_CHOSEN_BY_UV = {
 def test_our_table_chooses_the_index_where_uv_would_not_find_it(
     planned_for, machine, name, wanted, index
 ):
-    found = plan.for_uv(planned_for(machine, name, **wanted))
+    found = plan.let_uv_choose_index(planned_for(machine, name, **wanted))
     assert found.torch_backend == index
-    assert formats.command(found, "uv").endswith(f" --torch-backend={index}")
+    assert formats.format_plan(found, "uv").endswith(f" --torch-backend={index}")
 
 
 VERSIONS = [
@@ -326,8 +326,8 @@ def test_versions_that_are_given(planned_for, name, given, index, unknown):
         {"files": {CANN: "version=9.1.0\n"}, "python": "3.11"}, name, **given
     )
     assert found.torch_backend == index
-    assert bool(found.unknown) is bool(unknown)
-    assert unknown in found.unknown
+    assert bool(found.why_no_command) is bool(unknown)
+    assert unknown in found.why_no_command
 
 
 OLD = {"pci": [H100], "nvidia": "450.80.02"}
@@ -342,19 +342,25 @@ JETSON = {
 ASKED = [
     (OLD, "cuda", {}, "torch_backend", "cu118"),
     (OLD, "cuda", {"driver": "570.86"}, "torch_backend", "cu129"),
-    (OLD, "cuda", {"toolkit": "12.8"}, "unknown", "450.80.02 is too old"),
+    (OLD, "cuda", {"toolkit": "12.8"}, "why_no_command", "450.80.02 is too old"),
     (INSTINCT, "rocm", {"toolkit": "6.4"}, "parts", "has code for gfx942"),
-    (VEGA, "rocm", {"toolkit": "6.4"}, "unknown", "rocm6.4 has no code for gfx906"),
+    (
+        VEGA,
+        "rocm",
+        {"toolkit": "6.4"},
+        "why_no_command",
+        "rocm6.4 has no code for gfx906",
+    ),
     ({}, "rocm", {"toolkit": "6.4"}, "notes", "has code only for gfx908, gfx90a"),
     (JETSON, "cpu", {}, "torch_backend", "cpu"),
     (JETSON, "cpu", {}, "target", "CPU"),
-    (JETSON, "cuda", {}, "unknown", "NVIDIA's wheels for its JetPack"),
+    (JETSON, "cuda", {}, "why_no_command", "NVIDIA's wheels for its JetPack"),
     (JETSON, "cuda", {"driver": "580.65.06"}, "torch_backend", "cu132"),
     (
         APPLE,
         "cuda",
         {"driver": "580.65"},
-        "unknown",
+        "why_no_command",
         "for Linux and Windows, but this is macOS",
     ),
     ({}, "cuda", {}, "notes", "accel setup cuda --driver VERSION"),

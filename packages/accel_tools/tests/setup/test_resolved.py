@@ -16,9 +16,9 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import parse_wheel_filename
 
 from accel_tools.setup import builds, environment
-from accel_tools.setup.formats import command
+from accel_tools.setup.formats import format_plan
 from accel_tools.setup.plan import Plan
-from accel_tools.setup.recipes import recipes
+from accel_tools.setup.recipes import read_recipes
 
 pytestmark = [
     pytest.mark.nightly(reason="asks PyPI for each row of the table"),
@@ -45,7 +45,7 @@ def test_a_row_has_the_pythons_of_its_wheels():
     of_torch = wheels_of("torch")
     for name in ("npu", "rbln", "tpu"):
         found = wheels_of(f"torch-{name}")
-        for row in recipes()[0][name].rows:
+        for row in read_recipes()[0][name].rows:
             version = row.packages[0].partition("==")[2]
             claimed = {p for p in PYTHONS if p in SpecifierSet(row.python)}
             assert claimed
@@ -79,10 +79,12 @@ def wheels_of(project):
 def torch_builds(tmp_path_factory):
     """Arguments by which uv finds torch's CPU builds."""
     probe = Plan(None, "", "", "", torch_backend="cpu")
-    if not environment.unreachable(probe):
+    if not environment.why_index_is_unreachable(probe):
         return ["--torch-backend=cpu"]
     folder = tmp_path_factory.mktemp("pytorch")
-    for release in {row.torch for table in recipes()[0].values() for row in table.rows}:
+    for release in {
+        row.torch for table in read_recipes()[0].values() for row in table.rows
+    }:
         wheel = folder / f"torch-{release}+cpu-py3-none-any.whl"
         wheel.write_bytes(of_wheel("torch", f"{release}+cpu"))
     return ["--find-links", str(folder)]
@@ -96,7 +98,7 @@ def test_uv_resolves_the_command(
     plan = planned_for(
         {"architecture": architecture, "python": python, "files": files}, name
     )
-    line = shlex.split(command(plan, "uv"))
+    line = shlex.split(format_plan(plan, "uv"))
     assert line[-1] == "--torch-backend=cpu"
     given = [word for word in line[3:-1] if word != f"accel-{name}"]
     resolved = _compiled(given, python, architecture, torch_builds)

@@ -85,9 +85,9 @@ def test_the_copies_are_what_the_plugins_declare():
     declared = {
         found.name: found.load() for found in packages.entry_points(recipes.GROUP)
     }
-    assert declared == recipes._first_party()
+    assert declared == recipes._first_party_tables()
     assert declared.keys() >= {"neuron", "npu", "tpu", "rbln"}
-    assert recipes.recipes()[1] == ()
+    assert recipes.read_recipes()[1] == ()
 
 
 def test_a_plugin_of_ours_leaves_installing_to_setup():

@@ -64,9 +64,9 @@ def warn_if_unused() -> None:
             accelerator = _expected_accelerator()
             if accelerator is not None and _is_unused(accelerator, device_types):
                 warning = _unused_warning(accelerator, on_cpu=has_cpu_parameters)
-                sys.stderr.write(f"{escape_control_chars(warning)}\n")
+                sys.stderr.write(f"accel: {escape_control_chars(warning)}\n")
         if device_types and _trained_alone():
-            sys.stderr.write(f"{_trained_alone_warning()}\n")
+            sys.stderr.write(f"accel: {_trained_alone_warning()}\n")
 
 
 def _may_warn() -> bool:
@@ -212,7 +212,7 @@ def _trained_alone_warning() -> str:
     """Return the warning that each rank trained alone."""
     ranks = WORLD_SIZE.read(os.environ)
     return (
-        f"accel: {ranks} ranks ran this program without a process group, so each rank trained alone. "
+        f"{ranks} ranks ran this program without a process group, so each rank trained alone. "
         "To run one process, run accel run --nproc-per-node 1. To train with all ranks together, call "
         "accel_train.init_process_group(). Set ACCEL_UNUSED=ignore if independent ranks are intended."
     )

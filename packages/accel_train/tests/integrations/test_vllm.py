@@ -39,7 +39,8 @@ class OnCpu(DeviceMembers, Platform):
 
 
 def test_the_record_is_of_three_releases():
-    assert (len(RECORD["releases"]), len(RECORD["members"])) == (3, 23)
+    assert len(RECORD["releases"]) == 3
+    assert len(RECORD["members"]) == 23
 
 
 @pytest.mark.parametrize(("name", "kind"), RECORD["members"].items())
@@ -58,7 +59,8 @@ def test_facts_come_from_the_declaration_and_start_nothing():
         device_name = "Acme's own word"
 
     assert Acme.device_name == "Acme's own word"
-    assert (Acme.device_type, Acme.dispatch_key) == ("acme", "PrivateUse1")
+    assert Acme.device_type == "acme"
+    assert Acme.dispatch_key == "PrivateUse1"
     assert Acme.device_control_env_var == "ACME_DEVICES"
     assert Acme.ray_device_key == "ACME"
     assert Acme.ray_noset_device_env_vars == ["RAY_EXPERIMENTAL_NOSET_ACME_DEVICES"]

@@ -116,15 +116,9 @@ def test_where_no_variable_is_set_the_vendor_is_asked_for_ids_that_are_no_indice
         visibility=Visibility(variables=("ACE_VISIBLE_MODULES",), grammar="modules")
     )  # fmt: skip
     machine = launch.examine_machine(None)
-    assert (
-        machine.single_device_env,
-        machine.single_device_error,
-        machine.pci_addresses,
-    ) == (
-        alone,
-        reason,
-        ["0000:3b:00.0"] * 2,
-    )
+    assert machine.single_device_env == alone
+    assert machine.single_device_error == reason
+    assert machine.pci_addresses == ["0000:3b:00.0"] * 2
 
 
 def test_where_devices_cannot_be_shown_alone_the_reason_is_kept(cards, monkeypatch):
@@ -144,7 +138,8 @@ def test_where_devices_cannot_be_shown_alone_the_reason_is_kept(cards, monkeypat
 def test_the_cpu_is_no_device_to_show_alone(cards):
     machine = launch.examine_machine("cpu")
     assert machine.is_cpu
-    assert (machine.single_device_env, machine.single_device_error) == ([], "")
+    assert machine.single_device_env == []
+    assert machine.single_device_error == ""
     assert len(machine.device_names) == machine.device_count >= 1
 
 
@@ -182,7 +177,8 @@ def test_a_vendor_that_dies_or_hangs_when_it_is_asked_is_told(cards, monkeypatch
 def test_a_plugin_that_dies_at_its_import_is_passed_over_and_told(cards):
     cards.plugin("bad", "import os; os._exit(7)")
     machine = launch.examine_machine(None)
-    assert (machine.name, machine.device_count) == ("mlu", 2)
+    assert machine.name == "mlu"
+    assert machine.device_count == 2
     assert machine.warning.startswith(
         "bad (accel-bad 1.0) is skipped: the process that loaded its plugin"
     )
@@ -530,7 +526,8 @@ def test_what_the_vendor_wants_set_goes_too_unless_it_is_set(torch_world):
     torch_world.backend("card", **{**FIELDS, "environment": environment})
     card = accelerator("card")
     given = forwarded(card, ENVIRON)
-    assert (given["CARD_LOG"], given["CARD_MODE"]) == ("1", "a=b")
+    assert given["CARD_LOG"] == "1"
+    assert given["CARD_MODE"] == "a=b"
 
 
 def test_a_name_that_two_distributions_declare_is_pinned_with_its_distribution(

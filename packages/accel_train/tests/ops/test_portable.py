@@ -268,7 +268,9 @@ def test_states_in_float32_are_kept_for_weights_that_are_narrower(dtype, decoupl
     p, m, v = by_cpu_adam(start, torch.float32, 1, **options)
     wide = [t.float() for t in start]
     theirs = by_torch(wide, 1, foreach=True, **options)
-    assert (p.dtype, m.dtype, v.dtype) == (dtype, torch.float32, torch.float32)
+    assert p.dtype == dtype
+    assert m.dtype == torch.float32
+    assert v.dtype == torch.float32
     assert torch.equal(p, theirs[0].to(dtype))
 
 

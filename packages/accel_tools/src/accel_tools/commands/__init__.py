@@ -23,10 +23,9 @@ SUMMARIES = {
 
 
 def environment() -> str:
-    """Describe the running environment of a folder, and why it was chosen, for `accel why`.
+    """Return the name of the running Python's environment and why it was chosen, for `accel why`.
 
-    The folder is one that `accel setup --into` made. The string is empty if this Python does
-    not run in an environment of such a folder.
+    The string is empty if the environment is not in a folder that `accel setup --into` made.
     """
     # The import is here, because `accel --help` does not need the module.
     from accel_tools.setup import folder
@@ -35,16 +34,19 @@ def environment() -> str:
 
 
 def remarks(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    """Yield remarks for `accel list` and `accel why` on packages whose device is not registered."""
+    """Yield a remark on each installed package for a device that neither a plugin nor a setting imports.
+
+    `accel list` and `accel why` print the remarks. `verdicts` has the verdicts on the plugins' backends,
+    and the setting is the variable `ACCEL_IMPORT`.
+    """
     # The import is here, because `accel --help` does not need the module.
     from accel_tools.doctor.unregistered import find_unregistered
 
-    modules = os.environ.get("ACCEL_IMPORT", "").split(",")
+    imported_modules = os.environ.get("ACCEL_IMPORT", "").split(",")
     for verdict in verdicts:
-        modules += verdict.vendor_import
-    for package in find_unregistered(
-        module.strip().partition(".")[0] for module in modules
-    ):
+        imported_modules += verdict.vendor_import
+    top_level_modules = [m.strip().partition(".")[0] for m in imported_modules]
+    for package in find_unregistered(top_level_modules):
         if package.device_type:
             command = f"accel new {package.device_type} --no-private-use1"
             yield f"{package.description}. Next step: write its plugin: {command}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,8 +12,9 @@ import click
 
 from accel_core.cli import page
 from accel_core.cli.output import answering
+from accel_core.hardware import vendors
 from accel_core.plugins import installed_names
-from accel_tools.setup import choice
+from accel_tools.setup import choice, folder
 
 __all__ = ["FolderOrNames", "report"]
 
@@ -22,19 +23,19 @@ class FolderOrNames(click.Command):
     """A command whose first argument may be a folder."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Remove a folder from `args` and store its path as `ctx.obj`.
+        """Move a folder from `args` to `ctx.obj`.
 
         If a folder has the name of a backend, such as `cuda`, it must be given as `./cuda`.
         """
         words = [word for word in args if not word.startswith("-")]
-        if words and _is_folder(words[0]):
+        if words and _means_folder(words[0]):
             ctx.obj = Path(words[0])
             args.remove(words[0])
         return super().parse_args(ctx, args)
 
 
-def _is_folder(word: str) -> bool:
-    """Return whether the word means a folder: a path, or a folder without a backend's name."""
+def _means_folder(word: str) -> bool:
+    """Return whether the word is a path, or the name of a folder that is not a backend's name."""
     if os.sep in word:
         return True
     return Path(word).is_dir() and word not in installed_names()
@@ -50,14 +51,14 @@ class Environment(NamedTuple):
     #: The hardware for which the environment is, such as `"NVIDIA GPU"`; empty if unknown.
     serves: str
     #: Whether the environment was installed completely.
-    is_whole: bool
+    is_complete: bool
     #: Whether this machine takes the environment.
     is_chosen: bool
     #: The reason why the environment is or is not chosen.
     reason: str
 
 
-class _Report(NamedTuple):
+class _FolderReport(NamedTuple):
     """The environments of a folder, and whether one of them fits this machine."""
 
     folder: Path
@@ -72,11 +73,11 @@ class _Report(NamedTuple):
         """Return whether all environments are complete, and one of them fits this machine."""
         if self.error or self.warning or not self.environments:
             return False
-        return all(each.is_whole for each in self.environments)
+        return all(environment.is_complete for environment in self.environments)
 
     def to_dict(self) -> dict[str, object]:
         """Return the record as plain values, for JSON."""
-        rows = [each._asdict() for each in self.environments]
+        rows = [environment._asdict() for environment in self.environments]
         return {**self._asdict(), "folder": str(self.folder), "environments": rows}
 
 
@@ -92,74 +93,132 @@ def report(into: Path, *, as_json: bool) -> int:
             "accel setup --into has made, or the name of a backend."
         )
     with answering(as_json=as_json) as output:
-        result = _examine(into.absolute())
+        folder_report = _examine(into.absolute())
         if as_json:
-            output.write_json(result.to_dict())
+            output.write_json(folder_report.to_dict())
         else:
-            output.write_page(_page(result))
-    return 0 if result.is_healthy else 1
+            output.write_page(_page(folder_report))
+    return 0 if folder_report.is_healthy else 1
 
 
-def _examine(into: Path) -> _Report:
+def _examine(into: Path) -> _FolderReport:
+    """Return the environments of a folder, and which of them is chosen on this machine."""
+    names = _environment_names(into)
+    if not names:
+        return _FolderReport(into, _no_environment_error(into), "", [])
     try:
         chosen = choice.choose(str(into), os.environ)
     except LookupError as error:
-        return _Report(into, str(error.args[0]), "", list(_environments(into, None)))
-    environments = list(_environments(into, chosen))
-    return _Report(into, "", chosen.warning, environments)
+        environments = _describe_environments(into, names, chosen=None)
+        return _FolderReport(into, str(error.args[0]), "", environments)
+    environments = _describe_environments(into, names, chosen)
+    return _FolderReport(into, "", chosen.warning, environments)
 
 
-def _page(result: _Report) -> list[page.Part]:
-    titles = ("  ENVIRONMENT", "TORCH", "SERVES", "HERE")
-    parts = [page.table(titles, [_cells(each) for each in result.environments])]
-    for text in (result.error, result.warning):
+def _environment_names(into: Path) -> list[str]:
+    """Return the names of the folder's environments, including incomplete environments."""
+    folders = {path.name for path in into.glob("environments/*") if path.is_dir()}
+    lock_files = {path.stem for path in into.glob("environments/*.lock")}
+    return sorted(folders | lock_files)
+
+
+def _no_environment_error(into: Path) -> str:
+    """Return the error for a folder without environments, and the command that makes environments.
+
+    The command makes an environment for each accelerator of this machine that is not part of the CPU,
+    and one for the CPU.
+    """
+    names: dict[str, None] = {}
+    for vendor in vendors.known_hardware():
+        if not vendor.is_integrated:
+            names[folder.setup_name(vendor)] = None
+    names.pop("", None)  # hardware whose vendor builds torch itself
+    command = shlex.join(["accel", "setup", "--into", str(into), *names, choice.CPU])
+    return f"{into} has no environment yet. Next step: {command}"
+
+
+def _page(folder_report: _FolderReport) -> list[page.Part]:
+    """Return a table of the environments, and the error or warning."""
+    parts: list[page.Part] = []
+    if folder_report.environments:
+        titles = ("  ENVIRONMENT", "TORCH", "SERVES", "HERE")
+        rows = [_row(environment) for environment in folder_report.environments]
+        parts.append(page.table(titles, rows))
+    for text in (folder_report.error, folder_report.warning):
         if text:
             parts.append(page.paragraph((text, "yellow")))
     return parts
 
 
-def _cells(each: Environment) -> list[page.Cell]:
-    star = "*" if each.is_chosen else " "
-    style = "" if each.is_whole else "yellow"
+def _row(environment: Environment) -> list[page.Cell]:
+    """Return the row of the table on an environment; a star marks the chosen environment."""
+    star = "*" if environment.is_chosen else " "
+    style = "" if environment.is_complete else "yellow"
     return [
-        (f"{star} {each.name}", "bold"),
-        (each.torch or "-", ""),
-        (each.serves or "-", ""),
-        (each.reason, style),
+        (f"{star} {environment.name}", "bold"),
+        (environment.torch or "-", ""),
+        (environment.serves or "-", ""),
+        (environment.reason, style),
     ]
 
 
-def _environments(into: Path, chosen: choice.Choice | None) -> Iterator[Environment]:
-    present = choice.devices(str(into))
-    whole = {record["name"]: record for record in choice.environments(str(into))}
-    made = {path.name for path in into.glob("environments/*") if path.is_dir()}
-    locked = {path.stem for path in into.glob("environments/*.lock")}
-    for name in sorted(made | locked):
-        if name not in whole:
-            step = f"accel setup --into {shlex.quote(str(into))} with the same names"
-            yield Environment(
-                name, "", "", False, False, f"incomplete. Next step: {step}"
-            )
+def _describe_environments(
+    into: Path, names: Sequence[str], chosen: choice.Choice | None
+) -> list[Environment]:
+    """Return the environments called `names`, and why each is or is not chosen on this machine.
+
+    `chosen` is `None` if no environment can be chosen.
+    """
+    devices = choice.detect_devices(str(into))
+    records = {r["name"]: r for r in choice.complete_environments(str(into))}
+    chosen_name = chosen.environment["name"] if chosen is not None else ""
+    environments = []
+    for name in names:
+        record = records.get(name)
+        if record is None:
+            environments.append(_incomplete_environment(into, name))
             continue
-        record = whole[name]
-        serves = record["serves"] or "CPU"
-        if chosen is not None and chosen.environment["name"] == name:
-            yield Environment(
-                name, record["torch"], serves, True, True, f"chosen: {chosen.reason}"
-            )
+        is_chosen = name == chosen_name
+        if chosen is not None and is_chosen:
+            reason = f"chosen: {chosen.reason}"
         else:
-            reason = _why_not(record, present)
-            yield Environment(name, record["torch"], serves, True, False, reason)
-
-
-def _why_not(record: choice.Record, present: list[choice.Device]) -> str:
-    """Return why the environment is not chosen on a machine with the devices `present`."""
-    for device in present:
-        if device.row["label"] in record["serves"].split(", "):
-            return (
-                choice.unmet(record, device)
-                or "fits, but a different environment is better"
+            reason = _why_not_chosen(record, devices)
+        environments.append(
+            Environment(
+                name=name,
+                torch=record["torch"],
+                serves=record["serves"] or "CPU",
+                is_complete=True,
+                is_chosen=is_chosen,
+                reason=reason,
             )
-    if not record["serves"]:
+        )
+    return environments
+
+
+def _incomplete_environment(into: Path, name: str) -> Environment:
+    """Return an environment whose installation is not complete, with the next step."""
+    folder_argument = shlex.quote(str(into))
+    return Environment(
+        name=name,
+        torch="",
+        serves="",
+        is_complete=False,
+        is_chosen=False,
+        reason="incomplete. Next step: accel setup --into "
+        f"{folder_argument} with the same names",
+    )
+
+
+def _why_not_chosen(record: choice.Record, devices: Sequence[choice.Device]) -> str:
+    """Return why an environment is not chosen on a machine with the given devices.
+
+    `record` is the record of the environment.
+    """
+    if not record["serves"]:  # The environment is for the CPU.
         return "not needed"
+    for device in devices:
+        if device.row["label"] in record["serves"].split(", "):
+            unmet_need = choice.describe_unmet_need(record, device)
+            return unmet_need or "fits, but a different environment is better"
     return f"this machine has no {record['serves'].replace(', ', ' or ')}"

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 from accel_core.errors import SettingError
-from accel_tools.setup import builds, environment, folder, machines, resolving
-from accel_tools.setup.folder import Wanted
+from accel_tools.setup import builds, folder, machines, resolving
+from accel_tools.setup import environment as environment_checks
+from accel_tools.setup.folder import PlannedEnvironment
 from accel_tools.setup.resolving import Package
 
-__all__ = ["Request", "SetupCommand", "default_form", "set_up"]
+__all__ = ["Request", "SetupCommand", "choose_installer", "set_up"]
 
 #: The name of the folder's file that lists the packages of all environments.
 _REQUIREMENTS = "requirements.txt"
@@ -28,9 +29,9 @@ class SetupCommand(click.Command):
     """A command whose arguments after `--` are packages."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Remove the packages from `args` and store them as `ctx.obj`.
+        """Move the packages, which are the arguments after `--`, from `args` to `ctx.obj`.
 
-        Otherwise click would add the packages to the names.
+        Otherwise click would take the packages for names of environments.
         """
         end = args.index("--") if "--" in args else len(args)
         ctx.obj = tuple(args[end + 1 :])
@@ -49,6 +50,7 @@ class Request:
         index: str,
     ) -> None:
         self.folder = into.absolute()
+        #: The requested environments, such as `cuda=12.6` and `cpu`.
         self.names = names
         lines = [requirements.read_text("utf-8").strip()] if requirements else []
         #: The packages of all environments, in the format of a requirements file.
@@ -57,12 +59,14 @@ class Request:
         self.index = index or builds.INDEX
 
 
-def set_up(request: Request, form: str, torch: str, driver: str, *, yes: bool) -> None:
+def set_up(
+    request: Request, installer: str, torch: str, driver: str, *, yes: bool
+) -> None:
     """Make the environments that the folder lacks, after asking unless `yes`.
 
     Args:
         request: The folder, the environments' names and the packages.
-        form: The installer, `"uv"` or `"pip"`.
+        installer: `"uv"` or `"pip"`.
         torch: The version of torch, or an empty string for the newest that fits.
         driver: The version of NVIDIA's driver to plan for, or an empty string.
         yes: Whether to install without asking.
@@ -71,28 +75,38 @@ def set_up(request: Request, form: str, torch: str, driver: str, *, yes: bool) -
         SettingError: A build or a package has no version that fits. Nothing was downloaded.
     """
     into = request.folder
-    fault = folder.problem(into, request.requirements)
-    if fault:
-        raise SettingError(fault)
+    conflict = folder.find_conflict(into, request.requirements)
+    if conflict:
+        raise SettingError(conflict)
     machine = machines.here()
-    wanted = folder.wanted(request.names, machine, torch, driver)
-    with _alone(into):
-        missing = [each for each in wanted if not folder.is_whole(_place(into, each))]
-        locked = _locked(request, missing)
+    environments = folder.plan_environments(request.names, machine, torch, driver)
+    with _locked_folder(into):
+        missing = []
+        for environment in environments:
+            if not folder.is_complete(_environment_path(into, environment.name)):
+                missing.append(environment)
+        packages_by_name = _resolve_packages(request, missing)
         if missing:
-            _show_sizes(missing, locked)
+            _print_sizes(packages_by_name)
             if not yes:
                 click.confirm("Download and install them?", abort=True, err=True)
-            _keep(request, locked)
+            _write_requirements_and_locks(request, packages_by_name)
         folder.write_hardware(into)
-        for each in missing:
-            _make(into, each, locked[each.name], form, machine.architecture)
+        for environment in missing:
+            packages = packages_by_name[environment.name]
+            torch_version = _torch_version(packages)
+            record = folder.environment_record(
+                environment.plan, torch_version, machine.architecture
+            )
+            _install_environment(into, environment.name, installer)
+            path = _environment_path(into, environment.name)
+            folder.mark_complete(path, record)
         folder.write_launchers(into)
     click.echo(f"Done. Next step: accel doctor {shlex.quote(str(into))}", err=True)
 
 
 @contextmanager
-def _alone(into: Path) -> Iterator[None]:
+def _locked_folder(into: Path) -> Iterator[None]:
     """Create the folder `into`, and lock it against other `accel setup` processes.
 
     Raises `SettingError` if the folder cannot be written, or if another `accel setup`
@@ -115,107 +129,123 @@ def _alone(into: Path) -> Iterator[None]:
         yield
 
 
-def _place(into: Path, each: Wanted) -> Path:
-    return into / "environments" / each.name
+def _environment_path(into: Path, name: str) -> Path:
+    return into / "environments" / name
 
 
-def _lock(into: Path, name: str) -> Path:
+def _lock_file(into: Path, name: str) -> Path:
     return into / "environments" / f"{name}.lock"
 
 
-def _locked(request: Request, wanted: Sequence[Wanted]) -> dict[str, list[Package]]:
-    """Return the packages of each environment, by the environment's name.
+def _resolve_packages(
+    request: Request, environments: Sequence[PlannedEnvironment]
+) -> dict[str, list[Package]]:
+    """Return the packages to install in each environment, by the environment's name.
 
     The packages are read from the environment's lock file, or resolved with pip if there
-    is none.
+    is no lock file.
     """
     into = request.folder
-    kept = into / _REQUIREMENTS
-    requirements = kept.read_text("utf-8") if kept.is_file() else request.requirements
-    fixed: dict[str, str] = {}
-    for lock in sorted(into.glob("environments/*.lock")):
-        fixed.update(resolving.shared(resolving.read_lock(lock)))
-    locked = {}
-    for each in wanted:
-        packages = resolving.read_lock(_lock(into, each.name))
+    requirements_file = into / _REQUIREMENTS
+    requirements = request.requirements
+    if requirements_file.is_file():
+        requirements = requirements_file.read_text("utf-8")
+    shared_versions: dict[str, str] = {}
+    for lock_file in sorted(into.glob("environments/*.lock")):
+        locked_packages = resolving.read_lock_file(lock_file)
+        shared_versions.update(resolving.shared_versions(locked_packages))
+    packages_by_name = {}
+    for environment in environments:
+        name, plan = environment.name, environment.plan
+        packages = resolving.read_lock_file(_lock_file(into, name))
         if not packages:
-            click.echo(f"{each.name}: resolving {each.plan.torch} ...", err=True)
+            click.echo(f"{name}: resolving {plan.torch} ...", err=True)
             try:
                 packages = resolving.resolve(
-                    each.plan, requirements, fixed, request.index
+                    plan, requirements, shared_versions, request.index
                 )
             except SettingError as error:
-                raise SettingError(f"{each.name}: {error}") from None
-        fixed = {**resolving.shared(packages), **fixed}
-        locked[each.name] = packages
-    return locked
+                raise SettingError(f"{name}: {error}") from None
+        shared_versions = {**resolving.shared_versions(packages), **shared_versions}
+        packages_by_name[name] = packages
+    return packages_by_name
 
 
-def _keep(request: Request, locked: dict[str, list[Package]]) -> None:
-    """Write the requirements and the resolved packages, so that a later run uses the same files."""
-    kept = request.folder / _REQUIREMENTS
-    if not kept.is_file():
-        folder.write_atomically(kept, request.requirements)
-    for name, packages in locked.items():
-        resolving.write_lock(_lock(request.folder, name), packages)
+def _write_requirements_and_locks(
+    request: Request, packages_by_name: Mapping[str, Sequence[Package]]
+) -> None:
+    """Write the requirements and the resolved packages, so that a later run uses the same versions."""
+    requirements_file = request.folder / _REQUIREMENTS
+    if not requirements_file.is_file():
+        folder.write_atomically(requirements_file, request.requirements)
+    for name, packages in packages_by_name.items():
+        resolving.write_lock_file(_lock_file(request.folder, name), packages)
 
 
-def _show_sizes(missing: Sequence[Wanted], locked: dict[str, list[Package]]) -> None:
+def _print_sizes(packages_by_name: Mapping[str, Sequence[Package]]) -> None:
     """Print the download size of each environment, and the total size of all files.
 
     A file that several environments share is counted once in the total.
     """
-    every = [package for each in missing for package in locked[each.name]]
-    size_of = resolving.sizes(every)
-    for each in missing:
-        packages = locked[each.name]
-        torch = next(p.version for p in packages if p.name == "torch")
-        amount = _total(size_of[url] for url in {p.url for p in packages} if url)
-        count = f"{len(packages)} packages"
-        line = f"{each.name}: torch {torch}, {count}, {_megabytes(amount)}"
-        click.echo(line, err=True)
-    total = _megabytes(_total(size_of.values()))
-    unknown = list(size_of.values()).count(None)
-    more = f", and {unknown} files of unknown size" if unknown else ""
+    all_packages = [p for packages in packages_by_name.values() for p in packages]
+    size_by_url = resolving.download_sizes(all_packages)
+    for name, packages in packages_by_name.items():
+        urls = {package.url for package in packages if package.url}
+        size = _sum_of_known([size_by_url[url] for url in urls])
+        click.echo(
+            f"{name}: torch {_torch_version(packages)}, {len(packages)} packages, "
+            f"{_megabytes(size)}",
+            err=True,
+        )
+    total = _megabytes(_sum_of_known(size_by_url.values()))
+    unknown_count = list(size_by_url.values()).count(None)
+    if unknown_count:
+        total += f", and {unknown_count} files of unknown size"
     click.echo(
-        f"To download: {total}{more}. Files in the cache of pip or uv are not downloaded again.",
+        f"To download: {total}. Files in the cache of pip or uv are not downloaded again.",
         err=True,
     )
 
 
-def _total(sizes: Iterable[int | None]) -> int:
-    """Return the sum of the known sizes."""
+def _torch_version(packages: Sequence[Package]) -> str:
+    return next(package.version for package in packages if package.name == "torch")
+
+
+def _sum_of_known(sizes: Iterable[int | None]) -> int:
+    """Return the sum of the sizes; sizes of `None`, which are unknown, are left out."""
     return sum(size for size in sizes if size is not None)
 
 
 def _megabytes(size: int) -> str:
+    """Return a size in bytes as text, such as `"1,234 MB"`."""
     return f"{size / 1e6:,.0f} MB"
 
 
-def _make(
-    into: Path, each: Wanted, packages: Sequence[Package], form: str, architecture: str
-) -> None:
-    """Make one environment, after removing what an earlier run left of it.
+def _install_environment(into: Path, name: str, installer: str) -> None:
+    """Install an environment from its lock file, after removing an incomplete installation.
 
     Raises `click.ClickException` if a command of the installer fails.
     """
-    place = _place(into, each)
-    folder.remove(place)
-    for words in resolving.install(place, _lock(into, each.name), form):
-        click.echo(f"$ {shlex.join(words)}", err=True)
-        completed = subprocess.run(words, check=False)
+    path = _environment_path(into, name)
+    folder.remove_environment(path)
+    lock_file = _lock_file(into, name)
+    for command in resolving.install_commands(path, lock_file, installer):
+        click.echo(f"$ {shlex.join(command)}", err=True)
+        completed = subprocess.run(command, check=False)
         if completed.returncode:
             raise click.ClickException(
-                f"{shlex.join(words)} exited with status {completed.returncode}. Next step: run "
+                f"{shlex.join(command)} exited with status {completed.returncode}. Next step: run "
                 "accel setup again, which continues with this environment"
             )
-    torch = next(package.version for package in packages if package.name == "torch")
-    folder.mark(place, folder.mark_of(each.plan, torch, architecture))
 
 
-def default_form(form: str | None) -> str:
-    """Return the installer, `"uv"` or `"pip"`; raise `click.UsageError` for other formats."""
-    chosen = form or environment.default_format()
-    if chosen not in ("pip", "uv"):
-        raise click.UsageError(f"--into needs --format pip or uv, not {chosen}.")
-    return chosen
+def choose_installer(format_name: str | None) -> str:
+    """Return the installer, `"uv"` or `"pip"`, for the value of --format.
+
+    A value of `None` means uv if it is installed, otherwise pip. Raises `click.UsageError` for formats
+    that are not installers.
+    """
+    installer = format_name or environment_checks.default_installer()
+    if installer not in ("pip", "uv"):
+        raise click.UsageError(f"--into needs --format pip or uv, not {installer}.")
+    return installer

@@ -11,27 +11,30 @@ from accel_tools.setup import folder
 
 __all__ = ["command"]
 
-_UNKNOWN = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+#: Options after the command are options of Python.
+_CONTEXT_SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
-@click.command("python", context_settings=_UNKNOWN)
+@click.command("python", context_settings=_CONTEXT_SETTINGS)
 @click.option(
     "--folder",
-    "given",
+    "given_folder",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
     help="The folder of accel setup --into. [default: the one that this accel is in]",
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
-def command(ctx: click.Context, given: Path | None, arguments: tuple[str, ...]) -> None:
+def command(
+    ctx: click.Context, given_folder: Path | None, arguments: tuple[str, ...]
+) -> None:
     """Start the Python of a folder that fits this machine.
 
     ARGUMENTS are passed to Python: a script and its arguments, or `-m MODULE`. The hardware of the machine
     and DS_ACCELERATOR choose the environment before Python starts. `accel -v python` prints the choice and
     its reason. The exit status is that of Python.
     """
-    into = given or folder.own_folder()
+    into = given_folder or folder.folder_of_running_environment()
     if into is None:
         raise click.UsageError(
             "this command is not in a folder of environments. Give --folder FOLDER, or make a folder: "

@@ -17,12 +17,11 @@ from accel_core.cli.output import answering
 from accel_core.text import one_line
 from accel_tools.commands import into as into_folder
 from accel_tools.setup import environment, installed, machines
-from accel_tools.setup.formats import FORMATS, HERE
-from accel_tools.setup.formats import command as format_plan
+from accel_tools.setup.formats import FORMATS, INSTALLERS, format_plan
 from accel_tools.setup.machines import Machine
-from accel_tools.setup.plan import Plan, for_installation, for_uv
-from accel_tools.setup.planning import names, planned, toolkits
-from accel_tools.setup.recipes import parsed_version
+from accel_tools.setup.plan import Plan, add_accel_packages, let_uv_choose_index
+from accel_tools.setup.planning import make_plan, names, toolkits
+from accel_tools.setup.recipes import parse_version
 
 __all__ = ["command"]
 
@@ -53,7 +52,8 @@ _ALIASES = {
 #: A limit between the major versions of NVIDIA's drivers, which are higher, and of toolkits,
 #: which are lower.
 _MIN_DRIVER = 300
-_INTO = (
+#: The usage error for options and arguments that do not fit --into.
+_INTO_USAGE = (
     "--into needs names, such as: accel setup --into FOLDER cuda=12.6 rocm=7.2 cpu. It cannot be used "
     "with --run, --python, --toolkit or --json."
 )
@@ -61,8 +61,13 @@ _INTO = (
 _EXAMPLES = {"driver": "570.86", "toolkit": "12.8", "python": "3.12", "torch": "2.9.1"}
 
 
-def _version(_ctx: click.Context, param: click.Parameter, value: str | None) -> str:
-    """Return the version; raise `click.BadParameter` if it is malformed."""
+def _require_version(
+    _ctx: click.Context, param: click.Parameter, value: str | None
+) -> str:
+    """Return the version that was given for an option, or an empty string.
+
+    Raises `click.BadParameter` if the version is malformed.
+    """
     pattern = r"\d+(\.\w+)*" if param.name == "toolkit" else r"\d+\.\d+(\.\d+)*"
     if value and not re.fullmatch(pattern, value):
         example = _EXAMPLES[param.name or ""]
@@ -72,8 +77,11 @@ def _version(_ctx: click.Context, param: click.Parameter, value: str | None) -> 
     return value or ""
 
 
-def _name(value: str) -> str:
-    """Return the name in lower case; raise `click.UsageError` if it is unknown."""
+def _require_known_name(value: str) -> str:
+    """Return the name of a backend in lower case, or an empty string for an empty `value`.
+
+    Raises `click.UsageError` with a suggestion if the name is unknown.
+    """
     name = value.lower()
     if not name or name in names():
         return name
@@ -110,28 +118,31 @@ def _name(value: str) -> str:
 )
 @click.option(
     "--format",
-    "form",
+    "format_name",
     type=click.Choice(list(FORMATS)),
     help="[default: uv if installed, else pip]",
 )
 @click.option(
     "--python",
-    callback=_version,
+    callback=_require_version,
     metavar="X.Y",
     help="Version of Python, if not this one.",
 )
 @click.option(
-    "--torch", callback=_version, metavar="X.Y.Z", help="Version of torch to install."
+    "--torch",
+    callback=_require_version,
+    metavar="X.Y.Z",
+    help="Version of torch to install.",
 )
 @click.option(
     "--driver",
-    callback=_version,
+    callback=_require_version,
     metavar="VERSION",
     help="Version of NVIDIA's driver to plan for.",
 )
 @click.option(
     "--toolkit",
-    callback=_version,
+    callback=_require_version,
     metavar="VERSION",
     help="Version of CUDA, ROCm or CANN to plan for.",
 )
@@ -146,7 +157,7 @@ def command(
     into: Path | None,
     requirements: Path | None,
     torch_index: str,
-    form: str | None,
+    format_name: str | None,
     python: str,
     torch: str,
     driver: str,
@@ -166,30 +177,41 @@ def command(
     With --into FOLDER, each NAME (`cuda`, or `cuda=12.6` with the toolkit's version) gets an environment in
     FOLDER, with the same PACKAGES in each. `FOLDER/bin/python` starts the one that fits the machine.
     """
+    packages: tuple[str, ...] = ctx.obj  # the arguments after `--`
     if into is not None:
         if not requested or any((run, python, toolkit, as_json)):
-            raise click.UsageError(_INTO)
+            raise click.UsageError(_INTO_USAGE)
         request = into_folder.Request(
-            into, requested, ctx.obj, requirements, torch_index
+            into, requested, packages, requirements, torch_index
         )
-        _set_up_folder(request, form, torch, driver, yes=yes)
+        _set_up_folder(request, format_name, torch, driver, yes=yes)
         return
-    if len(requested) > 1 or any((ctx.obj, requirements, torch_index)):
+    if len(requested) > 1 or packages or requirements or torch_index:
         raise click.UsageError(
             "Several names, packages, --requirements and --torch-index need --into FOLDER."
         )
-    _check_options(run=run, yes=yes, form=form, python=python, as_json=as_json)
-    name = _name("".join(requested))
-    _check_given(name, driver, toolkit)
+    _check_options(
+        run=run, yes=yes, format_name=format_name, python=python, as_json=as_json
+    )
+    name = _require_known_name(requested[0] if requested else "")
+    _check_versions(name, driver, toolkit)
     status = _print_plan(
-        name, form, python, torch, driver, toolkit, run=run, yes=yes, as_json=as_json
+        name,
+        format_name,
+        python,
+        torch,
+        driver,
+        toolkit,
+        run=run,
+        yes=yes,
+        as_json=as_json,
     )
     ctx.exit(status)
 
 
 def _set_up_folder(
     request: into_folder.Request,
-    form: str | None,
+    format_name: str | None,
     torch: str,
     driver: str,
     *,
@@ -198,13 +220,13 @@ def _set_up_folder(
     """Check the request's names, and make the environments of the folder."""
     _check_names(request.names)
     with answering(as_json=False):
-        installer = into_folder.default_form(form)
+        installer = into_folder.choose_installer(format_name)
         into_folder.set_up(request, installer, torch, driver, yes=yes)
 
 
 def _print_plan(
     name: str,
-    form: str | None,
+    format_name: str | None,
     python: str,
     torch: str,
     driver: str,
@@ -214,34 +236,38 @@ def _print_plan(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Print the command, and run it if `run`.
+    """Print the command that installs torch, and run it if `run`; return the exit status.
 
-    Returns the exit status, which is 1 if no command is known.
+    The exit status is 1 if no command is known.
     """
     with answering(as_json=as_json) as output:
         machine = machines.here(python)
-        chosen = form or environment.default_format()
-        plan = planned(machine, name, torch, driver=driver, toolkit=toolkit)
-        plan = for_installation(plan, is_new=chosen not in HERE)
-        if chosen == "uv":
-            plan = for_uv(plan)
-        line = format_plan(plan, chosen)
-        wrong = installed.faults(plan, machine)
-        blocked: tuple[str, ...] = ()
-        if chosen in HERE and line:
-            blocked = tuple(environment.problems(chosen))
+        format_name = format_name or environment.default_installer()
+        is_installer = format_name in INSTALLERS
+        plan = make_plan(machine, name, torch, driver=driver, toolkit=toolkit)
+        plan = add_accel_packages(plan, is_new_environment=not is_installer)
+        if format_name == "uv":
+            plan = let_uv_choose_index(plan)
+        command_line = format_plan(plan, format_name)
+        mismatches = installed.find_mismatches(plan, machine)
+        obstacles: tuple[str, ...] = ()
+        if is_installer and command_line:
+            obstacles = tuple(environment.find_installer_problems(format_name))
         if as_json:
-            output.write_json(_document(plan, machine, chosen, line, wrong, blocked))
+            document = _document(
+                plan, machine, format_name, command_line, mismatches, obstacles
+            )
+            output.write_json(document)
         else:
             # Only the command goes to stdout, so that `accel setup --format dockerfile > Dockerfile`
             # works.
-            parts = _page(plan, machine, wrong, blocked)
+            parts = _page(plan, machine, mismatches, obstacles)
             click.echo(page.to_text(parts, output.width, in_colour=False), err=True)
-            if line:
-                output.write(line)
-    if run and line:
-        _run(plan, line, blocked, yes=yes)
-    return 0 if line else 1
+            if command_line:
+                output.write(command_line)
+    if run and command_line:
+        _run(plan, command_line, obstacles, yes=yes)
+    return 0 if command_line else 1
 
 
 # --- Options -------------------------------------------------------------------------
@@ -251,7 +277,7 @@ def _check_options(
     *,
     run: bool,
     yes: bool,
-    form: str | None,
+    format_name: str | None,
     python: str,
     as_json: bool,
 ) -> None:
@@ -262,21 +288,21 @@ def _check_options(
         raise click.UsageError("--run prints the installer's output: leave out --json.")
     if run and python:
         raise click.UsageError("--run installs for this Python: leave out --python.")
-    if run and form not in (None, *HERE):
+    if run and format_name not in (None, *INSTALLERS):
         raise click.UsageError(
-            f"--run needs --format pip or uv; --format {form} cannot be run."
+            f"--run needs --format pip or uv; --format {format_name} cannot be run."
         )
 
 
 def _check_names(names: Sequence[str]) -> None:
-    """Raise `click.UsageError` for a malformed name of `--into`, such as `cuda=12.6`."""
-    for each in names:
-        name, _, toolkit = each.partition("=")
-        _check_given(_name(name), "", toolkit)
+    """Raise `click.UsageError` for an invalid name of `--into`; a valid name is `cuda=12.6`."""
+    for requested in names:
+        name, _, toolkit = requested.partition("=")
+        _check_versions(_require_known_name(name), driver="", toolkit=toolkit)
 
 
-def _check_given(name: str, driver: str, toolkit: str) -> None:
-    """Raise `click.UsageError` if the driver or the toolkit does not fit the name."""
+def _check_versions(name: str, driver: str, toolkit: str) -> None:
+    """Raise `click.UsageError` if the version of the driver or toolkit does not fit the backend `name`."""
     if driver:
         _check_driver(name, driver)
     if toolkit:
@@ -284,8 +310,9 @@ def _check_given(name: str, driver: str, toolkit: str) -> None:
 
 
 def _check_driver(name: str, driver: str) -> None:
+    """Raise `click.UsageError` unless `driver` is a version of NVIDIA's driver, and `name` is cuda."""
     if not name:
-        raise _needs_name(f"--driver {driver}", "cuda")
+        raise _missing_name_error(f"--driver {driver}", "cuda")
     if name != "cuda":
         raise click.UsageError(
             f"--driver is the version of NVIDIA's driver; it has no effect on {name}."
@@ -298,15 +325,17 @@ def _check_driver(name: str, driver: str) -> None:
 
 
 def _check_toolkit(name: str, toolkit: str) -> None:
+    """Raise `click.UsageError` unless the backend has a toolkit that can have the version `toolkit`."""
     if not name:
-        raise _needs_name(f"--toolkit {toolkit}", "NAME")
-    known = toolkits()
-    if name not in known:
-        listed = ", ".join(f"{label} ({key})" for key, label in known.items())
+        raise _missing_name_error(f"--toolkit {toolkit}", "NAME")
+    toolkit_by_backend = toolkits()
+    if name not in toolkit_by_backend:
+        pairs = toolkit_by_backend.items()
+        listed = ", ".join(f"{label} ({backend})" for backend, label in pairs)
         raise click.UsageError(
             f"--toolkit has no effect on {name}; it is the version of one of: {listed}."
         )
-    version = parsed_version(toolkit)
+    version = parse_version(toolkit)
     if name == "cuda" and version is not None and version.major >= _MIN_DRIVER:
         raise click.UsageError(
             f"--toolkit: {toolkit!r} is not a version of CUDA; expected a version such as "
@@ -315,12 +344,13 @@ def _check_toolkit(name: str, toolkit: str) -> None:
     if name in ("cuda", "rocm") and not re.fullmatch(r"\d+\.\d+(\.\d+)*", toolkit):
         example = "12.8" if name == "cuda" else "6.4"
         raise click.UsageError(
-            f"--toolkit: {toolkit!r} is not a version of {known[name]}; expected a version "
+            f"--toolkit: {toolkit!r} is not a version of {toolkit_by_backend[name]}; expected a version "
             f"such as {example}."
         )
 
 
-def _needs_name(option: str, name: str) -> click.UsageError:
+def _missing_name_error(option: str, name: str) -> click.UsageError:
+    """Return the error for an option that needs a backend; `name` is the backend to suggest."""
     return click.UsageError(
         f"{option} needs the name of a backend: accel setup {name} {option}"
     )
@@ -329,27 +359,29 @@ def _needs_name(option: str, name: str) -> click.UsageError:
 # --- Running -------------------------------------------------------------------------
 
 
-def _run(plan: Plan, line: str, blocked: tuple[str, ...], *, yes: bool) -> None:
-    """Run the commands of `line` one after the other, after asking unless `yes`.
+def _run(
+    plan: Plan, command_line: str, obstacles: tuple[str, ...], *, yes: bool
+) -> None:
+    """Run the commands of `command_line` one after the other, after asking unless `yes`.
 
-    Raises `click.ClickException` if a command fails, or before the first command if the
-    environment or the index would make it fail.
+    Raises `click.ClickException` if a command fails. Also raises it before the first command if there
+    are `obstacles`, or if the index with torch cannot be reached.
     """
-    if blocked:
-        raise click.ClickException(blocked[0])
-    unreachable = environment.unreachable(plan)
-    if unreachable:
-        raise click.ClickException(f"the command was not run: {unreachable}")
-    commands = environment.runnable(line)
-    for words in commands:
-        click.echo(f"$ {shlex.join(words)}", err=True)
+    if obstacles:
+        raise click.ClickException(obstacles[0])
+    reason = environment.why_index_is_unreachable(plan)
+    if reason:
+        raise click.ClickException(f"the command was not run: {reason}")
+    commands = environment.split_commands(command_line)
+    for command in commands:
+        click.echo(f"$ {shlex.join(command)}", err=True)
     if not yes:
         click.confirm("Run it?", abort=True, err=True)
-    for words in commands:
-        status = subprocess.run(words, check=False).returncode
+    for command in commands:
+        status = subprocess.run(command, check=False).returncode
         if status:
             raise click.ClickException(
-                f"{shlex.join(words)} exited with status {status}"
+                f"{shlex.join(command)} exited with status {status}"
             )
     click.echo("Done. Next step: accel list", err=True)
 
@@ -358,41 +390,48 @@ def _run(plan: Plan, line: str, blocked: tuple[str, ...], *, yes: bool) -> None:
 
 
 def _page(
-    plan: Plan, machine: Machine, wrong: tuple[str, ...], blocked: tuple[str, ...]
+    plan: Plan,
+    machine: Machine,
+    mismatches: Sequence[str],
+    obstacles: Sequence[str],
 ) -> list[page.Part]:
-    parts = [_labelled("Detected", one_line(_detected(plan, machine)))]
-    if plan.given:
-        parts.append(_labelled("Assumed (not detected)", ", ".join(plan.given)))
-    parts += [_labelled("Problem", fault, "bold yellow") for fault in wrong]
+    """Return the page with the detected hardware, the parts of the plan with reasons, and problems."""
+    parts = [_labelled("Detected", one_line(_describe_machine(plan, machine)))]
+    if plan.assumed:
+        parts.append(_labelled("Assumed (not detected)", ", ".join(plan.assumed)))
+    for mismatch in mismatches:
+        parts.append(_labelled("Problem", mismatch, "bold yellow"))
     parts.append(page.paragraph())
-    if plan.unknown:
-        parts.append(_labelled("Unknown", f"{plan.unknown}. See {plan.url}"))
+    if plan.why_no_command:
+        parts.append(_labelled("Unknown", f"{plan.why_no_command}. See {plan.url}"))
     else:
         rows: list[list[page.Cell]] = []
         for part in plan.parts:
             rows.append([(part.what, "bold"), (part.why, ""), (part.source, "dim")])
         parts.append(page.table(("PART", "WHY", "SOURCE"), rows))
     parts += [page.paragraph((f"Note: {note}", "dim")) for note in plan.notes]
-    parts += [_labelled("First", problem, "bold yellow") for problem in blocked]
+    for obstacle in obstacles:
+        parts.append(_labelled("First", obstacle, "bold yellow"))
     return [*parts, page.paragraph()]
 
 
 def _labelled(label: str, text: str, style: str = "bold") -> page.Part:
+    """Return a paragraph that begins with a label in the given style."""
     return page.paragraph((f"{label}: ", style), (text, ""))
 
 
-def _detected(plan: Plan, machine: Machine) -> str:
+def _describe_machine(plan: Plan, machine: Machine) -> str:
     """Return the detected hardware, drivers and platform, separated by semicolons."""
     hardware = plan.hardware
-    facts = [f"{device.label} ({device.evidence})" for device in hardware.present]
+    facts = [f"{device.label} ({device.evidence})" for device in hardware.devices]
     if not facts:
         facts.append("no accelerator")
-    if hardware.nvidia:
-        facts.append(f"NVIDIA's driver {hardware.nvidia}")
-    if hardware.gfx:
-        facts.append(f"GPU architecture {', '.join(hardware.gfx)}")
-    if hardware.kind:
-        facts.append(hardware.kind)
+    if hardware.nvidia_driver:
+        facts.append(f"NVIDIA's driver {hardware.nvidia_driver}")
+    if hardware.amd_architectures:
+        facts.append(f"GPU architecture {', '.join(hardware.amd_architectures)}")
+    if hardware.machine_kind:
+        facts.append(hardware.machine_kind)
     facts.append(f"{machine.system} on {machine.architecture}, Python {machine.python}")
     return "; ".join(facts)
 
@@ -403,22 +442,23 @@ def _detected(plan: Plan, machine: Machine) -> str:
 def _document(
     plan: Plan,
     machine: Machine,
-    form: str,
-    line: str,
-    wrong: tuple[str, ...],
-    blocked: tuple[str, ...],
+    format_name: str,
+    command_line: str,
+    mismatches: Sequence[str],
+    obstacles: Sequence[str],
 ) -> dict[str, object]:
+    """Return the plan and the problems as plain values, for JSON."""
     return {
         "machine": {
             "system": machine.system,
             "architecture": machine.architecture,
             "python": machine.python,
-            "kind": plan.hardware.kind,
-            "nvidia_driver": plan.hardware.nvidia,
-            "gfx": list(plan.hardware.gfx),
-            "hardware": [device._asdict() for device in plan.hardware.present],
+            "kind": plan.hardware.machine_kind,
+            "nvidia_driver": plan.hardware.nvidia_driver,
+            "gfx": list(plan.hardware.amd_architectures),
+            "hardware": [device._asdict() for device in plan.hardware.devices],
         },
-        "given": list(plan.given),
+        "given": list(plan.assumed),
         "target": plan.target,
         "backend": plan.backend,
         "torch": plan.torch,
@@ -427,11 +467,11 @@ def _document(
         "packages": list(plan.packages),
         "package_index": plan.package_index,
         "parts": [part._asdict() for part in plan.parts],
-        "unknown": plan.unknown,
+        "unknown": plan.why_no_command,
         "url": plan.url,
         "notes": list(plan.notes),
-        "wrong": list(wrong),
-        "blocked": list(blocked),
-        "format": form,
-        "command": line,
+        "wrong": list(mismatches),
+        "blocked": list(obstacles),
+        "format": format_name,
+        "command": command_line,
     }

@@ -12,7 +12,9 @@ from types import ModuleType
 
 __all__ = ["begin"]
 
-_PREFIXES = (b"\0libtorch", b"\0libc10")
+#: The beginnings of the names of torch's libraries in a compiled extension, after the null character that
+#: ends the previous name.
+_LIBRARY_PREFIXES = (b"\0libtorch", b"\0libc10")
 
 
 def begin() -> None:
@@ -29,39 +31,46 @@ def begin() -> None:
 
 
 def _check_extensions_before_import(launcher: str) -> None:
-    """Patch Python's loader of extensions to explain extensions built for a different torch."""
-    create = ExtensionFileLoader.create_module
+    """Patch Python's loader of compiled extensions, so that its errors name a build for another torch.
+
+    Extensions in the environment and in Python's own folders are not checked.
+    """
+    original_create_module = ExtensionFileLoader.create_module
 
     def create_module(self: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
-        origin = spec.origin or ""
-        if origin.startswith((f"{sys.prefix}/", f"{sys.base_prefix}/")):
-            return create(self, spec)
-        missing = _missing_libraries(origin)
+        path = spec.origin or ""
+        if path.startswith((f"{sys.prefix}/", f"{sys.base_prefix}/")):
+            return original_create_module(self, spec)
+        missing = _missing_torch_libraries(path)
         if missing:
-            raise ImportError(_message(origin, ", ".join(missing), launcher))
+            raise ImportError(_mismatch_message(path, ", ".join(missing), launcher))
         try:
-            return create(self, spec)
+            return original_create_module(self, spec)
         except ImportError as error:
-            # torch's C++ symbols are in the namespaces c10, at and torch.
             symbol = str(error).rpartition("undefined symbol: ")[2]
-            if symbol.startswith("_Z") and (
-                "3c10" in symbol or "2at" in symbol or "5torch" in symbol
-            ):
-                raise ImportError(_message(origin, symbol, launcher)) from error
+            if _is_torch_symbol(symbol):
+                raise ImportError(_mismatch_message(path, symbol, launcher)) from error
             raise
 
     ExtensionFileLoader.create_module = create_module  # type: ignore[method-assign]
 
 
-def _missing_libraries(origin: str) -> list[str]:
-    """Return the torch libraries that the extension needs and this environment's torch lacks."""
+def _is_torch_symbol(symbol: str) -> bool:
+    """Return whether a mangled C++ symbol is in one of torch's namespaces c10, at and torch."""
+    if not symbol.startswith("_Z"):
+        return False
+    return "3c10" in symbol or "2at" in symbol or "5torch" in symbol
+
+
+def _missing_torch_libraries(extension: str) -> list[str]:
+    """Return the torch libraries that a compiled extension needs and this environment's torch lacks."""
     import os
 
-    folder = f"{_site()}/torch/lib"
-    with open(origin, "rb") as file:  # noqa: PTH123 - pathlib takes milliseconds to import
+    folder = f"{_site_packages()}/torch/lib"
+    with open(extension, "rb") as file:  # noqa: PTH123 - pathlib takes milliseconds to import
         data = file.read()
     missing = []
-    for prefix in _PREFIXES:
+    for prefix in _LIBRARY_PREFIXES:
         for part in data.split(prefix)[1:]:
             name = (prefix[1:] + part.partition(b"\0")[0]).decode("ascii", "replace")
             is_library = name.endswith(".so") and name not in missing
@@ -70,13 +79,14 @@ def _missing_libraries(origin: str) -> list[str]:
     return missing
 
 
-def _site() -> str:
+def _site_packages() -> str:
+    """Return the folder of this environment's packages."""
     return f"{sys.prefix}/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 
 
-def _message(origin: str, needed: str, launcher: str) -> str:
-    """Return the message on an extension that needs a library or symbol that torch lacks."""
+def _mismatch_message(extension: str, needed: str, launcher: str) -> str:
+    """Return the message on a compiled extension that needs a library or symbol that torch lacks."""
     return (
-        f"{origin} was built for a different torch: it needs {needed}, which the torch in {sys.prefix} "
+        f"{extension} was built for a different torch: it needs {needed}, which the torch in {sys.prefix} "
         f"lacks. Next step: rebuild it with {launcher}, in a separate folder for each environment"
     )

@@ -5,13 +5,13 @@ It contains the builds that uv chooses, for installers other than uv.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
 __all__ = [
     "CPU",
-    "FIRST_ON_ARM",
     "INDEX",
     "LAST_ON_MACOS_13",
     "LAST_RELEASE",
@@ -23,52 +23,72 @@ __all__ = [
     "THOR_SOURCE",
     "VOLTA_SOURCE",
     "Build",
-    "can_run",
-    "for_amd",
-    "for_nvidia",
-    "for_toolkit",
-    "gpus_of",
+    "Release",
+    "ToolkitVersion",
+    "amd_architectures_of",
+    "driver_can_run",
     "has_build",
-    "index_of",
+    "index_url",
+    "is_before_first_arm_build",
     "is_retired",
     "is_vega",
-    "lacks_volta",
-    "oldest_driver",
-    "oldest_driver_of",
-    "toolkits",
-    "why_no_platform",
-    "why_no_python",
+    "lacks_code_for_volta",
+    "newest_build_for_amd_gpu",
+    "newest_build_for_driver",
+    "newest_build_for_toolkit",
+    "oldest_driver_for_build",
+    "oldest_supported_driver",
+    "toolkit_versions",
+    "why_amd_wheels_do_not_fit",
+    "why_no_wheels_for_platform",
+    "why_no_wheels_for_python",
 ]
 
 INDEX = "https://download.pytorch.org/whl"
 CPU = "cpu"
 #: The date of the choices of uv 0.13.9 below. tests/setup/test_builds.py compares them with uv.
 TABLE_DATE = "2026-11-24"
-#: PyTorch's indexes for CUDA in uv's order. Each entry has the oldest driver on Linux (and WSL2),
-#: and the oldest driver on Windows.
-_NVIDIA = (
-    ("cu132", "580", "580"),
-    ("cu129", "525.60.13", "528.33"),
-    ("cu118", "450.80.02", "452.39"),
-    ("cu110", "450.36.06", "451.22"),
-    ("cu102", "440.33", "441.22"),
-    ("cu101", "418.39", "418.96"),
-    ("cu100", "410.48", "411.31"),
-    ("cu92", "396.26", "398.26"),
-    ("cu91", "390.46", "391.29"),
-    ("cu90", "384.81", "385.54"),
-    ("cu80", "375.26", "376.51"),
+
+
+class _CudaBuild(NamedTuple):
+    """A CUDA build, and the oldest version of NVIDIA's driver that can run it."""
+
+    #: The build's name, such as `"cu129"`.
+    name: str
+    #: The oldest driver on Linux and in WSL2.
+    linux_driver: str
+    windows_driver: str
+
+    def oldest_driver(self, system: str) -> str:
+        """Return the oldest driver for a value of `sys.platform`, such as `"linux"` or `"win32"`."""
+        return self.windows_driver if system == "win32" else self.linux_driver
+
+
+#: The CUDA builds that uv chooses, in uv's order.
+_CUDA_BUILDS = (
+    _CudaBuild("cu132", "580", "580"),
+    _CudaBuild("cu129", "525.60.13", "528.33"),
+    _CudaBuild("cu118", "450.80.02", "452.39"),
+    _CudaBuild("cu110", "450.36.06", "451.22"),
+    _CudaBuild("cu102", "440.33", "441.22"),
+    _CudaBuild("cu101", "418.39", "418.96"),
+    _CudaBuild("cu100", "410.48", "411.31"),
+    _CudaBuild("cu92", "396.26", "398.26"),
+    _CudaBuild("cu91", "390.46", "391.29"),
+    _CudaBuild("cu90", "384.81", "385.54"),
+    _CudaBuild("cu80", "375.26", "376.51"),
 )
 #: AMD GPU architectures for which PyTorch has wheels, and the oldest ROCm version of those wheels,
 #: according to uv.
-_AMD = {
+_OLDEST_ROCM = {
     **dict.fromkeys(("gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100"), "6.0"),
     "gfx1101": "6.1",
     **dict.fromkeys(("gfx1102", "gfx1200", "gfx1201"), "6.2.4"),
     "gfx950": "7.0",
     **dict.fromkeys(("gfx1150", "gfx1151"), "7.2"),
 }
-_ROCM = ("7.2", "7.1", "7.0", "6.4", "6.3", "6.2.4", "6.2", "6.1", "6.0")
+#: The ROCm versions of PyTorch's wheels, newest first.
+_ROCM_VERSIONS = ("7.2", "7.1", "7.0", "6.4", "6.3", "6.2.4", "6.2", "6.1", "6.0")
 #: The builds for Vega GPUs, newest first. uv also names newer builds, but rocBLAS of ROCm 6.4 and
 #: newer has no code for Vega: https://github.com/ROCm/legacy-rocm-build/issues/4625
 _VEGA = ("gfx900", "gfx906")
@@ -91,43 +111,54 @@ AMD_WRONG = {"gfx1033": "https://github.com/unslothai/unsloth/pull/8412"}
 #: The release of torch in `AMD_INDEX`, and the oldest and newest Python that it supports:
 #: https://rocm.docs.amd.com/projects/ai-ecosystem/en/latest/frameworks/pytorch/install.html
 _AMD_TORCH = "2.12"
-_AMD_PYTHONS = ("3.11", "3.14")
+_AMD_OLDEST_PYTHON, _AMD_NEWEST_PYTHON = "3.11", "3.14"
 #: AMD's index of wheels for ROCm 10, and the architectures on which AMD tested the wheels.
 AMD_NEXT_INDEX = "https://stable.repo.amd.com/rocm/whl-next/"
 AMD_NEXT_SOURCE = "https://github.com/ultralytics/ultralytics/pull/24137"
 AMD_NEXT_TARGETS = ("gfx950", "gfx1151", "gfx1201")
-#: For each release of torch, its builds, newest first, and the oldest and newest Python that it
-#: supports. Sources: https://pytorch.org/get-started/previous-versions/ and pytorch/pytorch,
-#: RELEASE.md, "Release Compatibility Matrix".
+
+
+class Release(NamedTuple):
+    """A release of torch: its builds, and the versions of Python that it supports."""
+
+    #: The names of the builds: first those for CUDA, newest first, then those for ROCm, newest first.
+    builds: tuple[str, ...]
+    oldest_python: str
+    newest_python: str
+
+
+#: The releases of torch by major and minor version. Sources:
+#: https://pytorch.org/get-started/previous-versions/ and pytorch/pytorch, RELEASE.md, "Release
+#: Compatibility Matrix".
 RELEASES = {
-    "2.6": (
-        ("cu126", "cu124", "cu118", "rocm6.2.4", "rocm6.1", "xpu"),
-        ("3.9", "3.13"),
+    "2.6": Release(
+        ("cu126", "cu124", "cu118", "rocm6.2.4", "rocm6.1", "xpu"), "3.9", "3.13"
     ),
-    "2.7": (
-        ("cu128", "cu126", "cu118", "rocm6.3", "rocm6.2.4", "xpu"),
-        ("3.9", "3.13"),
+    "2.7": Release(
+        ("cu128", "cu126", "cu118", "rocm6.3", "rocm6.2.4", "xpu"), "3.9", "3.13"
     ),
-    "2.8": (("cu129", "cu128", "cu126", "rocm6.4", "rocm6.3", "xpu"), ("3.9", "3.13")),
-    "2.9": (("cu130", "cu128", "cu126", "rocm6.4", "rocm6.3", "xpu"), ("3.10", "3.14")),
-    "2.10": (
-        ("cu130", "cu128", "cu126", "rocm7.1", "rocm7.0", "xpu"),
-        ("3.10", "3.14"),
+    "2.8": Release(
+        ("cu129", "cu128", "cu126", "rocm6.4", "rocm6.3", "xpu"), "3.9", "3.13"
     ),
-    "2.11": (
-        ("cu130", "cu128", "cu126", "rocm7.2", "rocm7.1", "xpu"),
-        ("3.10", "3.14"),
+    "2.9": Release(
+        ("cu130", "cu128", "cu126", "rocm6.4", "rocm6.3", "xpu"), "3.10", "3.14"
     ),
-    "2.12": (
-        ("cu132", "cu130", "cu126", "rocm7.2", "rocm7.1", "xpu"),
-        ("3.10", "3.14"),
+    "2.10": Release(
+        ("cu130", "cu128", "cu126", "rocm7.1", "rocm7.0", "xpu"), "3.10", "3.14"
     ),
-    "2.13": (
+    "2.11": Release(
+        ("cu130", "cu128", "cu126", "rocm7.2", "rocm7.1", "xpu"), "3.10", "3.14"
+    ),
+    "2.12": Release(
+        ("cu132", "cu130", "cu126", "rocm7.2", "rocm7.1", "xpu"), "3.10", "3.14"
+    ),
+    "2.13": Release(
         ("cu132", "cu130", "cu129", "cu126", "rocm7.2", "rocm7.1", "xpu"),
-        ("3.10", "3.14"),
+        "3.10",
+        "3.14",
     ),
-    "2.14": (("cu132", "cu130", "cu126", "rocm7.14", "xpu"), ("3.10", "3.14")),
-    "2.15": (("cu132", "cu130", "xpu"), ("3.11", "3.15")),
+    "2.14": Release(("cu132", "cu130", "cu126", "rocm7.14", "xpu"), "3.10", "3.14"),
+    "2.15": Release(("cu132", "cu130", "xpu"), "3.11", "3.15"),
 }
 #: Pairs of a release and a CUDA build that has no wheels for Windows.
 _NOT_ON_WINDOWS = {("2.13", "cu129")}
@@ -153,28 +184,30 @@ OLDEST_GLIBC = "2.28"
 #: .github/scripts/generate_binary_build_matrix.py, `linux-aarch64` has only CPU and CUDA builds.
 _NOT_ON_ARM = ("AMD", "Intel")
 #: The first CUDA build for aarch64: https://github.com/pytorch/pytorch/issues/147953
-FIRST_ON_ARM = "cu126"
+_FIRST_ON_ARM = "cu126"
 #: For each build that PyTorch has dropped, the last release that has it:
 #: https://github.com/pytorch/pytorch/issues/190385, https://github.com/pytorch/test-infra/pull/8451 and
 #: RELEASE.md.
 LAST_RELEASE = {
-    name: release
-    for release, (names, _) in RELEASES.items()
-    for name in names
-    if name not in RELEASES["2.15"][0]
+    build: version
+    for version, release in RELEASES.items()
+    for build in release.builds
+    if build not in RELEASES["2.15"].builds
 }
 #: The page that lists the builds of each release.
 RELEASES_SOURCE = "https://pytorch.org/get-started/previous-versions/"
 #: The oldest CUDA build of torch 2.6, the oldest supported torch.
-_OLDEST = "cu118"
+_OLDEST_CUDA_BUILD = "cu118"
 #: The newest release, and the release before it, which pip installs for a Python that the newest
 #: release does not support. Releases that the table lacks are assumed to support the Pythons of these
 #: two releases. Source: PyPI, 2026-11-24.
-_NEWEST, _PREVIOUS = "2.15", "2.14"
+_NEWEST_RELEASE, _PREVIOUS_RELEASE = "2.15", "2.14"
+#: The source of the choices of uv that this module contains.
+_TABLE_SOURCE = f"a table of {TABLE_DATE}"
 
 
 class Build(NamedTuple):
-    """One of PyTorch's builds, and the source of the fact that it fits."""
+    """The result of a search for a build of PyTorch, and the source of the fact that the build fits."""
 
     #: The build's name in the URL of its index and in uv's `--torch-backend`, such as `"cu130"`; empty
     #: if no build fits.
@@ -183,7 +216,7 @@ class Build(NamedTuple):
     source: str
 
 
-def index_of(name: str) -> str:
+def index_url(name: str) -> str:
     """Return the URL of the index with PyTorch's build called `name`, such as `"cu130"`."""
     return f"{INDEX}/{name}"
 
@@ -191,7 +224,9 @@ def index_of(name: str) -> str:
 # --- Wheels --------------------------------------------------------------------------
 
 
-def why_no_platform(system: str, architecture: str, target: str = "CPU") -> str:
+def why_no_wheels_for_platform(
+    system: str, architecture: str, target: str = "CPU"
+) -> str:
     """Return why PyTorch has no wheels for the system, CPU architecture and hardware.
 
     The string is empty if wheels exist. `target` is the hardware, such as `"AMD GPU"` or `"CPU"`.
@@ -205,238 +240,278 @@ def why_no_platform(system: str, architecture: str, target: str = "CPU") -> str:
     return ""
 
 
-def why_no_python(python: str, torch: str = "") -> str:
+def why_no_wheels_for_python(python: str, torch: str = "") -> str:
     """Return why PyTorch has no wheels for the version `python` of Python.
 
     `torch` is a release, or an empty string for the newest. The string is empty if wheels exist.
     """
-    minor = _minor(torch)
-    if minor in RELEASES:
-        oldest, newest = RELEASES[minor][1]
-        what = f"torch {torch} has wheels for Python {oldest} to {newest}"
+    release = RELEASES.get(_without_patch_version(torch))
+    if release is not None:
+        oldest, newest = release.oldest_python, release.newest_python
+        supported = f"torch {torch} has wheels for Python {oldest} to {newest}"
     else:
-        oldest, _ = RELEASES[_PREVIOUS][1]
-        first, newest = RELEASES[_NEWEST][1]
-        what = (
-            f"torch {_NEWEST} has wheels for Python {first} to {newest}, "
-            f"and torch {_PREVIOUS} for Python {oldest} and newer"
+        # pip installs the previous release for a Python that the newest release does not support.
+        oldest = RELEASES[_PREVIOUS_RELEASE].oldest_python
+        newest = RELEASES[_NEWEST_RELEASE].newest_python
+        supported = (
+            f"torch {_NEWEST_RELEASE} has wheels for Python "
+            f"{RELEASES[_NEWEST_RELEASE].oldest_python} to {newest}, "
+            f"and torch {_PREVIOUS_RELEASE} for Python {oldest} and newer"
         )
     if _is_at_least(python, oldest) and _is_at_least(newest, python):
         return ""
-    return f"{what}, but this is Python {python}"
+    return f"{supported}, but this is Python {python}"
 
 
 def has_build(torch: str, build: str) -> bool:
-    """Return whether the release `torch` has the build called `build`; true for an empty release.
+    """Return whether the release `torch` has the build called `build`, such as `"cu130"`.
 
-    Releases that the table lacks are newer than the table. They are assumed to have all builds that
-    PyTorch has not dropped.
+    An empty `torch` means any release, so the result is True. Releases that are not in `RELEASES` are
+    newer, and are assumed to have all builds that PyTorch has not dropped.
     """
     if not torch:
         return True
-    if _minor(torch) in RELEASES:
-        return build in RELEASES[_minor(torch)][0]
-    return build not in LAST_RELEASE
+    release = RELEASES.get(_without_patch_version(torch))
+    if release is not None:
+        return build in release.builds
+    is_dropped = build in LAST_RELEASE
+    return not is_dropped
 
 
-def _published(kind: str) -> set[str]:
-    """Return the builds for CUDA (`kind` is `"cu"`) or ROCm (`"rocm"`) of all releases."""
+def _builds_of_all_releases(prefix: str) -> set[str]:
+    """Return the builds whose names start with `prefix`: `"cu"` for CUDA, `"rocm"` for ROCm."""
     names: set[str] = set()
-    for builds, _ in RELEASES.values():
-        names.update(name for name in builds if name.startswith(kind))
+    for release in RELEASES.values():
+        names.update(name for name in release.builds if name.startswith(prefix))
     return names
 
 
-def _missing_on(system: str, torch: str) -> list[str]:
+def _builds_without_wheels(system: str, torch: str) -> list[str]:
     """Return the builds of the release `torch` that have no wheels for the system."""
     if system != "win32":
         return []
-    return [name for release, name in _NOT_ON_WINDOWS if release == _minor(torch)]
+    version = _without_patch_version(torch)
+    return [build for release, build in _NOT_ON_WINDOWS if release == version]
 
 
 # --- NVIDIA --------------------------------------------------------------------------
 
 
-def for_nvidia(driver: str, torch: str = "", system: str = "linux") -> Build:
-    """Return the build for the version `driver` of NVIDIA's driver.
+def newest_build_for_driver(
+    driver: str, torch: str = "", system: str = "linux"
+) -> Build:
+    """Return the newest CUDA build that the version `driver` of NVIDIA's driver can run.
 
-    `torch` is a release, or an empty string for the newest. The build's name is empty if no
+    `torch` is the required release, or an empty string for the newest. The build's name is empty if no
     build fits.
     """
-    newest = _newest_run_by(driver, system)
+    newest = _newest_build_of_uv(driver, system)
     if not newest:
-        return Build("", _TABLE)
-    minor = _minor(torch)
-    if minor in RELEASES:
-        missing = _missing_on(system, torch)
-        for name in RELEASES[minor][0]:
-            is_cuda = name.startswith("cu") and name not in missing
-            if is_cuda and _cuda_major(name) <= _cuda_major(newest):
-                return Build(name, _TABLE)
-        return Build("", _TABLE)
-    # A release that the table lacks is newer, and has no build that PyTorch has dropped.
+        return Build("", _TABLE_SOURCE)
+    release = RELEASES.get(_without_patch_version(torch))
+    if release is not None:
+        without_wheels = _builds_without_wheels(system, torch)
+        for name in release.builds:
+            is_available = name.startswith("cu") and name not in without_wheels
+            if is_available and _cuda_major(name) <= _cuda_major(newest):
+                return Build(name, _TABLE_SOURCE)
+        return Build("", _TABLE_SOURCE)
+    # A release that is not in the table is newer, and does not have the builds that PyTorch dropped.
     if torch and newest in LAST_RELEASE:
-        return Build("", _TABLE)
-    return Build(newest, _TABLE)
+        return Build("", _TABLE_SOURCE)
+    return Build(newest, _TABLE_SOURCE)
 
 
-def _newest_run_by(driver: str, system: str) -> str:
-    """Return the newest build in uv's list that NVIDIA's driver can run, or an empty string."""
-    for name, *oldest in _NVIDIA:
-        if _is_at_least(driver, oldest[system == "win32"]):
-            return name
+def _newest_build_of_uv(driver: str, system: str) -> str:
+    """Return the newest CUDA build in uv's list that the driver can run, or an empty string."""
+    for build in _CUDA_BUILDS:
+        if _is_at_least(driver, build.oldest_driver(system)):
+            return build.name
     return ""
 
 
-def can_run(driver: str, build: str, system: str = "linux") -> bool:
+def driver_can_run(driver: str, build: str, system: str = "linux") -> bool:
     """Return whether the version `driver` of NVIDIA's driver can run a CUDA build.
 
     A driver that can run one minor version of CUDA can run all minor versions of this major
     version, and all older versions.
     """
-    newest = _newest_run_by(driver, system)
+    newest = _newest_build_of_uv(driver, system)
     if not newest or not build.startswith("cu"):
         return False
     return _cuda_major(build) <= _cuda_major(newest)
 
 
-def oldest_driver(system: str) -> str:
+def oldest_supported_driver(system: str) -> str:
     """Return the oldest version of NVIDIA's driver for which a supported torch has a build."""
-    drivers = {name: oldest for name, *oldest in _NVIDIA}
-    return drivers[_OLDEST][system == "win32"]
+    drivers = {build.name: build.oldest_driver(system) for build in _CUDA_BUILDS}
+    return drivers[_OLDEST_CUDA_BUILD]
 
 
-def oldest_driver_of(build: str, system: str = "linux") -> str:
+def oldest_driver_for_build(build: str, system: str = "linux") -> str:
     """Return the oldest version of NVIDIA's driver that can run a CUDA build."""
     drivers = []
-    for name, *oldest in _NVIDIA:
-        if _cuda_major(name) >= _cuda_major(build):
-            drivers.append(oldest[system == "win32"])
+    for listed in _CUDA_BUILDS:
+        if _cuda_major(listed.name) >= _cuda_major(build):
+            drivers.append(listed.oldest_driver(system))
     return min(drivers, key=Version)
 
 
-def is_retired(name: str) -> bool:
-    """Return whether a CUDA build is older than all builds of supported releases of torch."""
-    return int(name[2:]) < int(_OLDEST[2:])
+def is_retired(build: str) -> bool:
+    """Return whether a CUDA build is older than all CUDA builds of the supported releases of torch."""
+    return _cuda_number(build) < _cuda_number(_OLDEST_CUDA_BUILD)
 
 
-def lacks_volta(name: str) -> bool:
-    """Return whether a CUDA build has no code for GPUs from Maxwell to Volta."""
-    return int(name[2:]) > int(LAST_WITH_VOLTA[2:])
+def lacks_code_for_volta(build: str) -> bool:
+    """Return whether a CUDA build has no code for NVIDIA GPUs of the generations Maxwell to Volta."""
+    return _cuda_number(build) > _cuda_number(LAST_WITH_VOLTA)
+
+
+def is_before_first_arm_build(build: str) -> bool:
+    """Return whether a CUDA build is older than the first CUDA build for aarch64."""
+    return _cuda_number(build) < _cuda_number(_FIRST_ON_ARM)
+
+
+def _cuda_number(build: str) -> int:
+    """Return the number in a CUDA build's name, such as 128 for `"cu128"`."""
+    return int(build.removeprefix("cu"))
 
 
 # --- AMD -----------------------------------------------------------------------------
 
 
-def for_amd(architecture: str, torch: str = "") -> Build:
-    """Return the build for an AMD GPU architecture such as `"gfx90a"`.
+def newest_build_for_amd_gpu(architecture: str, torch: str = "") -> Build:
+    """Return the newest ROCm build with code for an AMD GPU architecture, such as `"gfx90a"`.
 
-    `torch` is a release, or an empty string for the newest. The build's name is empty if no
+    `torch` is the required release, or an empty string for the newest. The build's name is empty if no
     build fits.
     """
     if is_vega(architecture):
         return Build(_newest_of_release(_WITH_VEGA, torch), _VEGA_SOURCE)
-    oldest = _AMD.get(architecture)
-    if oldest is None:
-        return Build("", _TABLE)
-    names = [f"rocm{version}" for version in _ROCM if _is_at_least(version, oldest)]
-    return Build(_newest_of_release(names, torch), _TABLE)
+    oldest_rocm = _OLDEST_ROCM.get(architecture)
+    if oldest_rocm is None:
+        return Build("", _TABLE_SOURCE)
+    names = []
+    for version in _ROCM_VERSIONS:
+        if _is_at_least(version, oldest_rocm):
+            names.append(f"rocm{version}")
+    return Build(_newest_of_release(names, torch), _TABLE_SOURCE)
 
 
-def why_not_from_amd(python: str, torch: str = "") -> str:
+def why_amd_wheels_do_not_fit(python: str, torch: str = "") -> str:
     """Return why AMD's wheels do not fit the versions of Python and torch; empty if they fit."""
-    if torch and _minor(torch) != _AMD_TORCH:
+    if torch and _without_patch_version(torch) != _AMD_TORCH:
         return f"AMD's wheels are for torch {_AMD_TORCH}, not {torch}"
-    oldest, newest = _AMD_PYTHONS
+    oldest, newest = _AMD_OLDEST_PYTHON, _AMD_NEWEST_PYTHON
     if _is_at_least(python, oldest) and _is_at_least(newest, python):
         return ""
-    wheels = f"AMD's wheels are for Python {oldest} to {newest}"
-    return f"{wheels}, but this is Python {python}"
+    return (
+        f"AMD's wheels are for Python {oldest} to {newest}, but this is Python {python}"
+    )
 
 
 def is_vega(architecture: str) -> bool:
-    """Return whether an AMD GPU architecture is Vega, for which uv also names builds without code."""
+    """Return whether an AMD GPU architecture, such as `"gfx906"`, is of the generation Vega."""
     return architecture in _VEGA
 
 
-def _newest_of_release(names: list[str], torch: str) -> str:
-    """Return the newest of the ROCm builds `names` that the release has, or an empty string."""
-    minor = _minor(torch)
-    if minor in RELEASES:
-        for name in RELEASES[minor][0]:
+def _newest_of_release(names: Sequence[str], torch: str) -> str:
+    """Return the newest of the ROCm builds `names` that the release `torch` has, or an empty string.
+
+    `names` is sorted from the newest to the oldest build.
+    """
+    release = RELEASES.get(_without_patch_version(torch))
+    if release is not None:
+        for name in release.builds:
             if name in names:
                 return name
         return ""
-    # A release that the table lacks is newer, and has no build that PyTorch has dropped.
+    # A release that is not in the table is newer, and does not have the builds that PyTorch dropped.
     if torch and names[0] in LAST_RELEASE:
         return ""
     return names[0]
 
 
-def gpus_of(build: str) -> tuple[str, ...]:
+def amd_architectures_of(build: str) -> tuple[str, ...]:
     """Return the AMD GPU architectures for which a ROCm build has code."""
     version = build.removeprefix("rocm")
-    gpus = [gfx for gfx, oldest in _AMD.items() if _is_at_least(version, oldest)]
-    if build in _WITH_VEGA:
-        return (*_VEGA, *gpus)
-    return tuple(gpus)
+    architectures = list(_VEGA) if build in _WITH_VEGA else []
+    for architecture, oldest_rocm in _OLDEST_ROCM.items():
+        if _is_at_least(version, oldest_rocm):
+            architectures.append(architecture)
+    return tuple(architectures)
 
 
 # --- Toolkits ------------------------------------------------------------------------
 
 
-def for_toolkit(
-    kind: str, toolkit: str, torch: str = "", system: str = "linux"
+def newest_build_for_toolkit(
+    prefix: str, toolkit: str, torch: str = "", system: str = "linux"
 ) -> Build:
-    """Return the build for the version `toolkit` of CUDA (`kind` is `"cu"`) or ROCm (`"rocm"`).
+    """Return the newest build for the version `toolkit` of CUDA or ROCm.
 
-    This is the newest build with the toolkit's major version that is not newer than the toolkit. A
-    machine that can run one build of a major version can run all builds of this major version, and
-    torch compiles extensions with any toolkit of this major version
-    (torch/utils/cpp_extension.py).
+    The build has the toolkit's major version, and is not newer than the toolkit. A machine that can run
+    one build of a major version can run all builds of this major version, and torch compiles extensions
+    with any toolkit of this major version (torch/utils/cpp_extension.py).
+
+    Args:
+        prefix: The start of the builds' names: `"cu"` for CUDA, `"rocm"` for ROCm.
+        toolkit: The version of the toolkit, such as `"12.8"`.
+        torch: The required release, or an empty string for any release.
+        system: A value of `sys.platform`, such as `"linux"`.
     """
-    limit = _major_minor(toolkit)
-    newest, newest_version = "", (0, 0)
-    for name in _published(kind).difference(_missing_on(system, torch)):
-        version = _version_of(name)
-        is_suitable = version[0] == limit[0] and version <= limit
+    limit = _parse_toolkit_version(toolkit)
+    without_wheels = _builds_without_wheels(system, torch)
+    newest_name, newest_version = "", ToolkitVersion(0, 0)
+    for name in _builds_of_all_releases(prefix).difference(without_wheels):
+        version = _toolkit_version_of(name)
+        is_suitable = version.major == limit.major and version <= limit
         if is_suitable and has_build(torch, name) and version > newest_version:
-            newest, newest_version = name, version
-    return Build(newest, RELEASES_SOURCE)
+            newest_name, newest_version = name, version
+    return Build(newest_name, RELEASES_SOURCE)
 
 
-def toolkits(kind: str) -> str:
-    """Return the versions of CUDA or ROCm for which PyTorch has builds, separated by commas."""
-    versions = {_version_of(name) for name in _published(kind)}
-    return ", ".join(f"{major}.{minor}" for major, minor in sorted(versions))
+def toolkit_versions(prefix: str) -> str:
+    """Return the versions of CUDA or ROCm for which PyTorch has builds, such as `"11.8, 12.4"`.
+
+    `prefix` is the start of the builds' names: `"cu"` for CUDA, `"rocm"` for ROCm.
+    """
+    versions = {_toolkit_version_of(name) for name in _builds_of_all_releases(prefix)}
+    return ", ".join(f"{v.major}.{v.minor}" for v in sorted(versions))
 
 
 # --- Versions ------------------------------------------------------------------------
 
 
-_TABLE = f"a table of {TABLE_DATE}"
+class ToolkitVersion(NamedTuple):
+    """The major and minor version of CUDA or ROCm."""
+
+    major: int
+    minor: int
 
 
-def _version_of(build: str) -> tuple[int, int]:
-    """Return the major and minor version in a build's name, such as (12, 8) for `"cu128"`."""
+def _toolkit_version_of(build: str) -> ToolkitVersion:
+    """Return the toolkit's version in a build's name, such as 12.8 for `"cu128"`."""
     if build.startswith("cu"):
-        return _cuda_major(build), int(build[-1])
-    return _major_minor(build.removeprefix("rocm"))
+        return ToolkitVersion(_cuda_major(build), int(build[-1]))
+    return _parse_toolkit_version(build.removeprefix("rocm"))
 
 
 def _cuda_major(build: str) -> int:
-    """Return the major version in a CUDA build's name, such as 12 for `"cu128"`."""
+    """Return the major version of CUDA in a build's name, such as 12 for `"cu128"`."""
     return int(build[2:-1])
 
 
-def _major_minor(version: str) -> tuple[int, int]:
-    numbers = [int(number) for number in version.split(".")]
-    return numbers[0], numbers[1] if len(numbers) > 1 else 0
+def _parse_toolkit_version(text: str) -> ToolkitVersion:
+    """Return the major and minor version in a text such as `"6.2.4"`; the minor version may be missing."""
+    numbers = [int(number) for number in text.split(".")]
+    minor = numbers[1] if len(numbers) > 1 else 0
+    return ToolkitVersion(numbers[0], minor)
 
 
-def _minor(torch: str) -> str:
+def _without_patch_version(release: str) -> str:
     """Return the major and minor version of a release, such as `"2.13"` for `"2.13.1"`."""
-    return ".".join(torch.split(".")[:2])
+    return ".".join(release.split(".")[:2])
 
 
 def _is_at_least(version: str, oldest: str) -> bool:

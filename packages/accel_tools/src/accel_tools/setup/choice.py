@@ -22,29 +22,48 @@ __all__ = [
     "Choice",
     "Device",
     "choose",
-    "devices",
-    "environments",
+    "complete_environments",
+    "describe_unmet_need",
+    "detect_devices",
     "main",
-    "unmet",
 ]
 
 #: The name of an environment's file that describes the environment. It is written last, so an
 #: environment with this file is complete.
 MARK = "environment.cfg"
-#: The path in the folder of the table of known accelerators, best first.
+#: The file in the folder that has a table of the known accelerators, best first.
 HARDWARE = "lib/hardware.cfg"
 CPU = "cpu"
 _BUS = "/sys/bus/pci/devices"
+#: The files that contain the version of NVIDIA's driver.
 _DRIVER = ("/sys/module/nvidia/version", "/proc/driver/nvidia/version")
+#: The folder with a file on each AMD GPU.
 _TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
 #: The end of a pattern for device nodes whose names end in a number.
 _NUMBER = "[0-9]*"
 
+#: A block of a file.
 Record = Mapping[str, str]
 
 
+class PciFunction:
+    """A function of a PCI device on this machine."""
+
+    def __init__(
+        self, address: str, vendor_id: str, device_id: str, class_code: str
+    ) -> None:
+        #: The address on the bus, such as `"0000:17:00.0"`.
+        self.address = address
+        #: The vendor id, such as `"10de"`.
+        self.vendor_id = vendor_id
+        #: The device id, such as `"2330"`.
+        self.device_id = device_id
+        #: The class code, such as `"030200"`.
+        self.class_code = class_code
+
+
 class Device:
-    """A kind of accelerator on this machine."""
+    """A kind of accelerator that this machine has."""
 
     def __init__(self, row: Record, evidence: str, ids: Sequence[int]) -> None:
         #: The accelerator's block in the file `HARDWARE`.
@@ -70,40 +89,40 @@ class Choice:
 # --- The folder -------------------------------------------------------------------------
 
 
-def environments(folder: str) -> list[Record]:
+def complete_environments(folder: str) -> list[Record]:
     """Return the records of the folder's complete environments, newest torch first.
 
-    A record is the content of the environment's file `MARK`, and its `name` and `path`.
+    A record is the content of the environment's file `MARK`, with the environment's `name` and `path`.
     """
-    found = []
-    for name in _names(f"{folder}/environments"):
+    records = []
+    for name in _list_names(f"{folder}/environments"):
         path = f"{folder}/environments/{name}"
-        for mark in _blocks(f"{path}/{MARK}"):
-            found.append({**mark, "name": name, "path": path})
-    return sorted(found, key=_newness, reverse=True)
+        for content in _read_blocks(f"{path}/{MARK}"):
+            records.append({**content, "name": name, "path": path})
+    return sorted(records, key=_torch_version, reverse=True)
 
 
-def _newness(record: Record) -> tuple[list[int], list[int]]:
-    """Return a key by which records sort from the oldest to the newest torch."""
+def _torch_version(record: Record) -> tuple[list[int], list[int]]:
+    """Return the numbers in the release and in the build of an environment's torch, for sorting."""
     release, _, build = record["torch"].partition("+")
-    return _numbers(release), _numbers(build)
+    return _version_numbers(release), _version_numbers(build)
 
 
-def _numbers(version: str) -> list[int]:
+def _version_numbers(version: str) -> list[int]:
     """Return the numbers in a version, such as `[550, 54, 15]` for `"550.54.15"`."""
     separated = "".join(c if c.isdecimal() else " " for c in version)
     return [int(number) for number in separated.split()]
 
 
-def _blocks(path: str) -> Iterator[dict[str, str]]:
-    """Yield the blocks of a file as dictionaries; none if the file cannot be read."""
-    for block in _text(path).split("\n\n"):
+def _read_blocks(path: str) -> Iterator[dict[str, str]]:
+    """Yield each block of `key = value` lines as a dictionary; nothing if the file cannot be read."""
+    for block in _read_text(path).split("\n\n"):
         lines = [line.partition("=") for line in block.splitlines()]
         if lines:
             yield {key.strip(): value.strip() for key, _, value in lines}
 
 
-def _text(path: str) -> str:
+def _read_text(path: str) -> str:
     """Return the text of a file, or an empty string if the file cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -112,8 +131,8 @@ def _text(path: str) -> str:
         return ""
 
 
-def _names(folder: str) -> list[str]:
-    """Return the sorted names in a folder; none if the folder cannot be read."""
+def _list_names(folder: str) -> list[str]:
+    """Return the sorted names in a folder, or an empty list if the folder cannot be read."""
     try:
         return sorted(os.listdir(folder))
     except OSError:
@@ -123,77 +142,84 @@ def _names(folder: str) -> list[str]:
 # --- The machine ------------------------------------------------------------------------
 
 
-def devices(folder: str, root: str = "") -> list[Device]:
-    """Return the accelerators of the machine whose files are below `root`, best first."""
-    functions = list(_pci_functions(root))
-    found = []
-    for row in _blocks(f"{folder}/{HARDWARE}"):
-        device = _device(row, functions, root)
+def detect_devices(folder: str, root: str = "") -> list[Device]:
+    """Return the accelerators of the machine whose files are below `root`, best first.
+
+    The table `HARDWARE` of `folder` describes the known accelerators.
+    """
+    pci_functions = list(_list_pci_functions(root))
+    devices = []
+    for row in _read_blocks(f"{folder}/{HARDWARE}"):
+        device = _detect_device(row, pci_functions, root)
         if device is not None:
-            found.append(device)
-    if any(device.row["label"] == "Hygon DCU" for device in found):
+            devices.append(device)
+    if any(device.row["label"] == "Hygon DCU" for device in devices):
         # Hygon's driver has AMD's device node too, so the node alone does not prove an AMD GPU.
-        found = [d for d in found if d.row["label"] != "AMD GPU" or d.ids]
-    return found
+        return [d for d in devices if d.row["label"] != "AMD GPU" or d.ids]
+    return devices
 
 
-def _device(
-    row: Record, functions: Sequence[tuple[str, str, str, str]], root: str
+def _detect_device(
+    row: Record, pci_functions: Sequence[PciFunction], root: str
 ) -> Device | None:
-    """Return the accelerator of one row of `HARDWARE`, or `None` if the machine does not have it."""
+    """Return the accelerator that a row of `HARDWARE` describes, or `None` if the machine lacks it."""
     evidence, ids = [], []
     for pattern in row["nodes"].split():
-        evidence += _nodes(pattern, root)
-    for address, vendor, device, code in functions:
-        if _matches(row, address, vendor, device, code):
-            evidence.append(f"PCI {vendor}:{device} at {address}")
-            ids.append(int(device, 16))
+        evidence += _find_device_nodes(pattern, root)
+    for function in pci_functions:
+        if _is_described_by(row, function):
+            id_pair = f"{function.vendor_id}:{function.device_id}"
+            evidence.append(f"PCI {id_pair} at {function.address}")
+            ids.append(int(function.device_id, 16))
     return Device(row, evidence[0], ids) if evidence else None
 
 
-def _nodes(pattern: str, root: str) -> list[str]:
+def _find_device_nodes(pattern: str, root: str) -> list[str]:
     """Return the device nodes that match a pattern such as `/dev/nvidia[0-9]*`."""
-    start, number, _ = pattern.partition(_NUMBER)
+    prefix, number, _ = pattern.partition(_NUMBER)
     if not number:
         return [pattern] if os.path.exists(root + pattern) else []
-    folder, _, begin = start.rpartition("/")
-    ends = {
-        name: name.removeprefix(begin)[:1]
-        for name in _names(root + folder)
-        if name.startswith(begin)
-    }
-    return [f"{folder}/{name}" for name, end in ends.items() if end.isdecimal()]
+    folder, _, name_prefix = prefix.rpartition("/")
+    nodes = []
+    for name in _list_names(root + folder):
+        is_numbered = name[len(name_prefix) :][:1].isdecimal()
+        if name.startswith(name_prefix) and is_numbered:
+            nodes.append(f"{folder}/{name}")
+    return nodes
 
 
-def _pci_functions(root: str) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the address, vendor id, device id and class code of each PCI function."""
-    for address in _names(root + _BUS):
-        alias = _text(f"{root}{_BUS}/{address}/modalias").lower()
+def _list_pci_functions(root: str) -> Iterator[PciFunction]:
+    """Yield the PCI functions of the machine whose files are below `root`."""
+    for address in _list_names(root + _BUS):
+        alias = _read_text(f"{root}{_BUS}/{address}/modalias").lower()
         # The format is pci:v0000VVVVd0000DDDDsv........sd........bcCCscCCiCC, as in
         # scripts/mod/file2alias.c of Linux.
         if alias.startswith("pci:v0000") and len(alias) == 53:
-            code = alias[44:46] + alias[48:50] + alias[51:53]
-            yield address, alias[9:13], alias[18:22], code
+            class_code = alias[44:46] + alias[48:50] + alias[51:53]
+            yield PciFunction(address, alias[9:13], alias[18:22], class_code)
 
 
-def _matches(row: Record, address: str, vendor: str, device: str, code: str) -> bool:
-    """Return whether a PCI function is an accelerator of a row of `HARDWARE`."""
-    excluded = row["not"].split()
-    if device in excluded or any(address.startswith(start) for start in excluded):
+def _is_described_by(row: Record, function: PciFunction) -> bool:
+    """Return whether a row of `HARDWARE` describes the PCI function."""
+    for excluded in row["not"].split():
+        if function.device_id == excluded or function.address.startswith(excluded):
+            return False
+    if not function.address.startswith(row["at"]):
         return False
-    if not address.startswith(row["at"]):
-        return False
+    id_pair = f"{function.vendor_id}:{function.device_id}"
     for pattern in row["pci"].split():
-        ids, _, code_start = pattern.partition("/")
-        if f"{vendor}:{device}".startswith(ids) and code.startswith(code_start):
+        id_prefix, _, class_prefix = pattern.partition("/")
+        if id_pair.startswith(id_prefix) and function.class_code.startswith(
+            class_prefix
+        ):
             return True
     return False
 
 
-def _driver(root: str) -> str:
+def _nvidia_driver(root: str) -> str:
     """Return the version of NVIDIA's driver, such as `"550.54.15"`; empty if no file contains it."""
     for path in _DRIVER:
-        for word in _text(root + path).split():
+        for word in _read_text(root + path).split():
             parts = word.split(".")
             if (
                 len(parts) in (2, 3)
@@ -204,21 +230,25 @@ def _driver(root: str) -> str:
     return ""
 
 
-def _architectures(root: str) -> list[str]:
+def _amd_architectures(root: str) -> list[str]:
     """Return the architectures of the machine's AMD GPUs, such as `gfx90a`.
 
     The kernel's files contain an architecture as a number, such as 90010 for `gfx90a`.
     """
-    found = []
-    for node in _names(root + _TOPOLOGY):
-        for line in _text(f"{root}{_TOPOLOGY}/{node}/properties").splitlines():
+    architectures = []
+    for node in _list_names(root + _TOPOLOGY):
+        for line in _read_text(f"{root}{_TOPOLOGY}/{node}/properties").splitlines():
             key, _, value = line.partition(" ")
+            # The number of a CPU, which is a node too, is 0.
             if key == "gfx_target_version" and int(value):
                 number = int(value)
-                found.append(
-                    f"gfx{number // 10000}{number // 100 % 100:x}{number % 100:x}"
+                major, minor, stepping = (
+                    number // 10000,
+                    number // 100 % 100,
+                    number % 100,
                 )
-    return found
+                architectures.append(f"gfx{major}{minor:x}{stepping:x}")
+    return architectures
 
 
 # --- The choice -------------------------------------------------------------------------
@@ -227,160 +257,198 @@ def _architectures(root: str) -> list[str]:
 def choose(folder: str, environ: Mapping[str, str], root: str = "") -> Choice:
     """Choose the environment of `folder` for the machine whose files are below `root`.
 
-    If `DS_ACCELERATOR` names a backend with an environment, this environment is chosen. Otherwise it is
-    the environment for the best accelerator of the machine whose needs the machine meets. Without an
-    accelerator, it is the environment for the CPU.
+    If `DS_ACCELERATOR` names backends, the environment of one of these backends is chosen, even if the
+    machine does not have the backend's device. Otherwise the best accelerator of the machine decides for
+    which the folder has an environment that the machine can run. A machine without an accelerator gets the
+    environment for the CPU.
 
-    Raises `LookupError` with the next step if no environment can be chosen.
+    Raises `LookupError` with the next step if the folder does not have the environment.
     """
-    every = environments(folder)
+    environments = complete_environments(folder)
+    devices = detect_devices(folder, root)
     pin = environ.get("DS_ACCELERATOR", "").strip().lower()
-    names = _pinned_names(folder, pin)
-    present = devices(folder, root)
-    lacks: list[str] = []
-    for name in names:
-        if name == CPU:
-            return Choice(_of_backend(folder, every, CPU), f"DS_ACCELERATOR={pin}")
-        choice = _choice_for(name, every, present, root, lacks)
+    pinned_backends = _pinned_backends(folder, pin)
+    unmet_needs: list[str] = []
+    if not pinned_backends:
+        choice = _choose_for_devices(environments, devices, root, unmet_needs)
+        return choice or _fall_back_to_cpu(folder, environments, devices, unmet_needs)
+    pin_reason = f"DS_ACCELERATOR={pin}"
+    for backend in pinned_backends:
+        if backend == CPU:
+            environment = _newest_of_backend(folder, environments, CPU)
+            return Choice(environment, pin_reason)
+        pinned = [device for device in devices if device.row["backend"] == backend]
+        choice = _choose_for_devices(environments, pinned, root, unmet_needs)
         if choice is not None:
             return choice
-    because = f"{'; '.join(lacks)}. " if lacks else ""
-    if names[0]:  # A pinned backend is chosen even without a device.
-        record = _of_backend(folder, every, names[0])
-        return Choice(record, f"DS_ACCELERATOR={pin}", because)
-    return _fallback(folder, every, present, because)
+    environment = _newest_of_backend(folder, environments, pinned_backends[0])
+    return Choice(environment, pin_reason, _as_sentence(unmet_needs))
 
 
-def _choice_for(
-    backend: str,
-    every: Sequence[Record],
-    present: Sequence[Device],
-    root: str,
-    lacks: list[str],
-) -> Choice | None:
-    """Return the choice for the first device of a backend that an environment fits, if any.
-
-    An empty `backend` stands for all backends.
-    """
-    for device in present:
-        if backend in ("", device.row["backend"]):
-            record = _fitting(every, device, root, lacks)
-            if record:
-                reason = f"detected {device.row['label']} ({device.evidence})"
-                return Choice(record, reason)
-    return None
-
-
-def _fallback(
-    folder: str, every: Sequence[Record], present: Sequence[Device], because: str
-) -> Choice:
-    """Return the environment for the CPU, with a warning if the machine has an unused accelerator."""
-    cpu = _of_backend(folder, every, CPU)
-    for device in present:
-        if device.row["integrated"] == "no":
-            label, evidence = device.row["label"], device.evidence
-            why = f"no environment fits the {label} of this machine ({evidence})"
-            step = _next_step(folder, device.row["setup"])
-            return Choice(cpu, why, f"{why}, so the CPU is used. {because}{step}")
-    return Choice(cpu, "this machine has no accelerator")
-
-
-def _pinned_names(folder: str, pin: str) -> list[str]:
-    """Return the known backends that a pin lists; `[""]` if the pin does not list a known backend."""
-    known = [row["backend"] for row in _blocks(f"{folder}/{HARDWARE}")]
+def _pinned_backends(folder: str, pin: str) -> list[str]:
+    """Return the backends in the value of `DS_ACCELERATOR`, without names that the folder does not know."""
+    known = [CPU]
+    for row in _read_blocks(f"{folder}/{HARDWARE}"):
+        known.append(row["backend"])
+    # A name may be followed by its distribution, as in cuda@accel-cuda.
     names = [name.partition("@")[0].strip() for name in pin.split(",")]
-    return [name for name in names if name in (CPU, *known)] or [""]
+    return [name for name in names if name in known]
 
 
-def _fitting(
-    every: Sequence[Record], device: Device, root: str, lacks: list[str]
-) -> Record | None:
-    """Return the newest environment that fits the device, or `None`.
+def _choose_for_devices(
+    environments: Sequence[Record],
+    devices: Sequence[Device],
+    root: str,
+    unmet_needs: list[str],
+) -> Choice | None:
+    """Return the choice for the first device with an environment that the machine can run, if any.
 
-    The unmet needs of newer environments for the device are added to `lacks`.
+    The unmet needs of other environments are added to `unmet_needs`.
     """
-    for record in every:
-        if device.row["label"] in record["serves"].split(", "):
-            lacking = unmet(record, device, root)
-            if not lacking:
-                return record
-            lacks.append(f"{record['name']} {lacking}")
+    for device in devices:
+        environment = _newest_for_device(environments, device, root, unmet_needs)
+        if environment is not None:
+            reason = f"detected {device.row['label']} ({device.evidence})"
+            return Choice(environment, reason)
     return None
 
 
-def unmet(record: Record, device: Device, root: str = "") -> str:
-    """Return the first need of an environment's build that the machine does not meet, as a clause.
+def _newest_for_device(
+    environments: Sequence[Record],
+    device: Device,
+    root: str,
+    unmet_needs: list[str],
+) -> Record | None:
+    """Return the newest environment for the device that the machine can run, or `None`.
 
-    The string is empty if the machine meets all needs.
+    The unmet needs of newer environments for the device are added to `unmet_needs`.
+    """
+    for environment in environments:
+        if device.row["label"] in environment["serves"].split(", "):
+            unmet_need = describe_unmet_need(environment, device, root)
+            if not unmet_need:
+                return environment
+            unmet_needs.append(f"{environment['name']} {unmet_need}")
+    return None
+
+
+def _fall_back_to_cpu(
+    folder: str,
+    environments: Sequence[Record],
+    devices: Sequence[Device],
+    unmet_needs: Sequence[str],
+) -> Choice:
+    """Choose the environment for the CPU, with a warning if the machine has an unused accelerator.
+
+    A GPU that is part of the CPU does not cause a warning.
+    """
+    cpu_environment = _newest_of_backend(folder, environments, CPU)
+    for device in devices:
+        if device.row["integrated"] == "no":
+            hardware = f"{device.row['label']} of this machine ({device.evidence})"
+            reason = f"no environment fits the {hardware}"
+            sentences = [
+                f"{reason}, so the CPU is used.",
+                _as_sentence(unmet_needs),
+                _next_step(folder, device.row["setup"]),
+            ]
+            return Choice(cpu_environment, reason, " ".join(filter(None, sentences)))
+    return Choice(cpu_environment, "this machine has no accelerator")
+
+
+def _as_sentence(clauses: Sequence[str]) -> str:
+    """Join clauses to a sentence; the sentence is empty without clauses."""
+    return f"{'; '.join(clauses)}." if clauses else ""
+
+
+def describe_unmet_need(environment: Record, device: Device, root: str = "") -> str:
+    """Return the first need of an environment's torch that the machine does not meet, as a clause.
+
+    An example is `"needs NVIDIA's driver, which is not loaded"`. The string is empty if the machine meets
+    all needs.
     """
     return (
-        _unmet_driver(record["oldest_driver"], root)
-        or _unmet_architecture(record["gfx"].split(), root)
-        or _unmet_device(record["no_code_for"].split(), device.ids)
+        _unmet_driver_need(environment["oldest_driver"], root)
+        or _unmet_architecture_need(environment["gfx"].split(), root)
+        or _unmet_device_need(environment["no_code_for"].split(), device.ids)
     )
 
 
-def _unmet_driver(oldest: str, root: str) -> str:
+def _unmet_driver_need(oldest: str, root: str) -> str:
     """Return a clause if NVIDIA's driver is missing or older than `oldest`, otherwise an empty string.
 
     `oldest` is empty for a build that does not need NVIDIA's driver.
     """
     if not oldest:
         return ""
-    driver = _driver(root)
+    driver = _nvidia_driver(root)
     if driver:
-        if _numbers(driver) >= _numbers(oldest):
+        if _version_numbers(driver) >= _version_numbers(oldest):
             return ""
         return f"needs NVIDIA's driver {oldest} or newer, but this machine has {driver}"
-    if "microsoft" in _text(f"{root}/proc/version").lower():
+    if "microsoft" in _read_text(f"{root}/proc/version").lower():
         return ""  # No file of WSL 2 contains the driver's version.
     return "needs NVIDIA's driver, which is not loaded"
 
 
-def _unmet_architecture(supported: Sequence[str], root: str) -> str:
+def _unmet_architecture_need(supported: Sequence[str], root: str) -> str:
     """Return a clause if the build has no code for the machine's AMD GPUs, otherwise an empty string.
 
-    `supported` is empty for builds that are not for AMD GPUs.
+    `supported` has the architectures for which the build has code. It is empty for builds that are not
+    for AMD GPUs.
     """
-    gfx = _architectures(root) if supported else []
-    if not gfx or set(gfx) & set(supported):
+    if not supported:
         return ""
-    return f"has no code for {', '.join(gfx)}"
+    architectures = _amd_architectures(root)
+    if not architectures or set(architectures) & set(supported):
+        return ""
+    return f"has no code for {', '.join(architectures)}"
 
 
-def _unmet_device(ranges: Sequence[str], ids: Sequence[int]) -> str:
+def _unmet_device_need(ranges_without_code: Sequence[str], ids: Sequence[int]) -> str:
     """Return a clause if the build has no code for any of the devices, otherwise an empty string.
 
-    `ranges` contains ranges of PCI device ids such as `"0000-1dff"`.
+    `ranges_without_code` contains ranges of PCI device ids, such as `"0000-1dff"`.
     """
     for pci_id in ids:
-        if not any(_is_within(pci_id, text) for text in ranges):
+        if not any(_is_within(pci_id, id_range) for id_range in ranges_without_code):
             return ""
     return f"has no code for the device {ids[0]:04x}" if ids else ""
 
 
-def _is_within(pci_id: int, text: str) -> bool:
-    first, _, last = text.partition("-")
+def _is_within(pci_id: int, id_range: str) -> bool:
+    """Return whether a PCI device id is in a range such as `"0000-1dff"`."""
+    first, _, last = id_range.partition("-")
     return int(first, 16) <= pci_id <= int(last, 16)
 
 
-def _of_backend(folder: str, every: Sequence[Record], name: str) -> Record:
-    """Return the newest environment of a backend; raise `LookupError` if there is none."""
-    for record in every:
-        if record["backend"] == name:
-            return record
+def _newest_of_backend(
+    folder: str, environments: Sequence[Record], backend: str
+) -> Record:
+    """Return the newest environment of a backend; raise `LookupError` if the backend has none."""
+    for environment in environments:
+        if environment["backend"] == backend:
+            return environment
+    next_step = _next_step(folder, backend)
     raise LookupError(
-        f"{folder} has no complete environment for {name}. {_next_step(folder, name)}"
+        f"{folder} has no complete environment for {backend}. {next_step}"
     )
 
 
 def _next_step(folder: str, name: str) -> str:
-    """Return the command that makes the environment; `name` is empty if the vendor builds torch."""
+    """Return the next step, a command that makes the environment called `name`.
+
+    `name` is empty for hardware whose vendor builds torch itself.
+    """
     if not name:
         return "Next step: accel setup"
-    plain = folder.replace("/", "").replace("-", "").replace("_", "").replace(".", "")
-    quoted = folder if plain.isalnum() else "'" + folder.replace("'", "'\\''") + "'"
-    return f"Next step: accel setup --into {quoted} {name}"
+    without_punctuation = folder
+    for character in "/-_.":
+        without_punctuation = without_punctuation.replace(character, "")
+    # The module shlex takes milliseconds to import.
+    quoted = "'" + folder.replace("'", "'\\''") + "'"
+    argument = folder if without_punctuation.isalnum() else quoted
+    return f"Next step: accel setup --into {argument} {name}"
 
 
 # --- The start --------------------------------------------------------------------------
@@ -389,7 +457,8 @@ def _next_step(folder: str, name: str) -> str:
 def main() -> None:
     """Replace this process with a program of the chosen environment.
 
-    `sys.argv[1]` is the path of the program in `FOLDER/bin`, and `sys.argv[2:]` are its arguments.
+    `sys.argv[1]` is the path of the launcher in `FOLDER/bin`, which has the program's name, and
+    `sys.argv[2:]` are the program's arguments.
     """
     launcher, *arguments = sys.argv[1:]
     launcher = os.path.abspath(launcher)
@@ -399,16 +468,17 @@ def main() -> None:
         choice = choose(folder, os.environ)
     except LookupError as error:
         sys.exit(f"Error: {error.args[0]}")
-    record = choice.environment
+    environment = choice.environment
     if choice.warning:
         sys.stderr.write(f"Warning: {choice.warning}\n")
     is_logged = os.environ.get("ACCEL_LOG", "").lower() in ("1", "true", "yes", "on")
     if is_logged or arguments[:1] == ["-v"]:
-        what = f"environment {record['name']} of {folder}, torch {record['torch']}"
-        sys.stderr.write(f"accel: {what}: {choice.reason}\n")
-    python = f"{record['path']}/bin/python"
+        description = f"environment {environment['name']} of {folder}, torch {environment['torch']}"
+        sys.stderr.write(f"accel: {description}: {choice.reason}\n")
+    python = f"{environment['path']}/bin/python"
     # at_start.py reads this option, so that child processes are started through the launcher too.
-    option = ["-X", f"accel_launcher={folder}/bin/python"]
-    script = [] if program.startswith("python") else [f"{record['path']}/bin/{program}"]
+    command = [python, "-X", f"accel_launcher={folder}/bin/python"]
+    if not program.startswith("python"):
+        command.append(f"{environment['path']}/bin/{program}")
     sys.stderr.flush()
-    os.execv(python, [python, *option, *script, *arguments])
+    os.execv(python, [*command, *arguments])

@@ -17,68 +17,79 @@ from pathlib import Path
 from accel_tools.setup import builds
 from accel_tools.setup.plan import AUTO, Plan
 
-__all__ = ["default_format", "problems", "runnable", "unreachable"]
+__all__ = [
+    "default_installer",
+    "find_installer_problems",
+    "split_commands",
+    "why_index_is_unreachable",
+]
 
 #: Seconds to wait for an index.
 _INDEX_SECONDS = 5.0
 
 
-def default_format() -> str:
+def default_installer() -> str:
     """Return `"uv"` if uv is installed, otherwise `"pip"`."""
     return "uv" if shutil.which("uv") else "pip"
 
 
+#: The commands that make a virtual environment and activate it.
 _VENV = "python3 -m venv .venv && . .venv/bin/activate"
 
 
-def problems(form: str) -> Iterator[str]:
-    """Yield the reasons why an installer cannot change this Python's environment, each with a remedy.
+def find_installer_problems(installer: str) -> Iterator[str]:
+    """Yield each reason why an installer cannot change this Python's environment, with the remedy.
 
-    `form` is the installer, `"pip"` or `"uv"`.
+    `installer` is `"pip"` or `"uv"`.
     """
     if struct.calcsize("P") == 4:
         yield (
             "this Python is 32-bit, but PyTorch has wheels only for 64-bit Pythons: "
             "use a 64-bit Python"
         )
-    if form == "uv" and shutil.which("uv") is None:
+    if installer == "uv" and shutil.which("uv") is None:
         yield "uv is not installed: pip install uv"
-    if form == "pip" and find_spec("pip") is None:
+    if installer == "pip" and find_spec("pip") is None:
         yield "this environment has no pip: python -m ensurepip, or use --format uv"
-    yield from _environment_problems()
+    environment_problem = _find_environment_problem()
+    if environment_problem:
+        yield environment_problem
 
 
-def _environment_problems() -> Iterator[str]:
-    """Yield the first reason why the packages of this environment cannot be changed, if any."""
-    site = sysconfig.get_path("purelib")
+def _find_environment_problem() -> str:
+    """Return why the packages of this environment cannot be changed, and the remedy; otherwise empty."""
+    site_packages = sysconfig.get_path("purelib")
     if _is_externally_managed():
-        yield (
+        return (
             f"the system manages {sys.prefix}, so pip rejects changes to it (PEP 668): "
             f"{_VENV}"
         )
-    elif not os.access(site, os.W_OK):
-        yield f"{site} is not writable: {_VENV}"
-    elif find_spec("torch") is not None and _is_from_conda("pytorch"):
-        yield (
+    if not os.access(site_packages, os.W_OK):
+        return f"{site_packages} is not writable: {_VENV}"
+    if find_spec("torch") is not None and _is_from_conda("pytorch"):
+        return (
             "conda manages the torch of this environment, and pip would install a second "
             "torch over it: conda create --name torch python=3.12 pip"
         )
+    return ""
 
 
 def _is_externally_managed() -> bool:
+    """Return whether the operating system manages this Python's packages (PEP 668)."""
     in_venv = sys.prefix != sys.base_prefix
     marker = Path(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
     return not in_venv and marker.is_file()
 
 
 def _is_from_conda(package: str) -> bool:
+    """Return whether conda installed the package in this environment."""
     return any(Path(sys.prefix, "conda-meta").glob(f"{package}-[0-9]*.json"))
 
 
-def runnable(line: str) -> list[list[str]]:
-    """Return the commands of a line such as `"pip install a && pip install b"` as argument lists.
+def split_commands(line: str) -> list[list[str]]:
+    """Split a line such as `"pip install a && pip install b"` into commands, as lists of arguments.
 
-    The commands are changed to install into this Python's environment.
+    Each command is changed so that it installs into this Python's environment.
     """
     commands = []
     for part in line.split(" && "):
@@ -90,24 +101,25 @@ def runnable(line: str) -> list[list[str]]:
     return commands
 
 
-def unreachable(plan: Plan) -> str:
-    """Return why the plan's index with torch cannot be reached; empty if it can be reached.
+def why_index_is_unreachable(plan: Plan) -> str:
+    """Return why the index from which the plan installs torch cannot be reached.
 
-    PyPI is not checked, because pip may be configured to use a different index.
+    The string is empty if the index can be reached. PyPI is not checked, because pip may be configured
+    to use a different index.
     """
     if not plan.torch_backend and not plan.torch_index:
         return ""
     # All of PyTorch's indexes are on one server, so the index `cpu` is checked in place of the index
     # that uv will choose.
-    index = builds.CPU if plan.torch_backend == AUTO else plan.torch_backend
-    base = plan.torch_index or builds.index_of(index)
-    address = f"{base.rstrip('/')}/torch/"
+    name = builds.CPU if plan.torch_backend == AUTO else plan.torch_backend
+    index_url = plan.torch_index or builds.index_url(name)
+    url = f"{index_url.rstrip('/')}/torch/"
     try:
-        with urllib.request.urlopen(address, timeout=_INDEX_SECONDS):
+        with urllib.request.urlopen(url, timeout=_INDEX_SECONDS):
             return ""
     except urllib.error.HTTPError as error:
         if error.code in (401, 403):
-            return f"{address} denies access ({error.code})"
+            return f"{url} denies access ({error.code})"
         return ""
     except (OSError, ValueError) as error:
-        return f"{address} cannot be reached: {getattr(error, 'reason', error)}"
+        return f"{url} cannot be reached: {getattr(error, 'reason', error)}"

@@ -21,27 +21,28 @@ from accel_core.hardware import vendors
 from accel_tools.setup import builds, choice
 from accel_tools.setup.hardware import INTEL_BEFORE_ARC, RANKED
 from accel_tools.setup.machines import Machine
-from accel_tools.setup.plan import Plan, for_installation
-from accel_tools.setup.planning import planned
+from accel_tools.setup.plan import Plan, add_accel_packages
+from accel_tools.setup.planning import make_plan
 
 __all__ = [
-    "Wanted",
+    "PlannedEnvironment",
     "base_python",
     "describe_running_environment",
-    "is_whole",
-    "mark",
-    "mark_of",
-    "own_folder",
-    "problem",
-    "remove",
-    "wanted",
+    "environment_record",
+    "find_conflict",
+    "folder_of_running_environment",
+    "is_complete",
+    "mark_complete",
+    "plan_environments",
+    "remove_environment",
+    "setup_name",
     "write_atomically",
     "write_hardware",
     "write_launchers",
 ]
 
-#: How to give the version of a toolkit for hardware that this machine does not have.
-_TOOLKITS = {
+#: The next step if hardware is requested that this machine does not have, by the requested name.
+_STEPS_FOR_TOOLKIT = {
     "cuda": "name it cuda=VERSION, with the version of CUDA that nvidia-smi shows on a node that has the GPU",
     "rocm": "name it rocm=VERSION, with the version in /opt/rocm/.info/version on a node that has the GPU",
 }
@@ -64,8 +65,8 @@ accel_choice.main()' "$self" "$@"
 _START_FILE = "import accel_tools.setup.at_start as a; a.begin()\n"
 
 
-class Wanted(NamedTuple):
-    """An environment to make."""
+class PlannedEnvironment(NamedTuple):
+    """An environment that `accel setup --into` will make, and the packages to install in it."""
 
     #: The environment's name, such as `"cuda"`, or `"cuda-12.6-torch-2.13.0"` if the versions of the
     #: toolkit and of torch were given.
@@ -73,47 +74,57 @@ class Wanted(NamedTuple):
     plan: Plan
 
 
-def wanted(
-    names: Iterable[str], machine: Machine, torch: str = "", driver: str = ""
-) -> list[Wanted]:
-    """Return the environments to make for names such as `cuda`, `rocm=7.2` and `cpu`.
+def plan_environments(
+    requests: Iterable[str], machine: Machine, torch: str = "", driver: str = ""
+) -> list[PlannedEnvironment]:
+    """Plan an environment for each request, such as `cuda`, `rocm=7.2` or `cpu`.
 
     `torch` and `driver` are versions, or empty strings. Raises `SettingError`, whose message lists
-    each name for which no build is known.
+    each request for which no build of torch is known.
     """
-    found, problems = [], []
-    for given in dict.fromkeys(names):
-        name, _, toolkit = given.partition("=")
-        with_driver = driver if name == "cuda" and not toolkit else ""
-        plan = planned(machine, name, torch, driver=with_driver, toolkit=toolkit)
-        if plan.unknown:
-            step = _TOOLKITS.get(name, f"see {plan.url}")
-            problems.append(f"{given}: {plan.unknown}. Next step: {step}")
-        plan = for_installation(plan, is_new=True)
-        release = f"-torch-{torch}" if torch else ""
-        found.append(Wanted(given.replace("=", "-") + release, plan))
+    environments, problems = [], []
+    for request in dict.fromkeys(requests):
+        name, _, toolkit = request.partition("=")
+        # The option --driver does not apply to a request with a version of CUDA.
+        driver_for_plan = driver if name == "cuda" and not toolkit else ""
+        plan = make_plan(machine, name, torch, driver=driver_for_plan, toolkit=toolkit)
+        if plan.why_no_command:
+            step = _STEPS_FOR_TOOLKIT.get(name, f"see {plan.url}")
+            problems.append(f"{request}: {plan.why_no_command}. Next step: {step}")
+        plan = add_accel_packages(plan, is_new_environment=True)
+        torch_suffix = f"-torch-{torch}" if torch else ""
+        environment_name = request.replace("=", "-") + torch_suffix
+        environments.append(PlannedEnvironment(environment_name, plan))
     if problems:
         raise SettingError("\n".join(problems))
-    return found
+    return environments
 
 
 def base_python() -> str:
-    """Return the path of the Python that made the running environment, such as `"/usr/bin/python3.11"`."""
+    """Return the path of the Python from which the running virtual environment was made.
+
+    Outside of a virtual environment, the path is that of the running Python.
+    """
     return os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
 
 
-def problem(folder: Path, requirements: str) -> str:
-    """Return why environments with the packages `requirements` cannot be added to the folder.
+def find_conflict(folder: Path, requirements: str) -> str:
+    """Return why `accel setup --into` cannot add environments to the folder, and the next step.
 
-    The string is empty if environments can be added.
+    `requirements` is the text of a requirements file with the packages of the new environments. The
+    string is empty if environments can be added.
     """
     if sys.platform != "linux":
         return "accel setup --into works only on Linux, where files show the machine's hardware"
-    kept = folder / "requirements.txt"
-    if kept.is_file() and requirements and kept.read_text("utf-8") != requirements:
+    existing = folder / "requirements.txt"
+    if (
+        existing.is_file()
+        and requirements
+        and existing.read_text("utf-8") != requirements
+    ):
         return (
-            f"all environments of {folder} must have the same packages, which {kept} lists, but different "
-            "packages were given. Next step: leave the packages out, or make a new folder"
+            f"all environments of {folder} must have the same packages, which {existing} lists, but "
+            "different packages were given. Next step: leave the packages out, or make a new folder"
         )
     launcher = folder / "bin" / "python"
     if (
@@ -127,105 +138,128 @@ def problem(folder: Path, requirements: str) -> str:
     return ""
 
 
-def own_folder() -> Path | None:
-    """Return the folder that contains the running environment.
+def folder_of_running_environment() -> Path | None:
+    """Return the folder of `accel setup --into` that contains the running Python's environment.
 
-    Returns `None` if the running Python's environment is not in a folder of `accel setup --into`.
+    Returns `None` if the environment is not in such a folder.
     """
-    place = Path(sys.prefix)
-    return place.parent.parent if is_whole(place) else None
+    environment = Path(sys.prefix)
+    # The path of an environment is FOLDER/environments/NAME.
+    return environment.parent.parent if is_complete(environment) else None
 
 
 def describe_running_environment() -> str:
-    """Describe the running environment of a folder, and why it is chosen, as a sentence.
+    """Return the name and the folder of the running Python's environment, and why it is chosen.
 
-    The string is empty if the running Python's environment is not in a folder of
-    `accel setup --into`.
+    An example is `"cuda of /opt/torch: detected NVIDIA GPU (/dev/nvidia0)"`. The string is empty if the
+    environment is not in a folder of `accel setup --into`.
     """
-    into = own_folder()
-    if into is None:
+    folder = folder_of_running_environment()
+    if folder is None:
         return ""
-    running = Path(sys.prefix).name
+    running_name = Path(sys.prefix).name
     try:
-        chosen = choice.choose(str(into), os.environ)
+        chosen = choice.choose(str(folder), os.environ)
     except LookupError as error:
-        return f"{running} of {into}. {error.args[0]}"
-    name = chosen.environment["name"]
-    if name == running:
-        return f"{running} of {into}: {chosen.reason}"
-    return f"{running} of {into}; {into}/bin/python would take {name}: {chosen.reason}"
+        return f"{running_name} of {folder}. {error.args[0]}"
+    chosen_name = chosen.environment["name"]
+    if chosen_name == running_name:
+        return f"{running_name} of {folder}: {chosen.reason}"
+    return (
+        f"{running_name} of {folder}; {folder}/bin/python would take {chosen_name}: "
+        f"{chosen.reason}"
+    )
 
 
 # --- Environments -----------------------------------------------------------------------
 
 
-def is_whole(path: Path) -> bool:
+def is_complete(path: Path) -> bool:
     """Return whether the environment at `path` was installed completely."""
     return (path / choice.MARK).is_file()
 
 
-def mark_of(plan: Plan, torch: str, architecture: str) -> dict[str, str]:
-    """Return the content of an environment's file `environment.cfg`.
+def environment_record(plan: Plan, torch: str, architecture: str) -> dict[str, str]:
+    """Return the content of the file `environment.cfg` of an environment with the plan's packages.
 
-    It has the version of torch and the hardware for which the build is. `torch` is the installed
-    version, such as `"2.13.0+cu130"`.
+    The content is the version of torch, and the hardware that the build of torch can use. `torch` is the
+    installed version, such as `"2.13.0+cu130"`. `architecture` is the CPU's, such as `"aarch64"`.
     """
     build = plan.torch_backend
-    labels = [v.label for v in vendors.VENDORS if v.backend == plan.backend]
     if plan.backend == "cuda":
-        labels = [plan.target]  # The backend `cuda` drives AMD GPUs too.
-    is_cuda, is_rocm = build.startswith("cu"), build.startswith("rocm")
+        labels = [plan.target]  # The backend cuda drives NVIDIA's and AMD's GPUs.
+    else:
+        labels = [v.label for v in vendors.VENDORS if v.backend == plan.backend]
+    oldest_driver, amd_architectures = "", ""
+    if build.startswith("cu"):
+        oldest_driver = builds.oldest_driver_for_build(build)
+    if build.startswith("rocm"):
+        amd_architectures = " ".join(builds.amd_architectures_of(build))
     return {
         "torch": torch,
         "backend": plan.backend,
         "serves": ", ".join(labels),
-        "oldest_driver": builds.oldest_driver_of(build) if is_cuda else "",
-        "gfx": " ".join(builds.gpus_of(build)) if is_rocm else "",
-        "no_code_for": " ".join(_without_code(plan, architecture)),
+        "oldest_driver": oldest_driver,
+        "gfx": amd_architectures,
+        "no_code_for": " ".join(_id_ranges_without_code(plan, architecture)),
     }
 
 
-def _without_code(plan: Plan, architecture: str) -> list[str]:
-    """Return the ranges of PCI device ids for which the build has no code, such as `["0000-1dff"]`."""
+def _id_ranges_without_code(plan: Plan, architecture: str) -> list[str]:
+    """Return the ranges of PCI device ids for which the build has no code, such as `["0000-1dff"]`.
+
+    `architecture` is the CPU's, such as `"aarch64"`.
+    """
     if plan.target == "NVIDIA GPU":
         if architecture == "aarch64":
             return ["0000-207f", "2180-21ff"]  # These GPUs are older than Ampere.
-        return ["0000-1dff" if builds.lacks_volta(plan.torch_backend) else "0000-133f"]
+        if builds.lacks_code_for_volta(plan.torch_backend):
+            return ["0000-1dff"]  # These GPUs are older than Turing.
+        return ["0000-133f"]  # These GPUs are older than Maxwell.
     if plan.backend == "xpu":
         return [f"{byte:02x}00-{byte:02x}ff" for byte in sorted(INTEL_BEFORE_ARC)]
     return []
 
 
-def mark(path: Path, record: Mapping[str, str]) -> None:
-    """Write an environment's start file, and then the file that marks the environment as complete."""
-    for site in path.glob("lib/python*/site-packages"):
-        (site / "choice.pth").write_text(_START_FILE, "utf-8")
-    write_atomically(path / choice.MARK, _block(record))
+def mark_complete(path: Path, record: Mapping[str, str]) -> None:
+    """Write the files of an environment that mark the environment `path` as complete.
+
+    These are a file that Python runs at its start, and then `environment.cfg` with `record`.
+    """
+    for site_packages in path.glob("lib/python*/site-packages"):
+        (site_packages / "choice.pth").write_text(_START_FILE, "utf-8")
+    write_atomically(path / choice.MARK, _format_block(record))
 
 
-def _block(record: Mapping[str, str]) -> str:
+def _format_block(record: Mapping[str, str]) -> str:
+    """Return the lines `key = value` of a record."""
     return "".join(f"{key} = {value}\n" for key, value in record.items())
 
 
 def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
     """Write a file so that a process that reads it gets either the old text or the new text."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_text(text, "utf-8")
-    part.chmod(mode)
-    part.replace(path)
+    temporary_file = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary_file.write_text(text, "utf-8")
+    temporary_file.chmod(mode)
+    temporary_file.replace(path)
 
 
 # --- The launchers ----------------------------------------------------------------------
 
 
 def write_hardware(folder: Path) -> None:
-    """Write the module that chooses an environment, compiled, and its table of accelerators."""
-    library = folder / "lib"
-    ranked = sorted(vendors.VENDORS, key=lambda vendor: RANKED.index(vendor.label))
-    rows = [_block(_row(vendor)) for vendor in ranked if not vendor.platform]
-    write_atomically(folder / choice.HARDWARE, "\n".join(rows))
-    module = library / "accel_choice.py"
+    """Write the files in `folder/lib`: the module that chooses an environment, and its hardware table.
+
+    The module is also compiled.
+    """
+    blocks = []
+    for vendor in sorted(vendors.VENDORS, key=lambda v: RANKED.index(v.label)):
+        # Apple's GPUs, which are part of a platform, are not in Linux machines.
+        if not vendor.platform:
+            blocks.append(_format_block(_hardware_row(vendor)))
+    write_atomically(folder / choice.HARDWARE, "\n".join(blocks))
+    module = folder / "lib" / "accel_choice.py"
     write_atomically(module, Path(choice.__file__).read_text("utf-8"))
     # The compiled file is not checked against the source's time, so it stays valid if the folder is
     # copied.
@@ -233,48 +267,66 @@ def write_hardware(folder: Path) -> None:
     py_compile.compile(str(module), doraise=True, invalidation_mode=unchecked)
 
 
-def _row(vendor: vendors.Vendor) -> dict[str, str]:
-    setup = "" if vendor.backend == "cuda" else vendor.backend
-    others: tuple[str, ...] = ()
+def setup_name(vendor: vendors.Vendor) -> str:
+    """Return the name with which `accel setup` installs torch for a vendor's hardware, such as `"rocm"`.
+
+    The string is empty if the vendor builds torch itself.
+    """
+    if vendor.backend == "cuda":
+        # This backend also drives the GPUs of vendors that build torch themselves.
+        return {"NVIDIA GPU": "cuda", "AMD GPU": "rocm"}.get(vendor.label, "")
+    return vendor.backend
+
+
+def _hardware_row(vendor: vendors.Vendor) -> dict[str, str]:
+    """Return the row on a vendor's accelerators in the file `lib/hardware.cfg`.
+
+    `accel_choice.py` reads the row. The values of `nodes`, `pci`, `at` and `not` are patterns by which that
+    module detects the accelerators.
+    """
+    excluded: tuple[str, ...] = ()
     if vendor.label == "AMD GPU":
-        others = vendors.AMD_CONSOLES
+        excluded = vendors.AMD_CONSOLES
     if vendor.label == "Intel discrete GPU":
-        others = (vendors.INTEL_INTEGRATED,)
+        excluded = (vendors.INTEL_INTEGRATED,)
     return {
         "label": vendor.label,
         "backend": vendor.backend,
-        "setup": {"NVIDIA GPU": "cuda", "AMD GPU": "rocm"}.get(vendor.label, setup),
+        "setup": setup_name(vendor),
         "nodes": " ".join(vendor.nodes),
         "pci": " ".join(vendor.pci),
         "at": vendors.INTEL_INTEGRATED if vendor.is_integrated else "",
-        "not": " ".join(others),
+        "not": " ".join(excluded),
         "integrated": "yes" if vendor.is_integrated else "no",
     }
 
 
 def write_launchers(folder: Path) -> None:
-    """Write `bin/python`, and a launcher for each program that all complete environments have."""
-    programs = []
-    for record in choice.environments(str(folder)):
-        scripts = Path(record["path"], "bin").iterdir()
-        programs.append({script.name for script in scripts if _is_program(script)})
+    """Write the launchers in `folder/bin`: for Python, and for each script that all environments have.
+
+    Only complete environments count.
+    """
+    script_names = []
+    for environment in choice.complete_environments(str(folder)):
+        paths = Path(environment["path"], "bin").iterdir()
+        script_names.append({path.name for path in paths if _needs_launcher(path)})
     text = _LAUNCHER.format(python=shlex.quote(base_python()))
-    for name in {"python", "python3", *set.intersection(*programs)}:
+    for name in {"python", "python3", *set.intersection(*script_names)}:
         write_atomically(folder / "bin" / name, text, 0o755)
 
 
-def _is_program(script: Path) -> bool:
-    """Return whether a program is a Python script other than pip.
+def _needs_launcher(script: Path) -> bool:
+    """Return whether a file in an environment's folder `bin` is a Python script other than pip.
 
     pip is excluded, because it would change only one of the environments.
     """
     if script.name.startswith(("pip", "python")) or not os.access(script, os.X_OK):
         return False
     with script.open("rb") as file:
-        start = file.read(256)
-    return start.startswith(b"#!") and b"python" in start
+        beginning = file.read(256)
+    return beginning.startswith(b"#!") and b"python" in beginning
 
 
-def remove(path: Path) -> None:
-    """Remove an incomplete environment."""
+def remove_environment(path: Path) -> None:
+    """Remove the environment `path`, if it exists."""
     shutil.rmtree(path, ignore_errors=True)

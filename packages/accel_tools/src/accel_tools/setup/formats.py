@@ -10,25 +10,31 @@ from accel_core.hardware import vendors
 from accel_tools.setup import builds
 from accel_tools.setup.plan import AUTO, Plan
 
-__all__ = ["FORMATS", "HERE", "command"]
+__all__ = ["FORMATS", "INSTALLERS", "format_plan"]
 
 #: The formats that install into the current environment. The other formats create an environment.
-HERE = ("pip", "uv")
+INSTALLERS = ("pip", "uv")
 #: The mount point of the checkout while the image is built.
 _MOUNTED = "/accel"
 #: The option of pip without which the image would contain pip's cache.
 _NO_CACHE = "--no-cache-dir"
 
 
-def command(plan: Plan, form: str) -> str:
-    """Return the plan in the format `form`, a key of `FORMATS`; empty if the plan is without torch."""
+def format_plan(plan: Plan, format_name: str) -> str:
+    """Return the plan as a command or file; empty if the plan has no requirement for torch.
+
+    `format_name` is a key of `FORMATS`, such as `"pip"` or `"dockerfile"`.
+    """
     if not plan.torch:
         return ""
-    return FORMATS[form](plan)
+    return FORMATS[format_name](plan)
 
 
-def _pep508(package: str) -> str:
-    """Return a requirement in the format of PEP 508; a folder is converted to a URL."""
+def _pep508_requirement(package: str) -> str:
+    """Return the requirement for a package in the format of PEP 508.
+
+    A distribution of accel that pip would install from a folder becomes a URL.
+    """
     argument = vendors.pip_argument(package)
     if Path(argument).is_absolute():
         return f"{package} @ {Path(argument).as_uri()}"
@@ -54,48 +60,53 @@ def _index_options(plan: Plan) -> list[str]:
     return ["--extra-index-url", plan.package_index]
 
 
-def _index_of(plan: Plan) -> str:
-    """Return the URL of the index with torch; empty for PyPI."""
+def _torch_index_url(plan: Plan) -> str:
+    """Return the URL of the index from which torch is installed; empty for PyPI."""
     if plan.torch_index:
         return plan.torch_index
-    return builds.index_of(plan.torch_backend) if plan.torch_backend else ""
+    if plan.torch_backend:
+        return builds.index_url(plan.torch_backend)
+    return ""
 
 
 def _pip_commands(plan: Plan, *options: str) -> list[str]:
-    """Return the pip commands.
+    """Return the commands that install the plan with pip; `options` are added to each command.
 
-    If torch is from a separate index, which lacks other packages, a second command installs those.
+    If torch is from a separate index, a second command installs the other packages, which that index
+    lacks.
     """
     packages = _pip_arguments(plan)
     install = ["pip", "install", *options]
     index_options = _index_options(plan)
-    index = _index_of(plan)
-    if not index:
+    torch_index_url = _torch_index_url(plan)
+    if not torch_index_url:
         return [shlex.join([*install, plan.torch, *packages, *index_options])]
-    commands = [shlex.join([*install, plan.torch, "--index-url", index])]
+    commands = [shlex.join([*install, plan.torch, "--index-url", torch_index_url])]
     if packages:
         commands.append(shlex.join([*install, *packages, *index_options]))
     return commands
 
 
-def _pip(plan: Plan) -> str:
+def _format_pip(plan: Plan) -> str:
+    """Return a line with pip commands."""
     return " && ".join(_pip_commands(plan))
 
 
-def _uv(plan: Plan) -> str:
+def _format_uv(plan: Plan) -> str:
+    """Return a line with uv commands."""
     if plan.torch_index:
         # AMD's index responds with status 403 for packages that it lacks, and uv then fails.
         return " && ".join(f"uv {line}" for line in _pip_commands(plan))
-    words = ["uv", "pip", "install", plan.torch, *_pip_arguments(plan)]
+    command = ["uv", "pip", "install", plan.torch, *_pip_arguments(plan)]
     if plan.torch_backend:
-        words.append(f"--torch-backend={plan.torch_backend}")
-    words += _index_options(plan)
-    if plan.torch_backend == AUTO and plan.uv and plan.uv.variables:
-        words = ["env", *plan.uv.variables, *words]
-    return shlex.join(words)
+        command.append(f"--torch-backend={plan.torch_backend}")
+    command += _index_options(plan)
+    if plan.torch_backend == AUTO and plan.uv_choice and plan.uv_choice.variables:
+        command = ["env", *plan.uv_choice.variables, *command]
+    return shlex.join(command)
 
 
-def _conda(plan: Plan) -> str:
+def _format_conda(plan: Plan) -> str:
     """Return commands that create a conda environment and install packages with pip.
 
     PyTorch has not published conda packages since torch 2.6.
@@ -106,30 +117,32 @@ def _conda(plan: Plan) -> str:
     return " && ".join(commands)
 
 
-def _dockerfile(plan: Plan) -> str:
-    """Return a Dockerfile that mounts accel's checkout while the image is built.
+def _format_dockerfile(plan: Plan) -> str:
+    """Return a Dockerfile; it installs accel from a checkout that is mounted while the image is built.
 
     The checkout is needed because accel-core is not in a package registry.
     """
-    checkout = vendors.pip_argument("accel-core")
-    mounted = []
+    checkout = vendors.pip_argument("accel-core")  # a folder or a Git URL
+    packages_in_checkout = []
     if Path(checkout).is_absolute():
-        mounted = [package for package in plan.packages if package in vendors.FOLDERS]
-    others = tuple(package for package in plan.packages if package not in mounted)
-    commands = _pip_commands(plan._replace(packages=others), _NO_CACHE)
+        for package in plan.packages:
+            if package in vendors.FOLDERS:
+                packages_in_checkout.append(package)
+    others = [p for p in plan.packages if p not in packages_in_checkout]
+    commands = _pip_commands(plan._replace(packages=tuple(others)), _NO_CACHE)
     needs_git = "git+" in checkout
     # The slim image does not have git.
     tag = plan.python if needs_git else f"{plan.python}-slim"
     lines = [f"# The image needs {plan.needs}"] if plan.needs else []
     lines.append(f"FROM python:{tag}")
     lines += [f"RUN {command}" for command in commands]
-    if mounted:
-        lines += _mounted_install(checkout, mounted)
+    if packages_in_checkout:
+        lines += _install_from_checkout(checkout, packages_in_checkout)
     return "\n".join(lines)
 
 
-def _mounted_install(checkout: str, packages: Sequence[str]) -> list[str]:
-    """Return the lines of a Dockerfile that install packages from the mounted checkout."""
+def _install_from_checkout(checkout: str, packages: Sequence[str]) -> list[str]:
+    """Return the lines of a Dockerfile that install packages from accel's mounted checkout."""
     folders = [f"{_MOUNTED}/{vendors.FOLDERS[name]}".rstrip("/") for name in packages]
     install = shlex.join(["pip", "install", _NO_CACHE, *folders])
     return [
@@ -138,8 +151,9 @@ def _mounted_install(checkout: str, packages: Sequence[str]) -> list[str]:
     ]
 
 
-def _pyproject(plan: Plan) -> str:
-    requirements = [plan.torch, *map(_pep508, plan.packages)]
+def _format_pyproject(plan: Plan) -> str:
+    """Return the sections of pyproject.toml with the dependencies, and the indexes for uv."""
+    requirements = [plan.torch, *map(_pep508_requirement, plan.packages)]
     listed = ", ".join(f'"{requirement}"' for requirement in requirements)
     lines = ["[project]", f"dependencies = [{listed}]"]
     if plan.torch_index:
@@ -161,7 +175,7 @@ def _pyproject(plan: Plan) -> str:
             "",
             "[[tool.uv.index]]",
             f'name = "{name}"',
-            f'url = "{builds.index_of(plan.torch_backend)}"',
+            f'url = "{builds.index_url(plan.torch_backend)}"',
             "explicit = true",
         ]
     if plan.package_index:
@@ -175,19 +189,19 @@ def _pyproject(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def _requirements(plan: Plan) -> str:
+def _format_requirements(plan: Plan) -> str:
     """Return a requirements file.
 
     If torch is from a separate index, the file contains only torch, because that index could serve
     other packages too. A comment then has the command for the other packages.
     """
     index_options = _index_options(plan)
-    index = _index_of(plan)
-    if not index:
+    torch_index_url = _torch_index_url(plan)
+    if not torch_index_url:
         lines = [" ".join(index_options)] if index_options else []
-        lines += [plan.torch, *map(_pep508, plan.packages)]
+        lines += [plan.torch, *map(_pep508_requirement, plan.packages)]
         return "\n".join(lines)
-    lines = [f"--index-url {index}", plan.torch]
+    lines = [f"--index-url {torch_index_url}", plan.torch]
     packages = _pip_arguments(plan)
     if packages:
         install = shlex.join(["pip", "install", *packages, *index_options])
@@ -196,10 +210,10 @@ def _requirements(plan: Plan) -> str:
 
 
 FORMATS: Mapping[str, Callable[[Plan], str]] = {
-    "pip": _pip,
-    "uv": _uv,
-    "conda": _conda,
-    "dockerfile": _dockerfile,
-    "pyproject": _pyproject,
-    "requirements": _requirements,
+    "pip": _format_pip,
+    "uv": _format_uv,
+    "conda": _format_conda,
+    "dockerfile": _format_dockerfile,
+    "pyproject": _format_pyproject,
+    "requirements": _format_requirements,
 }

@@ -60,6 +60,7 @@ TURING = "the generation Turing"
 #: Turing GPU, are among the ids of Ampere. Source: pci.ids of 2023-04-11.
 _FIRST_IDS = (0x1340, 0x1E00, 0x2080)
 _TU116 = range(0x2180, 0x2200)
+#: The generations, oldest first: before each id of `_FIRST_IDS`, and after the last id.
 _GENERATIONS = (KEPLER, VOLTA, TURING, "")
 #: Descriptions of Intel GPUs that PyTorch may not support.
 BEFORE_ARC = "older than Arc"
@@ -89,38 +90,40 @@ class DetectedDevice(NamedTuple):
 class Hardware(NamedTuple):
     """The accelerators of a machine; the best one for training comes first."""
 
-    present: tuple[DetectedDevice, ...] = ()
+    devices: tuple[DetectedDevice, ...] = ()
     #: The version of NVIDIA's driver, such as `"580.65.06"`; empty if neither a file nor `nvidia-smi`
     #: reports it.
-    nvidia: str = ""
+    nvidia_driver: str = ""
     #: The architectures of AMD GPUs as the driver reports them, such as `("gfx90a",)`.
-    gfx: tuple[str, ...] = ()
+    amd_architectures: tuple[str, ...] = ()
     #: The kind of a special machine, such as `"WSL2"`, `"NVIDIA Jetson AGX Orin"` or `"macOS 15.3"`;
     #: otherwise empty.
-    kind: str = ""
+    machine_kind: str = ""
     #: The generation of the newest NVIDIA GPU if it is `KEPLER`, `VOLTA` or `TURING`; otherwise empty.
-    generation: str = ""
-    #: `BEFORE_ARC` if all Intel GPUs are older than Arc, `UNNAMED` if no file contains their models;
-    #: otherwise empty.
-    intel: str = ""
+    nvidia_generation: str = ""
+    #: Why PyTorch may not support the Intel GPUs: `BEFORE_ARC` if all Intel GPUs are older than Arc,
+    #: `UNNAMED` if no file contains their models; otherwise empty.
+    intel_limitation: str = ""
 
 
 def detect_hardware(machine: Machine) -> Hardware:
     """Return the accelerators of the machine and their drivers."""
-    by_label = {device.label: device for device in _devices(machine)}
+    by_label = {device.label: device for device in _detect_devices(machine)}
     devices = sorted(by_label.values(), key=lambda device: RANKED.index(device.label))
-    from_nvidia_smi = re.split("[,\n]", machine.nvidia_smi)[0]
+    # The output of nvidia-smi begins with the driver's version.
+    driver_from_nvidia_smi = re.split("[,\n]", machine.nvidia_smi)[0]
     return Hardware(
-        present=tuple(devices),
-        nvidia=driver_version(machine.root) or from_nvidia_smi,
-        gfx=_amd_architectures(machine),
-        kind=_kind(machine),
-        generation=_nvidia_generation(machine),
-        intel=_intel_support(machine, set(by_label)),
+        devices=tuple(devices),
+        nvidia_driver=driver_version(machine.root) or driver_from_nvidia_smi,
+        amd_architectures=_amd_architectures(machine),
+        machine_kind=_machine_kind(machine),
+        nvidia_generation=_nvidia_generation(machine),
+        intel_limitation=_intel_limitation(machine, set(by_label)),
     )
 
 
-def _devices(machine: Machine) -> Iterator[DetectedDevice]:
+def _detect_devices(machine: Machine) -> Iterator[DetectedDevice]:
+    """Yield the accelerators of the machine, some of them several times, in no particular order."""
     if machine.system == "darwin":
         if machine.architecture == "arm64":
             yield DetectedDevice("Apple GPU", "mps", "Apple silicon")
@@ -145,7 +148,10 @@ _WINDOWS_DRIVER_PREFIXES = (
 
 
 def _windows_devices(machine: Machine, folder: str) -> Iterator[DetectedDevice]:
-    """Yield the GPUs whose Windows drivers are in `folder`; WSL2 shows no GPUs on the PCI bus."""
+    """Yield the GPUs whose Windows drivers are in `folder`.
+
+    WSL2 is examined in the same way, because it has no GPUs on the PCI bus.
+    """
     for name in sorted(hardware.names_in(folder, machine.root)):
         if ".inf_" not in name.lower():
             continue
@@ -155,13 +161,13 @@ def _windows_devices(machine: Machine, folder: str) -> Iterator[DetectedDevice]:
                 break
 
 
-def _kind(machine: Machine) -> str:
-    """Return the kind of a special machine, as in `Hardware.kind`; otherwise an empty string."""
-    version = re.search(
+def _machine_kind(machine: Machine) -> str:
+    """Return the kind of a special machine, such as `"WSL2"` or `"macOS 15.3"`; otherwise empty."""
+    macos_version = re.search(
         r"<key>ProductVersion</key>\s*<string>([\d.]+)", machine.text(MACOS)
     )
-    if version:
-        return f"macOS {version[1]}"
+    if macos_version:
+        return f"macOS {macos_version[1]}"
     model = machine.text("/proc/device-tree/model")
     kernel = machine.text("/proc/version").lower()
     if "Jetson" in model:
@@ -195,8 +201,12 @@ def _amd_architectures(machine: Machine) -> tuple[str, ...]:
     return tuple(dict.fromkeys(architectures))
 
 
-def _pci_ids(machine: Machine, pattern: str) -> list[int]:
-    """Return the device ids of the PCI devices that match a pattern such as `"10de/03"`."""
+#: Patterns that match the display controllers (PCI class 03) of NVIDIA and Intel.
+_NVIDIA_DISPLAY, _INTEL_DISPLAY = "10de/03", "8086/03"
+
+
+def _pci_device_ids(machine: Machine, pattern: str) -> list[int]:
+    """Return the device ids of the PCI devices that match a pattern, such as `"10de/03"`."""
     ids = []
     for device in bus.pci_devices(machine.root):
         if bus.matches_pci(device, [pattern]):
@@ -204,28 +214,39 @@ def _pci_ids(machine: Machine, pattern: str) -> list[int]:
     return ids
 
 
-def _intel_support(machine: Machine, labels: set[str]) -> str:
-    """Return `BEFORE_ARC` or `UNNAMED` if PyTorch may not support the Intel GPUs; otherwise empty."""
-    ids = _pci_ids(machine, "8086/03")
+def _intel_limitation(machine: Machine, labels: set[str]) -> str:
+    """Return `BEFORE_ARC` or `UNNAMED` if PyTorch may not support the Intel GPUs; otherwise empty.
+
+    `labels` contains the labels of the detected devices.
+    """
+    ids = _pci_device_ids(machine, _INTEL_DISPLAY)
     if ids:
         is_old = all(number >> 8 in INTEL_BEFORE_ARC for number in ids)
         return BEFORE_ARC if is_old else ""
-    # The GPU was detected by its Windows driver, which is the same for old and new models.
-    is_integrated = "Intel integrated GPU" in labels
-    return UNNAMED if is_integrated and "Intel discrete GPU" not in labels else ""
+    has_integrated_gpu = "Intel integrated GPU" in labels
+    has_discrete_gpu = "Intel discrete GPU" in labels
+    if has_integrated_gpu and not has_discrete_gpu:
+        # The GPU was detected by its Windows driver, which is the same for old and new models.
+        return UNNAMED
+    return ""
 
 
 def _nvidia_generation(machine: Machine) -> str:
-    """Return the generation of the newest NVIDIA GPU, as in `Hardware.generation`."""
-    ids = _pci_ids(machine, "10de/03")
-    for device in re.findall("(?i)0x([0-9a-f]{4})10de", machine.nvidia_smi):
-        ids.append(int(device, 16))
-    newest = max(map(_generation_index, ids), default=len(_FIRST_IDS))
+    """Return the generation of the newest NVIDIA GPU: `KEPLER`, `VOLTA` or `TURING`.
+
+    The string is empty for newer generations, and for a machine without an NVIDIA GPU.
+    """
+    ids = _pci_device_ids(machine, _NVIDIA_DISPLAY)
+    for device_id in re.findall("(?i)0x([0-9a-f]{4})10de", machine.nvidia_smi):
+        ids.append(int(device_id, 16))
+    if not ids:
+        return ""
+    newest = max(_generation_index(device_id) for device_id in ids)
     return _GENERATIONS[newest]
 
 
-def _generation_index(pci_id: int) -> int:
+def _generation_index(device_id: int) -> int:
     """Return the index in `_GENERATIONS` of the NVIDIA GPU with a PCI device id."""
-    if pci_id in _TU116:
+    if device_id in _TU116:
         return _GENERATIONS.index(TURING)
-    return bisect.bisect(_FIRST_IDS, pci_id)
+    return bisect.bisect(_FIRST_IDS, device_id)

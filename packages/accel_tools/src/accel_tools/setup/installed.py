@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -11,23 +12,40 @@ from accel_core import TorchBuild, packages, torch_build
 from accel_core.hardware import bus
 from accel_tools.setup.machines import Machine
 from accel_tools.setup.plan import Plan
-from accel_tools.setup.recipes import Recipe, Row, installed_toolkit, recipes
+from accel_tools.setup.recipes import Recipe, Row, installed_toolkit, read_recipes
 
-__all__ = ["BUILDS", "OLDEST_DRIVER", "OWN_BUILDS", "faults", "too_old", "unfit"]
+__all__ = [
+    "OLDEST_DRIVER",
+    "VENDOR_BUILDS",
+    "VendorBuild",
+    "describe_build_mismatch",
+    "describe_driver_mismatch",
+    "find_mismatches",
+]
 
-#: For a vendor's hardware, by `Vendor.label`, the field of `TorchBuild` that the right build of torch sets,
-#: and the name of this build. Hardware of other vendors needs torch's CPU build and the vendor's package.
-BUILDS = {
-    "NVIDIA GPU": ("cuda", "CUDA"),
-    "AMD GPU": ("hip", "ROCm"),
-    "Intel discrete GPU": ("xpu", "XPU"),
+#: The field of `TorchBuild` that is set in the build of torch that a vendor's hardware needs, by
+#: `Vendor.label`. Hardware of other vendors needs torch's CPU build and the vendor's package.
+_FIELD_OF_NEEDED_BUILD = {
+    "NVIDIA GPU": "cuda",
+    "AMD GPU": "hip",
+    "Intel discrete GPU": "xpu",
 }
-#: Vendors whose builds of torch for their GPUs appear as CUDA or ROCm builds. Each entry has the mark in the
-#: build's version and the URL of the build. accel-cuda declares the same values.
-OWN_BUILDS = {
-    "MetaX GPU": ("metax", "https://developer.metax-tech.com/softnova"),
-    "Iluvatar GPU": ("corex", "https://support.iluvatar.com/"),
-    "Hygon DCU": ("dtk", "https://developer.sourcefind.cn/"),
+
+
+class VendorBuild(NamedTuple):
+    """A vendor's own build of torch for its GPUs, which appears as a CUDA or ROCm build."""
+
+    #: The text in the version of the build, such as `"metax"`.
+    mark: str
+    #: The page with the build.
+    url: str
+
+
+#: The vendors' own builds, by `Vendor.label`. accel-cuda declares the same values.
+VENDOR_BUILDS = {
+    "MetaX GPU": VendorBuild("metax", "https://developer.metax-tech.com/softnova"),
+    "Iluvatar GPU": VendorBuild("corex", "https://support.iluvatar.com/"),
+    "Hygon DCU": VendorBuild("dtk", "https://developer.sourcefind.cn/"),
 }
 #: The oldest major version of NVIDIA's driver for programs built with a major version of CUDA:
 #: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, table 1.
@@ -35,57 +53,70 @@ OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
 _IPEX = "intel-extension-for-pytorch"
 
 
-def faults(plan: Plan, machine: Machine) -> tuple[str, ...]:
-    """Return one sentence per installed package that does not fit the machine; torch comes first."""
+def find_mismatches(plan: Plan, machine: Machine) -> tuple[str, ...]:
+    """Return a sentence for each installed package that does not fit the machine; torch comes first."""
     build = torch_build()
     sentences = []
     if build is not None:
-        for device in plan.hardware.present:
-            driver = plan.hardware.nvidia if device.label == "NVIDIA GPU" else ""
-            sentences.append(unfit(build, device.label, device.evidence, driver))
+        for device in plan.hardware.devices:
+            driver = plan.hardware.nvidia_driver if device.label == "NVIDIA GPU" else ""
+            sentences.append(
+                describe_build_mismatch(build, device.label, device.evidence, driver)
+            )
             if driver:
-                sentences.append(too_old(build, driver))
+                sentences.append(describe_driver_mismatch(build, driver))
     ipex = packages.version(_IPEX)
     if plan.backend == "xpu" and ipex:
         sentences.append(
             f"{_IPEX} {ipex} is installed, but torch 2.8 and later do not need it: "
             f"pip uninstall {_IPEX}"
         )
-    tables, _ = recipes()
-    for recipe in tables.values():
-        sentences += _row_faults(recipe, build, machine)
-    return tuple(dict.fromkeys(filter(None, sentences)))
+    recipes, _ = read_recipes()
+    for recipe in recipes.values():
+        sentences += _find_vendor_package_mismatches(recipe, build, machine)
+    without_duplicates = dict.fromkeys(sentences)
+    return tuple(sentence for sentence in without_duplicates if sentence)
 
 
-def unfit(build: TorchBuild, label: str, evidence: str, driver: str = "") -> str:
-    """Return a sentence if the build of torch cannot use the hardware, otherwise an empty string.
+def describe_build_mismatch(
+    build: TorchBuild, label: str, evidence: str, driver: str = ""
+) -> str:
+    """Return a sentence if the installed torch cannot use the hardware, otherwise an empty string.
 
     Args:
         build: The installed build of torch.
-        label: The hardware, a `Vendor.label`.
+        label: The hardware, such as `"NVIDIA GPU"`, as in `Vendor.label`.
         evidence: How the hardware was detected.
         driver: The version of the hardware's driver, or an empty string.
     """
-    if label in OWN_BUILDS:
-        mark, _ = OWN_BUILDS[label]
+    if label in VENDOR_BUILDS:
+        mark = VENDOR_BUILDS[label].mark
         # The version in Iluvatar's build may lack the mark that the distribution's version has.
         if mark in build.version or mark in str(packages.version("torch")):
             return ""
         vendor = label.partition(" ")[0]
-        here = f"this machine has {bus.with_article(label)} ({evidence})"
-        return f"torch {build.version} is not {vendor}'s build, but {here}"
-    if label not in BUILDS or getattr(build, BUILDS[label][0]):
+        return (
+            f"torch {build.version} is not {vendor}'s build, but this machine has "
+            f"{bus.with_article(label)} ({evidence})"
+        )
+    field = _FIELD_OF_NEEDED_BUILD.get(label)
+    if field is None or getattr(build, field):
         return ""
     with_driver = f", with driver {driver}" if driver else ""
-    here = f"this machine has {bus.with_article(label)} ({evidence}{with_driver})"
-    return f"torch {build.version} is {build.kind}, but {here}"
+    return (
+        f"torch {build.version} is {build.kind}, but this machine has "
+        f"{bus.with_article(label)} ({evidence}{with_driver})"
+    )
 
 
-def too_old(build: TorchBuild, driver: str) -> str:
+def describe_driver_mismatch(build: TorchBuild, driver: str) -> str:
     """Return a sentence if NVIDIA's driver is too old for torch's CUDA, otherwise an empty string."""
-    major = (build.cuda or "").partition(".")[0]
-    oldest = OLDEST_DRIVER.get(int(major), 0) if major.isdigit() else 0
-    if int(driver.partition(".")[0]) >= oldest:
+    cuda_major = (build.cuda or "").partition(".")[0]
+    if not cuda_major.isdigit():
+        return ""
+    oldest = OLDEST_DRIVER.get(int(cuda_major), 0)
+    driver_major = int(driver.partition(".")[0])
+    if driver_major >= oldest:
         return ""
     return (
         f"NVIDIA's driver {driver} is too old for torch's CUDA {build.cuda}, "
@@ -93,10 +124,13 @@ def too_old(build: TorchBuild, driver: str) -> str:
     )
 
 
-def _row_faults(
+def _find_vendor_package_mismatches(
     recipe: Recipe, build: TorchBuild | None, machine: Machine
 ) -> Iterator[str]:
-    """Yield a sentence for each installed vendor package that needs a different torch or toolkit."""
+    """Yield a sentence for each installed vendor package that needs a different torch or toolkit.
+
+    `recipe` is the vendor's table. `build` is the installed torch, or `None` if torch is not installed.
+    """
     toolkit = installed_toolkit(recipe, machine)
     toolkit_name = recipe.toolkit.name if recipe.toolkit else "the toolkit"
     for row, package in _installed_rows(recipe):
@@ -118,6 +152,8 @@ def _installed_rows(recipe: Recipe) -> Iterator[tuple[Row, str]]:
                 yield row, f"{name} {version}"
 
 
-def _is_in_range(version: Version, text: str) -> bool:
+def _is_in_range(version: Version, version_range: str) -> bool:
     """Return whether a version is in a range such as `">=8.1,<9"`; an empty range has all versions."""
-    return not text or version in SpecifierSet(text, prereleases=True)
+    if not version_range:
+        return True
+    return version in SpecifierSet(version_range, prereleases=True)

@@ -68,19 +68,19 @@ class Machine(NamedTuple):
 
 
 def here(python: str = "", root: str = "/") -> Machine:
-    """Return this machine.
+    """Describe the machine on which this process runs.
 
     `python` is the version of Python for which torch is to be installed; an empty string means the
-    running Python.
+    running Python. `root` is the folder that contains the machine's files.
     """
-    version = python or "{}.{}".format(*sys.version_info)
+    running_python = f"{sys.version_info.major}.{sys.version_info.minor}"
     library, release = platform.libc_ver()
     glibc = release if library == "glibc" else ""
     return Machine(
         root=root,
         system=sys.platform,
         architecture=platform.machine(),
-        python=version,
+        python=python or running_python,
         nvidia_smi=_query_nvidia_smi(root),
         glibc=glibc,
     )
@@ -96,16 +96,16 @@ def driver_version(root: str = "/") -> str:
 
 
 def unknown_devices(machine: Machine) -> tuple[bus.PciDevice, ...]:
-    """Return the PCI devices that may be accelerators and do not match a known vendor's accelerators."""
+    """Return the PCI devices that may be accelerators, but are not accelerators of a known vendor."""
     if machine.system != "linux":
         return ()
-    known: list[str] = []
+    known_patterns: list[str] = []
     for vendor in vendors.VENDORS:
-        known += vendor.pci
+        known_patterns += vendor.pci
     unknown = []
     for device in bus.pci_devices(machine.root):
-        is_candidate = device.class_code.startswith(_ACCELERATOR_CLASSES)
-        if is_candidate and not bus.matches_pci(device, known):
+        may_be_accelerator = device.class_code.startswith(_ACCELERATOR_CLASSES)
+        if may_be_accelerator and not bus.matches_pci(device, known_patterns):
             unknown.append(device)
     return tuple(unknown)
 
@@ -138,4 +138,5 @@ def _query_nvidia_smi(root: str) -> str:
     if completed.returncode:
         return ""
     output = completed.stdout.decode(errors="replace")
-    return "\n".join(gpu[0] for gpu in re.finditer(_NVIDIA_SMI, output))
+    gpu_lines = [match[0] for match in re.finditer(_NVIDIA_SMI, output)]
+    return "\n".join(gpu_lines)

@@ -1,4 +1,4 @@
-"""The plan of an installation: its parts with reasons, or the reason why no installation is known."""
+"""The plan of an installation: its parts with reasons, or the reason why no command is known."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = [
     "Part",
     "Plan",
     "UvChoice",
-    "for_installation",
-    "for_uv",
-    "requirement",
+    "add_accel_packages",
+    "add_plugin",
+    "let_uv_choose_index",
+    "torch_requirement",
     "with_extra",
-    "with_plugin",
 ]
 
 #: The value of `uv pip install --torch-backend` with which uv chooses PyTorch's index.
@@ -64,8 +64,8 @@ class Plan(NamedTuple):
     #: The URL of the vendor's index that has some of the packages; empty if PyPI has all packages.
     package_index: str = ""
     parts: tuple[Part, ...] = ()
-    #: The reason why no command is known; otherwise empty.
-    unknown: str = ""
+    #: The reason why no command is known to install the right packages; otherwise empty.
+    why_no_command: str = ""
     #: The URL of the documentation.
     url: str = ""
     #: The software that pip does not install, and its URL, such as
@@ -78,24 +78,24 @@ class Plan(NamedTuple):
     toolkit: str = ""
     #: What is assumed and was not detected on this machine, such as
     #: `("NVIDIA GPU", "NVIDIA's driver 570.86")`.
-    given: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
     #: The hardware for which uv can choose the index; `None` if uv cannot choose the right index.
-    uv: UvChoice | None = None
+    uv_choice: UvChoice | None = None
     #: The URL of a vendor's index that has torch; empty if torch is from PyTorch's index or PyPI.
     torch_index: str = ""
 
     @property
-    def kind(self) -> str:
-        """Return the kind of machine to plan for, as in `Hardware.kind`.
+    def machine_kind(self) -> str:
+        """Return the kind of the machine, such as `"WSL2"`, as in `Hardware.machine_kind`.
 
         The string is empty if the target was not detected on this machine.
         """
-        return "" if self.target in self.given else self.hardware.kind
+        return "" if self.target in self.assumed else self.hardware.machine_kind
 
 
-def requirement(torch: str) -> str:
-    """Return the requirement for the release `torch`, or for the newest release if it is empty."""
-    return f"torch=={torch}" if torch else "torch"
+def torch_requirement(release: str) -> str:
+    """Return a requirement such as `"torch==2.12.0"`; `"torch"` if `release` is empty."""
+    return f"torch=={release}" if release else "torch"
 
 
 def with_extra(requirement: str, extra: str) -> str:
@@ -103,45 +103,44 @@ def with_extra(requirement: str, extra: str) -> str:
     return requirement.replace("torch", f"torch[{extra}]", 1)
 
 
-def with_plugin(plan: Plan) -> Plan:
+def add_plugin(plan: Plan) -> Plan:
     """Return the plan with accel's plugin for the backend, if there is one and a command is known."""
     plugin = vendors.FIRST_PARTY.get(plan.backend, "")
-    if not plugin or plan.unknown:
+    if not plugin or plan.why_no_command:
         return plan
     part = Part(plugin, f"accel's plugin for the {plan.target}")
     return plan._replace(packages=(*plan.packages, plugin), parts=(*plan.parts, part))
 
 
-def for_uv(plan: Plan) -> Plan:
-    """Return a plan with which uv chooses PyTorch's index, if uv can choose the right index."""
-    if plan.uv is None or plan.unknown:
+def let_uv_choose_index(plan: Plan) -> Plan:
+    """Return the plan with uv's automatic choice of PyTorch's index, if uv can choose the right index."""
+    if plan.uv_choice is None or plan.why_no_command:
         return plan
-    torch, *others = plan.parts
-    why = f"uv chooses PyTorch's build for {plan.uv.hardware}"
+    torch_part, *other_parts = plan.parts
+    why = f"uv chooses PyTorch's build for {plan.uv_choice.hardware}"
     return plan._replace(
-        torch_backend=AUTO, parts=(Part(torch.what, why, "uv"), *others)
+        torch_backend=AUTO, parts=(Part(torch_part.what, why, "uv"), *other_parts)
     )
 
 
-def for_installation(plan: Plan, *, is_new: bool) -> Plan:
-    """Return the plan with accel's distributions that the environment needs.
+def add_accel_packages(plan: Plan, *, is_new_environment: bool) -> Plan:
+    """Return the plan with the distributions of accel that the environment needs.
 
-    `is_new` means that the environment does not exist yet, or is on a different machine. Such an
-    environment needs accel-core and all plugins of the plan. In the running environment, plugins that
-    are already installed are left out.
+    A new environment, which does not exist yet or is on a different machine, needs accel-core and all
+    plugins of the plan. For the running environment, plugins that are already installed are left out.
     """
-    if plan.unknown:
+    if plan.why_no_command:
         return plan
     parts: list[Part] = []
     accel_parts: list[Part] = []
-    if is_new:
+    if is_new_environment:
         accel_parts.append(
             Part("accel-core", "the interface that the plugins implement")
         )
     for part in plan.parts:
         if not _is_plugin(part.what):
             parts.append(part)
-        elif is_new or not packages.version(part.what):
+        elif is_new_environment or not packages.version(part.what):
             accel_parts.append(part)
     requirements = [name for name in plan.packages if not _is_plugin(name)]
     requirements += [part.what for part in accel_parts]

@@ -21,11 +21,11 @@ from accel_tools.setup.hardware import (
 )
 from accel_tools.setup.machines import ALPINE, Machine, unknown_devices
 from accel_tools.setup.plan import Plan
-from accel_tools.setup.pytorch_indexes import PYTORCH, plan_with_pytorch
-from accel_tools.setup.recipes import Recipe, recipes
-from accel_tools.setup.vendor_tables import plan_with_table
+from accel_tools.setup.pytorch_indexes import PYTORCH, add_pytorch_build
+from accel_tools.setup.recipes import Recipe, read_recipes
+from accel_tools.setup.vendor_tables import add_vendor_packages
 
-__all__ = ["names", "planned", "toolkits"]
+__all__ = ["make_plan", "names", "toolkits"]
 
 #: The name with which users request AMD GPUs, which the backend `cuda` drives.
 _ROCM = "rocm"
@@ -33,7 +33,7 @@ _ROCM = "rocm"
 
 def names() -> tuple[str, ...]:
     """Return the names that users can request: the names of backends, and `rocm`."""
-    tables, _ = recipes()
+    tables, _ = read_recipes()
     result = {"cpu", _ROCM, *vendors.FIRST_PARTY, *tables}
     for name in installed_names():
         if name != "generic" and "." not in name:
@@ -46,7 +46,7 @@ def toolkits() -> dict[str, str]:
 
     The toolkit's version determines which packages fit.
     """
-    tables, _ = recipes()
+    tables, _ = read_recipes()
     result = {"cuda": "CUDA", _ROCM: "ROCm"}
     for name, recipe in tables.items():
         if recipe.toolkit:
@@ -54,7 +54,7 @@ def toolkits() -> dict[str, str]:
     return result
 
 
-def planned(
+def make_plan(
     machine: Machine,
     name: str = "",
     torch: str = "",
@@ -68,65 +68,74 @@ def planned(
         machine: The machine to plan for.
         name: One of `names()`, or an empty string for the machine's best accelerator. The
             machine does not need to have the hardware.
-        torch: The required release of torch; empty for the newest that fits.
+        torch: The required release of torch, or an empty string for the newest that fits.
         driver: A version of NVIDIA's driver to plan for instead of the machine's driver.
         toolkit: A version of the vendor's toolkit to plan for instead of the machine's toolkit.
     """
     hardware = detect_hardware(machine)
-    tables, problems = recipes()
-    target = _target(hardware, name, has_version=bool(driver or toolkit))
-    if name == "xpu" and hardware.intel == UNNAMED:
-        hardware = hardware._replace(intel="")
-    start = _start(machine, hardware, target, driver, toolkit)
-    plan = _complete(start, machine, tables, torch)
-    intel = _intel_card(hardware)
-    is_without_wheels = bool(plan.unknown or plan.torch_index)
-    is_amd_part_of_cpu = plan.target == "AMD GPU" and hardware.gfx and intel
-    if is_without_wheels and is_amd_part_of_cpu and intel and not name:
-        target = intel
-        start = _start(machine, hardware, intel)
-        plan = _complete(start, machine, tables, torch)
-    notes = [*plan.notes]
-    if target is not None:
-        notes += _other_devices(plan, hardware, target)
-    notes += _unknown_devices(machine)
-    return plan._replace(notes=(*notes, *problems))
+    if name == "xpu":
+        hardware = _assume_supported_intel_gpu(hardware)
+    tables, table_problems = read_recipes()
+    target = _choose_target(hardware, name, has_version=bool(driver or toolkit))
+    plan = _plan_without_packages(machine, hardware, target, driver, toolkit)
+    plan = _add_packages(plan, machine, tables, torch)
+    intel_card = _find_intel_card(hardware)
+    if not name and intel_card is not None and _is_integrated_amd_gpu(plan):
+        target = intel_card
+        plan = _plan_without_packages(machine, hardware, target)
+        plan = _add_packages(plan, machine, tables, torch)
+    notes = (
+        *plan.notes,
+        *_note_on_other_devices(plan, target),
+        *_note_on_unknown_devices(machine),
+        *table_problems,
+    )
+    return plan._replace(notes=notes)
 
 
 # --- The target ----------------------------------------------------------------------
 
 
-def _target(
+def _assume_supported_intel_gpu(hardware: Hardware) -> Hardware:
+    """Return the hardware with an Intel GPU that PyTorch supports, if no file names the GPU's model."""
+    if hardware.intel_limitation == UNNAMED:
+        return hardware._replace(intel_limitation="")
+    return hardware
+
+
+def _choose_target(
     hardware: Hardware, name: str, *, has_version: bool
 ) -> DetectedDevice | None:
-    """Return the hardware to plan for; `None` for the CPU.
+    """Return the hardware to plan for, or `None` for the CPU.
 
-    The evidence is empty if the machine does not have the hardware. `has_version` means that the
-    version of a driver or toolkit was given, so the plan may be for a different machine.
+    `name` is the name that the user requested, or an empty string. `has_version` means that the user gave
+    the version of a driver or toolkit, so the plan may be for a different machine. The evidence of the
+    returned device is empty if the machine does not have the hardware.
     """
     if name == "cpu":
         return None
-    if "Jetson" in hardware.kind and name in ("", "cuda") and not has_version:
+    if "Jetson" in hardware.machine_kind and name in ("", "cuda") and not has_version:
         # The GPU of a Jetson is not on the PCI bus.
-        return DetectedDevice("NVIDIA GPU", "cuda", hardware.kind)
+        return DetectedDevice("NVIDIA GPU", "cuda", hardware.machine_kind)
     if not name:
-        return hardware.present[0] if hardware.present else None
+        return hardware.devices[0] if hardware.devices else None
     return _requested_device(hardware, name, has_version=has_version)
 
 
 def _requested_device(
     hardware: Hardware, name: str, *, has_version: bool
 ) -> DetectedDevice:
+    """Return the machine's device for a requested name, or a device without evidence."""
     backend, label = _backend_and_label(name)
-    devices = [device for device in hardware.present if device.backend == backend]
-    # `cuda` drives the GPUs of two vendors.
+    devices = [device for device in hardware.devices if device.backend == backend]
+    # The backend cuda drives NVIDIA's and AMD's GPUs.
     if name == _ROCM or (name == "cuda" and has_version):
         devices = [device for device in devices if device.label == label]
     return devices[0] if devices else DetectedDevice(label, backend, "")
 
 
 def _backend_and_label(name: str) -> tuple[str, str]:
-    """Return the backend and the label of the hardware for a requested name."""
+    """Return the backend and the hardware's label for a requested name, such as `"rocm"`."""
     if name == _ROCM:
         return "cuda", "AMD GPU"
     for vendor in vendors.VENDORS:
@@ -135,60 +144,77 @@ def _backend_and_label(name: str) -> tuple[str, str]:
     return name, name
 
 
-def _intel_card(hardware: Hardware) -> DetectedDevice | None:
-    for device in hardware.present:
+def _find_intel_card(hardware: Hardware) -> DetectedDevice | None:
+    """Return the machine's discrete Intel GPU, or `None` if the machine does not have one."""
+    for device in hardware.devices:
         if device.label == "Intel discrete GPU":
             return device
     return None
 
 
-def _start(
+def _is_integrated_amd_gpu(plan: Plan) -> bool:
+    """Return whether the plan's target is an AMD GPU for which PyTorch has no wheels.
+
+    In a machine with a discrete Intel GPU, such an AMD GPU is assumed to be part of the CPU.
+    """
+    has_pytorch_wheels = not plan.why_no_command and not plan.torch_index
+    is_amd_gpu = plan.target == "AMD GPU" and bool(plan.hardware.amd_architectures)
+    return is_amd_gpu and not has_pytorch_wheels
+
+
+def _plan_without_packages(
     machine: Machine,
     hardware: Hardware,
     device: DetectedDevice | None,
     driver: str = "",
     toolkit: str = "",
 ) -> Plan:
-    """Return a plan without packages, with its target and the assumed facts."""
+    """Return a plan for the device, with the facts that are assumed; a device of `None` is the CPU.
+
+    `driver` and `toolkit` are versions that the user gave, or empty strings.
+    """
     target, backend = (device.label, device.backend) if device else ("CPU", "cpu")
-    given = []
+    assumed = []
     if device is not None and not device.evidence:
-        given.append(target)
-    if driver not in ("", hardware.nvidia):
-        given.append(f"NVIDIA's driver {driver}")
+        assumed.append(target)
+    if driver not in ("", hardware.nvidia_driver):
+        assumed.append(f"NVIDIA's driver {driver}")
     if toolkit:
         name = _ROCM if target == "AMD GPU" else backend
-        given.append(f"{toolkits()[name]} {toolkit}")
+        assumed.append(f"{toolkits()[name]} {toolkit}")
     return Plan(
         hardware=hardware,
         target=target,
         backend=backend,
         python=machine.python,
-        driver=driver or hardware.nvidia,
+        driver=driver or hardware.nvidia_driver,
         toolkit=toolkit,
-        given=tuple(given),
+        assumed=tuple(assumed),
     )
 
 
 # --- The packages --------------------------------------------------------------------
 
 
-def _complete(
+def _add_packages(
     plan: Plan, machine: Machine, tables: dict[str, Recipe], torch: str
 ) -> Plan:
-    """Return the plan with packages, or with the reason why no packages are known to fit."""
-    reason = _why_no_wheel(machine, torch)
+    """Return the plan with packages, or with the reason why no packages are known to fit.
+
+    `tables` has the vendors' tables by backend. `torch` is the required release, or an empty string.
+    """
+    reason = _why_no_wheels_for_system(machine, torch)
     if reason:
-        return plan._replace(unknown=reason, url=PYTORCH)
+        return plan._replace(why_no_command=reason, url=PYTORCH)
     if plan.backend in tables and plan.target not in ("NVIDIA GPU", "AMD GPU"):
-        return plan_with_table(plan, tables[plan.backend], machine, torch)
+        return add_vendor_packages(plan, tables[plan.backend], machine, torch)
     if plan.backend not in ("cpu", *vendors.FIRST_PARTY):
-        return _from_declaration(plan)
-    return plan_with_pytorch(plan, machine, torch)
+        return _add_install_hint(plan)
+    return add_pytorch_build(plan, machine, torch)
 
 
-def _why_no_wheel(machine: Machine, torch: str) -> str:
-    """Return why no wheel of torch fits the operating system; empty if a wheel may fit."""
+def _why_no_wheels_for_system(machine: Machine, torch: str) -> str:
+    """Return why torch has no wheels for the machine's operating system; empty if it may have wheels."""
     if machine.system == "darwin" and machine.architecture != "arm64":
         return (
             "PyTorch has had no wheels for Macs with Intel CPUs since torch 2.3; a Mac with "
@@ -205,8 +231,8 @@ def _why_no_wheel(machine: Machine, torch: str) -> str:
     return ""
 
 
-def _from_declaration(plan: Plan) -> Plan:
-    """Return a plan without packages for a plugin without a table, with the plugin's install hint."""
+def _add_install_hint(plan: Plan) -> Plan:
+    """Return the plan, which has no packages, with the instructions that the backend's plugin declares."""
     settings = read_settings()
     load = IsolatedLoader(settings.probe_timeout)
     reason = f"the plugin of {plan.target} has no table of the packages that it needs"
@@ -216,19 +242,19 @@ def _from_declaration(plan: Plan) -> Plan:
             hint = backend.install_hint
             notes = (f"The plugin's instructions: {hint}",) if hint else ()
             url = backend.url or PYTORCH
-            return plan._replace(unknown=reason, url=url, notes=notes)
-    return plan._replace(unknown=reason, url=PYTORCH)
+            return plan._replace(why_no_command=reason, url=url, notes=notes)
+    return plan._replace(why_no_command=reason, url=PYTORCH)
 
 
 # --- Notes ---------------------------------------------------------------------------
 
 
-def _other_devices(
-    plan: Plan, hardware: Hardware, target: DetectedDevice
-) -> Iterator[str]:
-    """Yield a note on the machine's other accelerators, if there are any."""
+def _note_on_other_devices(plan: Plan, target: DetectedDevice | None) -> Iterator[str]:
+    """Yield a note if the machine has accelerators other than the target; a target of `None` is the CPU."""
+    if target is None:
+        return
     labels: dict[str, None] = {}
-    for device in hardware.present:
+    for device in plan.hardware.devices:
         if device is not target and device.label != plan.target:
             labels[device.label] = None
     if labels:
@@ -238,7 +264,8 @@ def _other_devices(
         )
 
 
-def _unknown_devices(machine: Machine) -> Iterator[str]:
+def _note_on_unknown_devices(machine: Machine) -> Iterator[str]:
+    """Yield a note if the machine has devices that may be accelerators without a known plugin."""
     devices = ", ".join(map(str, unknown_devices(machine)))
     if devices:
         yield f"an unknown device may be an accelerator for which no plugin is known: PCI {devices}"

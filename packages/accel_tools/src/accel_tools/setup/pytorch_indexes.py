@@ -12,18 +12,18 @@ from accel_core.hardware import bus
 from accel_tools.setup import builds
 from accel_tools.setup.builds import Build
 from accel_tools.setup.hardware import KEPLER, UNNAMED, VOLTA
-from accel_tools.setup.installed import OWN_BUILDS, unfit
+from accel_tools.setup.installed import VENDOR_BUILDS, describe_build_mismatch
 from accel_tools.setup.machines import Machine
 from accel_tools.setup.plan import (
     Part,
     Plan,
     UvChoice,
-    requirement,
+    add_plugin,
+    torch_requirement,
     with_extra,
-    with_plugin,
 )
 
-__all__ = ["PYTORCH", "plan_with_pytorch"]
+__all__ = ["PYTORCH", "add_pytorch_build"]
 
 _JETSON = "https://forums.developer.nvidia.com/t/pytorch-for-jetson/72048"
 _ROCM = "https://rocm.docs.amd.com/"
@@ -31,7 +31,7 @@ _GFX = "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/"
 _NVIDIA_DRIVER = "https://www.nvidia.com/Download/index.aspx"
 PYTORCH = "https://pytorch.org/get-started/locally/"
 _XPU = "https://pytorch.org/docs/stable/notes/get_start_xpu.html"
-_FOR_CPU = "For the CPU only: accel setup cpu"
+_CPU_NOTE = "For the CPU only: accel setup cpu"
 #: The next step if the hardware is on a different machine.
 _ELSEWHERE = {
     "NVIDIA GPU": "If the GPU is on a different machine, give the version of the driver, which nvidia-smi "
@@ -44,7 +44,7 @@ _LAST_DRIVER_WITH_VOLTA = 580
 
 
 class _NoBuildError(Exception):
-    """No build fits; `reason`, `url` and `notes` are added to the plan."""
+    """No build of torch fits; the plan gets the error's `reason`, `url` and `notes`."""
 
     def __init__(self, reason: str, url: str, *notes: str) -> None:
         super().__init__(reason)
@@ -53,48 +53,52 @@ class _NoBuildError(Exception):
         self.notes = notes
 
 
-def plan_with_pytorch(plan: Plan, machine: Machine, torch: str) -> Plan:
-    """Return the plan with the build of torch for its target.
+def add_pytorch_build(plan: Plan, machine: Machine, torch: str) -> Plan:
+    """Return the plan with PyTorch's build of torch for the plan's target.
 
     `torch` is the required release, or an empty string for the newest. If no build fits, the plan
-    has the reason in `unknown`.
+    has the reason in `why_no_command`.
     """
     try:
-        return _plan(plan, machine, torch)
+        return _add_build(plan, machine, torch)
     except _NoBuildError as error:
         notes = (*plan.notes, *error.notes)
-        return plan._replace(unknown=error.reason, url=error.url, notes=notes)
+        return plan._replace(why_no_command=error.reason, url=error.url, notes=notes)
 
 
-def _plan(plan: Plan, machine: Machine, torch: str) -> Plan:
-    if plan.target == "NVIDIA GPU" and "Jetson" in plan.kind:
-        return _for_jetson(plan, torch)
-    is_macos_13 = plan.target == "Apple GPU" and plan.kind.startswith("macOS 13.")
-    torch = torch or (builds.LAST_ON_MACOS_13 if is_macos_13 else "")
+def _add_build(plan: Plan, machine: Machine, torch: str) -> Plan:
+    """Return the plan with the build for its target; raise `_NoBuildError` if no build fits."""
+    if plan.target == "NVIDIA GPU" and "Jetson" in plan.machine_kind:
+        return _add_build_for_jetson(plan, torch)
+    is_macos_13 = plan.machine_kind.startswith("macOS 13.")
+    if plan.target == "Apple GPU" and is_macos_13 and not torch:
+        torch = builds.LAST_ON_MACOS_13
     _require_wheels(plan, machine, torch)
-    if plan.target in OWN_BUILDS:
-        url = OWN_BUILDS[plan.target][1]
-        raise _NoBuildError(_vendor_build(plan.target), url)
-    for_target = _PLANS.get(plan.target)
-    if for_target is None:
+    if plan.target in VENDOR_BUILDS:
+        reason = _why_vendor_build_is_needed(plan.target)
+        raise _NoBuildError(reason, VENDOR_BUILDS[plan.target].url)
+    add_build_for_target = _FUNCTIONS.get(plan.target)
+    if add_build_for_target is None:
         raise _NoBuildError(f"no table lists the packages for {plan.target}", PYTORCH)
-    return for_target(plan, machine, torch)
+    return add_build_for_target(plan, machine, torch)
 
 
 def _require_wheels(plan: Plan, machine: Machine, torch: str) -> None:
     """Raise `_NoBuildError` if torch has no wheels for the machine's system or Python."""
-    reason = builds.why_no_platform(machine.system, machine.architecture, plan.target)
-    reason = reason or builds.why_no_python(machine.python, torch)
+    reason = builds.why_no_wheels_for_platform(
+        machine.system, machine.architecture, plan.target
+    )
+    reason = reason or builds.why_no_wheels_for_python(machine.python, torch)
     if reason:
         raise _NoBuildError(reason, PYTORCH)
 
 
-def _vendor_build(label: str) -> str:
-    """Return why there is no plan for hardware whose vendor builds torch itself."""
-    vendor, _, kind = label.partition(" ")
+def _why_vendor_build_is_needed(label: str) -> str:
+    """Return why there is no plan for hardware, such as `"MetaX GPU"`, whose vendor builds torch itself."""
+    vendor, _, device_kind = label.partition(" ")
     build = torch_build()
-    if build is None or unfit(build, label, ""):
-        return f"{vendor} builds torch for its {kind}s itself, and accel-cuda needs this build"
+    if build is None or describe_build_mismatch(build, label, ""):
+        return f"{vendor} builds torch for its {device_kind}s itself, and accel-cuda needs this build"
     return (
         f"torch {build.version}, the driver and the SDK must be from the same release "
         f"by {vendor}: compare the three versions"
@@ -104,110 +108,126 @@ def _vendor_build(label: str) -> str:
 # --- The CPU, Apple, Intel -----------------------------------------------------------
 
 
-def _for_cpu(plan: Plan, machine: Machine, torch: str) -> Plan:
+def _add_cpu_build(plan: Plan, machine: Machine, torch: str) -> Plan:
+    """Return the plan with PyTorch's build for the CPU."""
     if machine.system == "linux":
         why = "for the CPU; PyPI's build would install gigabytes of CUDA libraries"
         return _with_build(plan, torch, Build(builds.CPU, PYTORCH), why)
-    part = Part(requirement(torch), "PyPI's build is for the CPU", PYTORCH)
-    return plan._replace(torch=requirement(torch), parts=(part,))
+    requirement = torch_requirement(torch)
+    part = Part(requirement, "PyPI's build is for the CPU", PYTORCH)
+    return plan._replace(torch=requirement, parts=(part,))
 
 
 def _with_build(plan: Plan, torch: str, build: Build, why: str) -> Plan:
-    """Return the plan with the build of torch; `why` is the reason that the plan's table shows."""
+    """Return the plan with a build of PyTorch; raise `_NoBuildError` if the build does not fit Python.
+
+    `torch` is the required release, or an empty string for the newest. `why` is the reason for the
+    build, which the table of the plan shows.
+    """
     release = torch or builds.LAST_RELEASE.get(build.name, "")
-    reason = builds.why_no_python(plan.python, release)
+    reason = builds.why_no_wheels_for_python(plan.python, release)
     if reason:
         raise _NoBuildError(reason, PYTORCH)
-    part = Part(requirement(torch), why, build.source)
-    return plan._replace(
-        torch=requirement(torch), torch_backend=build.name, parts=(part,)
-    )
+    requirement = torch_requirement(torch)
+    part = Part(requirement, why, build.source)
+    return plan._replace(torch=requirement, torch_backend=build.name, parts=(part,))
 
 
-def _for_apple(plan: Plan, _machine: Machine, torch: str) -> Plan:
-    macos = plan.kind.removeprefix("macOS ")
-    supports_13 = Version(torch or "2.9") <= Version(builds.LAST_ON_MACOS_13)
-    oldest = "13" if supports_13 else "14"
-    if macos and Version(macos) < Version(oldest):
+def _add_apple_build(plan: Plan, _machine: Machine, torch: str) -> Plan:
+    """Return the plan with PyPI's build for macOS; raise `_NoBuildError` if macOS is too old."""
+    requirement = torch_requirement(torch)
+    macos = plan.machine_kind.removeprefix("macOS ")
+    oldest_macos = "14"
+    if torch and Version(torch) <= Version(builds.LAST_ON_MACOS_13):
+        oldest_macos = "13"
+    if macos and Version(macos) < Version(oldest_macos):
         reason = (
-            f"{requirement(torch)} needs macOS {oldest} for Apple's GPU, "
+            f"{requirement} needs macOS {oldest_macos} for Apple's GPU, "
             f"but this is macOS {macos}"
         )
-        raise _NoBuildError(reason, PYTORCH, _FOR_CPU)
+        raise _NoBuildError(reason, PYTORCH, _CPU_NOTE)
     why = "PyPI's build for macOS supports Metal"
     if macos and Version(macos) < Version("14"):
         why = f"the last release that supports Metal on macOS {macos}"
-    part = Part(requirement(torch), why, PYTORCH)
-    return with_plugin(plan._replace(torch=requirement(torch), parts=(part,)))
+    part = Part(requirement, why, PYTORCH)
+    return add_plugin(plan._replace(torch=requirement, parts=(part,)))
 
 
-def _for_intel(plan: Plan, _machine: Machine, torch: str) -> Plan:
-    intel = plan.hardware.intel
-    if intel:
+def _add_intel_build(plan: Plan, _machine: Machine, torch: str) -> Plan:
+    """Return the plan with the XPU build; raise `_NoBuildError` if PyTorch may not support the GPUs."""
+    limitation = plan.hardware.intel_limitation
+    if limitation:
         reason = (
             "PyTorch supports Intel GPUs from Arc and Core Ultra on, "
-            f"but the GPUs of this machine are {intel}"
+            f"but the GPUs of this machine are {limitation}"
         )
-        notes = [_FOR_CPU]
-        if intel == UNNAMED:
+        notes = [_CPU_NOTE]
+        if limitation == UNNAMED:
             notes.insert(0, "For Arc or Core Ultra: accel setup xpu")
         raise _NoBuildError(reason, _XPU, *notes)
     build = Build("xpu", f"{builds.INDEX}/xpu")
     why = "PyTorch's build for Intel GPUs, which includes the runtime"
-    return with_plugin(_with_build(plan, torch, build, why))
+    return add_plugin(_with_build(plan, torch, build, why))
 
 
 # --- NVIDIA --------------------------------------------------------------------------
 
 
-def _for_jetson(plan: Plan, torch: str) -> Plan:
-    is_supported = "Thor" in plan.kind
-    if torch and Version(torch) < Version("2.9"):
-        is_supported = False
-    if not is_supported:
+def _add_build_for_jetson(plan: Plan, torch: str) -> Plan:
+    """Return the plan for an NVIDIA Jetson; raise `_NoBuildError` if PyTorch has no wheels for it.
+
+    PyTorch has wheels only for the Jetson Thor, since torch 2.9.
+    """
+    is_thor = "Thor" in plan.machine_kind
+    is_old_release = torch and Version(torch) < Version("2.9")
+    if not is_thor or is_old_release:
         reason = (
-            f"this is {bus.with_article(plan.kind)}, which needs NVIDIA's wheels for its JetPack "
+            f"this is {bus.with_article(plan.machine_kind)}, which needs NVIDIA's wheels for its JetPack "
             "instead of PyTorch's"
         )
         raise _NoBuildError(reason, _JETSON)
-    reason = builds.why_no_python(plan.python, torch)
+    reason = builds.why_no_wheels_for_python(plan.python, torch)
     if reason:
         raise _NoBuildError(reason, PYTORCH)
     build = Build(builds.THOR, builds.THOR_SOURCE)
-    why = f"PyTorch's build {builds.THOR} has code for the GPU of this {plan.kind}"
-    return with_plugin(_with_build(plan, torch, build, why))
+    why = f"PyTorch's build {builds.THOR} has code for the GPU of this {plan.machine_kind}"
+    return add_plugin(_with_build(plan, torch, build, why))
 
 
-class _Fit(NamedTuple):
-    """A build that fits the driver or the toolkit."""
+class _FittingBuild(NamedTuple):
+    """The newest CUDA build that fits NVIDIA's driver or the requested version of CUDA."""
 
     build: Build
     #: Why the build fits, for the plan's table.
     why: str
-    #: Why a newer build does not fit, for messages that the build itself cannot be used.
-    limit: str
+    #: Why a newer build does not fit. A message that this build cannot be used begins with this clause.
+    why_not_newer: str
 
 
-def _for_nvidia(plan: Plan, machine: Machine, torch: str) -> Plan:
+def _add_nvidia_build(plan: Plan, machine: Machine, torch: str) -> Plan:
+    """Return the plan with the newest CUDA build for the driver, or for the requested version of CUDA.
+
+    Raises `_NoBuildError` if no build fits.
+    """
     _require_gpu_code(plan, machine)
     if plan.toolkit:
-        fit = _fit_toolkit(plan, machine, torch)
+        fitting = _find_build_for_cuda(plan, machine, torch)
     elif plan.driver:
-        fit = _fit_driver(plan, machine, torch)
+        fitting = _find_build_for_driver(plan, machine, torch)
     else:
-        raise _without_driver(plan, machine)
-    _require_wheels_of_build(fit, machine, torch)
-    is_volta = plan.hardware.generation == VOLTA
-    if is_volta and builds.lacks_volta(fit.build.name):
-        return _for_volta(plan, torch)
+        raise _no_driver_error(plan, machine)
+    _require_wheels_of_build(fitting, machine, torch)
+    is_volta = plan.hardware.nvidia_generation == VOLTA
+    if is_volta and builds.lacks_code_for_volta(fitting.build.name):
+        return _add_build_for_volta(plan, torch)
     if not torch and _uv_finds_driver(plan, machine):
-        plan = plan._replace(uv=UvChoice(f"NVIDIA's driver {plan.driver}"))
-    return with_plugin(_with_build(plan, torch, fit.build, fit.why))
+        plan = plan._replace(uv_choice=UvChoice(f"NVIDIA's driver {plan.driver}"))
+    return add_plugin(_with_build(plan, torch, fitting.build, fitting.why))
 
 
 def _require_gpu_code(plan: Plan, machine: Machine) -> None:
     """Raise `_NoBuildError` if no wheel has code for the machine's NVIDIA GPUs."""
-    generation = plan.hardware.generation
+    generation = plan.hardware.nvidia_generation
     on_arm = machine.architecture == "aarch64"
     # The wheels for aarch64 have code for sm_80 and newer:
     # https://github.com/pytorch/pytorch/pull/163764
@@ -217,57 +237,65 @@ def _require_gpu_code(plan: Plan, machine: Machine) -> None:
         raise _NoBuildError(reason, PYTORCH)
 
 
-def _fit_toolkit(plan: Plan, machine: Machine, torch: str) -> _Fit:
-    """Return the build for the requested CUDA; raise `_NoBuildError` if no build fits."""
-    build = builds.for_toolkit("cu", plan.toolkit, torch, machine.system)
+def _find_build_for_cuda(plan: Plan, machine: Machine, torch: str) -> _FittingBuild:
+    """Return the newest build for the requested version of CUDA.
+
+    Raises `_NoBuildError` if there is no such build, or if the driver is too old for the build.
+    """
+    build = builds.newest_build_for_toolkit("cu", plan.toolkit, torch, machine.system)
     if not build.name:
-        raise _no_build(plan, "CUDA", builds.toolkits("cu"), torch)
+        raise _no_build_error(plan, "CUDA", builds.toolkit_versions("cu"), torch)
     why = _why_toolkit(plan, build, "CUDA")
     if plan.driver:
-        if not builds.can_run(plan.driver, build.name, machine.system):
+        if not builds.driver_can_run(plan.driver, build.name, machine.system):
             reason = f"NVIDIA's driver {plan.driver} is too old for PyTorch's build {build.name}"
             raise _NoBuildError(reason, _NVIDIA_DRIVER)
         why += f", and runs on NVIDIA's driver {plan.driver}"
-    limit = f"PyTorch's build for CUDA {plan.toolkit} is {build.name}"
-    return _Fit(build, why, limit)
+    why_not_newer = f"PyTorch's build for CUDA {plan.toolkit} is {build.name}"
+    return _FittingBuild(build, why, why_not_newer)
 
 
-def _fit_driver(plan: Plan, machine: Machine, torch: str) -> _Fit:
-    """Return the newest build that the driver can run; raise `_NoBuildError` if no build fits."""
+def _find_build_for_driver(plan: Plan, machine: Machine, torch: str) -> _FittingBuild:
+    """Return the newest build that NVIDIA's driver can run; raise `_NoBuildError` if no build fits."""
     driver = plan.driver
-    build = builds.for_nvidia(driver, torch, machine.system)
+    build = builds.newest_build_for_driver(driver, torch, machine.system)
     if not build.name:
         release = f"torch {torch}" if torch else "torch"
         reason = f"no build of {release} runs on NVIDIA's driver {driver}"
         raise _NoBuildError(reason, _NVIDIA_DRIVER)
     if builds.is_retired(build.name):
-        oldest = builds.oldest_driver(machine.system)
+        oldest = builds.oldest_supported_driver(machine.system)
         reason = (
             f"torch 2.6 and newer have no build for NVIDIA's driver {driver}, "
             f"only for driver {oldest} and newer"
         )
         raise _NoBuildError(reason, _NVIDIA_DRIVER)
     why = f"PyTorch's build {build.name} runs on NVIDIA's driver {driver}"
-    limit = f"PyTorch's build {build.name} is the newest that NVIDIA's driver {driver} can run"
-    return _Fit(build, why, limit)
+    why_not_newer = f"PyTorch's build {build.name} is the newest that NVIDIA's driver {driver} can run"
+    return _FittingBuild(build, why, why_not_newer)
 
 
-def _require_wheels_of_build(fit: _Fit, machine: Machine, torch: str) -> None:
-    """Raise `_NoBuildError` if a dropped build has no wheels for the machine's architecture or Python."""
-    name = fit.build.name
+def _require_wheels_of_build(
+    fitting: _FittingBuild, machine: Machine, torch: str
+) -> None:
+    """Raise `_NoBuildError` if a build has no wheels for the machine's CPU architecture or Python.
+
+    Builds that the newest release has are not checked here.
+    """
+    name = fitting.build.name
     last_release = builds.LAST_RELEASE.get(name)
     if last_release is None:
         return
-    is_before_arm = int(name[2:]) < int(builds.FIRST_ON_ARM[2:])
-    reason = builds.why_no_python(machine.python, torch or last_release)
-    if machine.architecture == "aarch64" and is_before_arm:
+    if machine.architecture == "aarch64" and builds.is_before_first_arm_build(name):
         reason = "this build has no wheels for aarch64"
+    else:
+        reason = builds.why_no_wheels_for_python(machine.python, torch or last_release)
     if reason:
-        raise _NoBuildError(f"{fit.limit}: {reason}", _NVIDIA_DRIVER)
+        raise _NoBuildError(f"{fitting.why_not_newer}: {reason}", _NVIDIA_DRIVER)
 
 
-def _for_volta(plan: Plan, torch: str) -> Plan:
-    """Return the plan for GPUs for which newer builds have no code."""
+def _add_build_for_volta(plan: Plan, torch: str) -> Plan:
+    """Return the plan with the newest CUDA build that has code for GPUs from Maxwell to Volta."""
     if not builds.has_build(torch, builds.LAST_WITH_VOLTA):
         reason = f"torch {torch} has no build with code for the GPUs of this machine, from {VOLTA}"
         raise _NoBuildError(reason, PYTORCH)
@@ -275,26 +303,27 @@ def _for_volta(plan: Plan, torch: str) -> Plan:
     why = f"newer builds have no code for the GPUs of this machine, from {VOLTA}"
     if plan.driver:
         why += f"; NVIDIA's driver is {plan.driver}"
-    return with_plugin(_with_build(plan, torch, build, why))
+    return add_plugin(_with_build(plan, torch, build, why))
 
 
 def _uv_finds_driver(plan: Plan, machine: Machine) -> bool:
-    """Return whether uv would find the driver's version of this plan in the machine's files.
+    """Return whether uv would detect the version of NVIDIA's driver that the plan is for.
 
     If no file contains the version, uv needs `nvidia-smi` on `PATH`; without it, uv chooses the
     CPU build.
     """
-    is_installed = plan.driver == plan.hardware.nvidia
+    is_installed = plan.driver == plan.hardware.nvidia_driver
     return is_installed and not plan.toolkit and not machine.nvidia_smi
 
 
-def _without_driver(plan: Plan, machine: Machine) -> _NoBuildError:
-    in_wsl = plan.kind == "WSL2"
+def _no_driver_error(plan: Plan, machine: Machine) -> _NoBuildError:
+    """Return the error for a machine on which the version of NVIDIA's driver is not found."""
+    in_wsl = plan.machine_kind == "WSL2"
     if machine.system == "linux" and not in_wsl:
         reason = (
             "NVIDIA's driver is not loaded, but its version determines which build fits"
         )
-        if plan.hardware.generation == VOLTA:
+        if plan.hardware.nvidia_generation == VOLTA:
             reason += (
                 f"; {_LAST_DRIVER_WITH_VOLTA} is the last driver for the GPUs of this "
                 f"machine, from {VOLTA}"
@@ -308,7 +337,13 @@ def _without_driver(plan: Plan, machine: Machine) -> _NoBuildError:
     return _NoBuildError(reason, _NVIDIA_DRIVER, _ELSEWHERE[plan.target])
 
 
-def _no_build(plan: Plan, toolkit: str, versions: str, torch: str) -> _NoBuildError:
+def _no_build_error(
+    plan: Plan, toolkit: str, versions: str, torch: str
+) -> _NoBuildError:
+    """Return the error for a version of CUDA or ROCm without a build.
+
+    `toolkit` is `"CUDA"` or `"ROCm"`, and `versions` lists its versions with a build.
+    """
     release = f"torch {torch}" if torch else "torch since 2.6"
     reason = (
         f"{release} has no build for {toolkit} {plan.toolkit}; "
@@ -318,101 +353,122 @@ def _no_build(plan: Plan, toolkit: str, versions: str, torch: str) -> _NoBuildEr
 
 
 def _why_toolkit(plan: Plan, build: Build, toolkit: str) -> str:
+    """Return the reason for a build that was chosen for the requested version of CUDA or ROCm."""
     return f"PyTorch's build {build.name} is the newest for {toolkit} {plan.toolkit}"
 
 
 # --- AMD -----------------------------------------------------------------------------
 
 
-def _for_amd(plan: Plan, machine: Machine, torch: str) -> Plan:
+def _add_amd_build(plan: Plan, machine: Machine, torch: str) -> Plan:
+    """Return the plan with PyTorch's ROCm build, or with AMD's wheels if PyTorch has no wheels.
+
+    Raises `_NoBuildError` if no wheels fit.
+    """
     if machine.system == "win32":
-        return _for_amd_on_windows(plan, torch)
-    if plan.kind == "WSL2":
+        return _add_amd_wheels_for_windows(plan, torch)
+    if plan.machine_kind == "WSL2":
         reason = (
             "PyTorch has no ROCm wheels for Windows; AMD has wheels for WSL2 and some "
             "Radeon GPUs"
         )
         raise _NoBuildError(reason, _ROCM)
     if plan.toolkit:
-        return _for_rocm(plan, torch)
-    if not plan.hardware.gfx:
+        return _add_build_for_rocm(plan, torch)
+    if not plan.hardware.amd_architectures:
         reason = (
             "the driver amdgpu does not report the GPU architecture (/sys/class/kfd), which "
             "determines the build"
         )
         raise _NoBuildError(reason, _GFX, _ELSEWHERE[plan.target])
-    return _for_gfx(plan, torch)
+    return _add_build_for_amd_architectures(plan, torch)
 
 
-def _for_gfx(plan: Plan, torch: str) -> Plan:
-    """Return the plan for the GPU architectures of this machine."""
-    by_gpu = {gfx: builds.for_amd(gfx, torch) for gfx in plan.hardware.gfx}
-    supported = [gfx for gfx in by_gpu if by_gpu[gfx].name]
-    unsupported = [gfx for gfx in by_gpu if gfx not in supported]
+def _add_build_for_amd_architectures(plan: Plan, torch: str) -> Plan:
+    """Return the plan with the newest ROCm build for the first GPU architecture that PyTorch supports.
+
+    Without a supported architecture, the plan has AMD's wheels.
+    """
+    build_by_architecture: dict[str, Build] = {}
+    for architecture in plan.hardware.amd_architectures:
+        build = builds.newest_build_for_amd_gpu(architecture, torch)
+        build_by_architecture[architecture] = build
+    supported = [gfx for gfx, build in build_by_architecture.items() if build.name]
+    unsupported = [gfx for gfx in build_by_architecture if gfx not in supported]
     if not supported:
-        source = by_gpu[unsupported[0]].source
-        return _from_amd_for_gfx(plan, torch, _no_wheels(unsupported, torch, source))
-    gfx = supported[0]
-    build = by_gpu[gfx]
-    if not torch and not builds.is_vega(gfx):
+        source = build_by_architecture[unsupported[0]].source
+        error = _no_wheels_error(unsupported, torch, source)
+        return _add_amd_wheels_for_linux(plan, torch, error)
+    architecture = supported[0]
+    build = build_by_architecture[architecture]
+    # For Vega, uv chooses a newer build, which has no code for Vega.
+    if not torch and not builds.is_vega(architecture):
         # uv would run rocm_agent_enumerator of ROCm, which a machine with only the driver lacks.
-        variables = (f"UV_AMD_GPU_ARCHITECTURE={gfx}",)
-        plan = plan._replace(uv=UvChoice(f"the AMD GPU architecture {gfx}", variables))
-    why = f"PyTorch's build {build.name} has code for {gfx}"
-    plan = with_plugin(_with_build(plan, torch, build, why))
+        variables = (f"UV_AMD_GPU_ARCHITECTURE={architecture}",)
+        uv_choice = UvChoice(f"the AMD GPU architecture {architecture}", variables)
+        plan = plan._replace(uv_choice=uv_choice)
+    why = f"PyTorch's build {build.name} has code for {architecture}"
+    plan = add_plugin(_with_build(plan, torch, build, why))
     if unsupported:
         note = f"PyTorch has no wheels for {', '.join(unsupported)}, which this machine also has"
         plan = plan._replace(notes=(*plan.notes, note))
     return plan
 
 
-def _no_wheels(gpus: Sequence[str], torch: str, source: str) -> _NoBuildError:
+def _no_wheels_error(
+    architectures: Sequence[str], torch: str, source: str
+) -> _NoBuildError:
+    """Return the error for AMD GPU architectures for which PyTorch has no wheels."""
     release = f" of torch {torch}" if torch else ""
-    reason = (
-        f"PyTorch has no wheels{release} for {', '.join(gpus)}, according to {source}"
-    )
+    reason = f"PyTorch has no wheels{release} for {', '.join(architectures)}, according to {source}"
     return _NoBuildError(reason, _GFX)
 
 
-def _from_amd_for_gfx(plan: Plan, torch: str, lacking: _NoBuildError) -> Plan:
+def _add_amd_wheels_for_linux(
+    plan: Plan, torch: str, pytorch_error: _NoBuildError
+) -> Plan:
     """Return the plan with AMD's wheels for GPUs for which PyTorch has no wheels.
 
-    Raises `_NoBuildError` with the reason of `lacking` if AMD's wheels do not fit either.
+    `pytorch_error` states that PyTorch has no wheels. Raises `_NoBuildError` with the reason of
+    `pytorch_error` if AMD's wheels do not fit either.
     """
-    known = [gfx for gfx in plan.hardware.gfx if gfx in builds.AMD_TARGETS]
-    right = [gfx for gfx in known if gfx not in builds.AMD_WRONG]
-    if not known:
-        raise lacking
-    if not right:
-        reason = f"{lacking.reason}; AMD's wheels are reported to compute wrong results"
-        raise _NoBuildError(reason, builds.AMD_WRONG[known[0]])
-    reason = builds.why_not_from_amd(plan.python, torch)
-    if reason:
-        raise _NoBuildError(f"{lacking.reason}; {reason}", _GFX)
-    why = f"AMD's build for ROCm 7.14 has code for {right[0]}; PyTorch's builds do not"
-    return _from_amd(plan, torch, f"device-{right[0]}", why)
+    architectures = plan.hardware.amd_architectures
+    with_code = [gfx for gfx in architectures if gfx in builds.AMD_TARGETS]
+    working = [gfx for gfx in with_code if gfx not in builds.AMD_WRONG]
+    if not with_code:
+        raise pytorch_error
+    if not working:
+        problem = "AMD's wheels are reported to compute wrong results"
+        reason = f"{pytorch_error.reason}; {problem}"
+        raise _NoBuildError(reason, builds.AMD_WRONG[with_code[0]])
+    problem = builds.why_amd_wheels_do_not_fit(plan.python, torch)
+    if problem:
+        raise _NoBuildError(f"{pytorch_error.reason}; {problem}", _GFX)
+    architecture = working[0]
+    why = f"AMD's build for ROCm 7.14 has code for {architecture}; PyTorch's builds do not"
+    return _with_amd_wheels(plan, torch, f"device-{architecture}", why)
 
 
-def _for_amd_on_windows(plan: Plan, torch: str) -> Plan:
-    """Return the plan for Windows, where no file contains the GPU's architecture."""
-    lacking = "PyTorch has no ROCm wheels for Windows"
+def _add_amd_wheels_for_windows(plan: Plan, torch: str) -> Plan:
+    """Return the plan with AMD's wheels for all GPUs; no file of Windows has the GPU's architecture."""
+    no_pytorch_wheels = "PyTorch has no ROCm wheels for Windows"
     if plan.toolkit:
-        reason = f"{lacking}, and AMD's wheels include ROCm: omit --toolkit"
+        reason = f"{no_pytorch_wheels}, and AMD's wheels include ROCm: omit --toolkit"
         raise _NoBuildError(reason, _ROCM)
-    reason = builds.why_not_from_amd(plan.python, torch)
-    if reason:
-        raise _NoBuildError(f"{lacking}; {reason}", _ROCM)
+    problem = builds.why_amd_wheels_do_not_fit(plan.python, torch)
+    if problem:
+        raise _NoBuildError(f"{no_pytorch_wheels}; {problem}", _ROCM)
     targets = [gfx for gfx in builds.AMD_TARGETS if gfx not in builds.AMD_WRONG]
     notes = (
         *plan.notes,
         f"AMD's build has code only for {', '.join(targets)}",
         "If you know the architecture, replace device-all with device-gfxNNNN to download about 2 GB",
     )
-    why = f"{lacking}; AMD's build for ROCm 7.14 has code for all of its GPUs (10 GB)"
-    return _from_amd(plan, torch, "device-all", why)._replace(notes=notes)
+    why = f"{no_pytorch_wheels}; AMD's build for ROCm 7.14 has code for all of its GPUs (10 GB)"
+    return _with_amd_wheels(plan, torch, "device-all", why)._replace(notes=notes)
 
 
-def _from_amd(
+def _with_amd_wheels(
     plan: Plan,
     torch: str,
     extra: str,
@@ -420,55 +476,72 @@ def _from_amd(
     index: str = builds.AMD_INDEX,
     source: str = builds.AMD_SOURCE,
 ) -> Plan:
-    """Return the plan with torch from AMD's index, which has only torch and its dependencies."""
-    needed = with_extra(requirement(torch), extra)
-    part = Part(needed, why, source)
-    return with_plugin(plan._replace(torch=needed, torch_index=index, parts=(part,)))
+    """Return the plan with torch from AMD's index, which has only torch and its dependencies.
+
+    `extra` is the extra of torch with the code for the GPU, such as `"device-gfx1103"`.
+    """
+    requirement = with_extra(torch_requirement(torch), extra)
+    part = Part(requirement, why, source)
+    return add_plugin(
+        plan._replace(torch=requirement, torch_index=index, parts=(part,))
+    )
 
 
-def _for_rocm_10(plan: Plan, torch: str) -> Plan:
-    """Return the plan for ROCm 10; raise `_NoBuildError` if AMD has not tested it on the GPUs."""
-    gpus = builds.AMD_NEXT_TARGETS
-    here = [gfx for gfx in plan.hardware.gfx if gfx in gpus]
-    if not here:
-        reason = (
-            f"AMD's index for ROCm 10 is known to have code only for {', '.join(gpus)}"
-        )
-        raise _NoBuildError(reason, builds.AMD_NEXT_SOURCE)
-    why = f"AMD's build for ROCm 10 has code for {here[0]}"
-    index, source = builds.AMD_NEXT_INDEX, builds.AMD_NEXT_SOURCE
-    return _from_amd(plan, torch, f"device-{here[0]}", why, index, source)
+def _add_wheels_for_rocm_10(plan: Plan, torch: str) -> Plan:
+    """Return the plan with AMD's wheels for ROCm 10.
+
+    Raises `_NoBuildError` if AMD has not tested these wheels on the machine's GPUs.
+    """
+    tested = builds.AMD_NEXT_TARGETS
+    for architecture in plan.hardware.amd_architectures:
+        if architecture in tested:
+            why = f"AMD's build for ROCm 10 has code for {architecture}"
+            return _with_amd_wheels(
+                plan,
+                torch,
+                f"device-{architecture}",
+                why,
+                index=builds.AMD_NEXT_INDEX,
+                source=builds.AMD_NEXT_SOURCE,
+            )
+    reason = (
+        f"AMD's index for ROCm 10 is known to have code only for {', '.join(tested)}"
+    )
+    raise _NoBuildError(reason, builds.AMD_NEXT_SOURCE)
 
 
-def _for_rocm(plan: Plan, torch: str) -> Plan:
-    """Return the plan for the requested ROCm; raise `_NoBuildError` if it lacks code for the GPUs."""
-    build = builds.for_toolkit("rocm", plan.toolkit, torch)
+def _add_build_for_rocm(plan: Plan, torch: str) -> Plan:
+    """Return the plan with the newest build for the requested version of ROCm.
+
+    Raises `_NoBuildError` if there is no such build, or if the build lacks code for the machine's GPUs.
+    """
+    build = builds.newest_build_for_toolkit("rocm", plan.toolkit, torch)
     if not build.name and plan.toolkit.partition(".")[0] == "10":
-        return _for_rocm_10(plan, torch)
+        return _add_wheels_for_rocm_10(plan, torch)
     if not build.name:
-        raise _no_build(plan, "ROCm", builds.toolkits("rocm"), torch)
-    gpus = builds.gpus_of(build.name)
-    here = [gfx for gfx in plan.hardware.gfx if gfx in gpus]
-    if plan.hardware.gfx and not here:
-        missing = ", ".join(plan.hardware.gfx)
+        raise _no_build_error(plan, "ROCm", builds.toolkit_versions("rocm"), torch)
+    supported = builds.amd_architectures_of(build.name)
+    usable = [gfx for gfx in plan.hardware.amd_architectures if gfx in supported]
+    if plan.hardware.amd_architectures and not usable:
+        missing = ", ".join(plan.hardware.amd_architectures)
         reason = f"PyTorch's build {build.name} has no code for {missing}"
         raise _NoBuildError(reason, _GFX)
     why = _why_toolkit(plan, build, "ROCm")
-    if here:
-        why += f", and has code for {here[0]}"
-    plan = with_plugin(_with_build(plan, torch, build, why))
-    if not here:
-        note = f"PyTorch's build {build.name} has code only for {', '.join(gpus)}"
+    if usable:
+        why += f", and has code for {usable[0]}"
+    plan = add_plugin(_with_build(plan, torch, build, why))
+    if not usable:
+        note = f"PyTorch's build {build.name} has code only for {', '.join(supported)}"
         plan = plan._replace(notes=(*plan.notes, note))
     return plan
 
 
-#: The function that completes the plan, by target.
-_PLANS: dict[str, Callable[[Plan, Machine, str], Plan]] = {
-    "NVIDIA GPU": _for_nvidia,
-    "AMD GPU": _for_amd,
-    "Intel discrete GPU": _for_intel,
-    "Intel integrated GPU": _for_intel,
-    "Apple GPU": _for_apple,
-    "CPU": _for_cpu,
+#: The function that adds the build of torch to a plan, by the plan's target.
+_FUNCTIONS: dict[str, Callable[[Plan, Machine, str], Plan]] = {
+    "NVIDIA GPU": _add_nvidia_build,
+    "AMD GPU": _add_amd_build,
+    "Intel discrete GPU": _add_intel_build,
+    "Intel integrated GPU": _add_intel_build,
+    "Apple GPU": _add_apple_build,
+    "CPU": _add_cpu_build,
 }

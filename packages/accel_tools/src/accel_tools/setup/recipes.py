@@ -31,9 +31,9 @@ __all__ = [
     "Row",
     "Toolkit",
     "installed_toolkit",
-    "parsed",
-    "parsed_version",
-    "recipes",
+    "parse_recipe",
+    "parse_version",
+    "read_recipes",
 ]
 
 #: The group of entry points with tables, such as `npu = "accel_npu.recipes:RECIPE"`.
@@ -51,7 +51,7 @@ class Toolkit(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One combination that the vendor supports."""
+    """One combination of torch, packages, Python and toolkit that the vendor supports."""
 
     #: The release of torch, such as `"2.9.0"`.
     torch: str
@@ -70,7 +70,7 @@ class Row(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """A backend's table."""
+    """A backend's table of the combinations of packages that its vendor supports."""
 
     backend: str
     #: The vendor's instructions for the installation.
@@ -86,33 +86,38 @@ class Recipe(NamedTuple):
 
     def is_old(self, today: dt.date) -> bool:
         """Return whether the newest row is more than a year old."""
-        newest = max((row.date for row in self.rows), default="")
-        return bool(newest) and today - dt.date.fromisoformat(newest) > dt.timedelta(
-            days=365
-        )
+        if not self.rows:
+            return False
+        # Dates in ISO 8601 format sort like their text.
+        newest = dt.date.fromisoformat(max(row.date for row in self.rows))
+        return today - newest > dt.timedelta(days=365)
 
 
-def recipes() -> tuple[dict[str, Recipe], tuple[str, ...]]:
-    """Return the tables by backend, and one sentence per table that cannot be read.
+def read_recipes() -> tuple[dict[str, Recipe], tuple[str, ...]]:
+    """Return the recipes by backend, and a sentence for each table that cannot be read.
 
     A table of an installed plugin takes precedence over the copy in `first_party.json`.
     """
-    tables = {name: parsed(name, table) for name, table in _first_party().items()}
+    recipes = {}
+    for name, table in _first_party_tables().items():
+        recipes[name] = parse_recipe(name, table)
     problems = []
     # The order is reversed, because the first of two entry points with the same name takes precedence.
     for entry_point in reversed(permitted_entry_points(GROUP)):
         try:
-            tables[entry_point.name] = parsed(entry_point.name, entry_point.load())
+            table = entry_point.load()
+            recipes[entry_point.name] = parse_recipe(entry_point.name, table)
         except PLUGIN_ERRORS as error:
-            what = (
-                f"the recipe of {entry_point.name} ({entry_point.value}) cannot be read"
+            problems.append(
+                f"the recipe of {entry_point.name} ({entry_point.value}) cannot be read: "
+                f"{root_cause(error)}"
             )
-            problems.append(f"{what}: {root_cause(error)}")
-    return tables, tuple(problems)
+    return recipes, tuple(problems)
 
 
 @lru_cache(maxsize=1)
-def _first_party() -> dict[str, Any]:
+def _first_party_tables() -> dict[str, Any]:
+    """Return the tables in `first_party.json` by backend."""
     text = (
         resources.files("accel_tools.setup").joinpath(_FIRST_PARTY).read_text("utf-8")
     )
@@ -120,34 +125,36 @@ def _first_party() -> dict[str, Any]:
     return tables
 
 
-def parsed(backend: str, table: Any) -> Recipe:
+def parse_recipe(backend: str, table: Any) -> Recipe:
     """Convert a plugin's table to a `Recipe`.
 
     Raises `ValueError` if the table is malformed; the message gives the row and the problem.
     """
     if not isinstance(table, Mapping):
         raise ValueError(f"expected a dict, got {type(table).__name__}")
-    known = {"url", "rows", "toolkit", "torch_index", "package_index", "note"}
-    unknown = sorted(set(table) - known)
-    if unknown:
+    known_keys = {"url", "rows", "toolkit", "torch_index", "package_index", "note"}
+    unknown_keys = sorted(set(table) - known_keys)
+    if unknown_keys:
         raise ValueError(
-            f"unknown key {unknown[0]!r}, expected {', '.join(sorted(known))}"
+            f"unknown key {unknown_keys[0]!r}, expected {', '.join(sorted(known_keys))}"
         )
     if not str(table.get("url", "")).startswith(("https://", "http://")):
         raise ValueError("url: expected the URL of the vendor's instructions")
-    rows = tuple(_row(number, row) for number, row in enumerate(table.get("rows", ())))
-    toolkit = Toolkit(**table["toolkit"]) if table.get("toolkit") else None
-    texts = {key: str(table.get(key, "")) for key in ("url", "package_index", "note")}
+    rows = []
+    for number, row in enumerate(table.get("rows", ())):
+        rows.append(_parse_row(number, row))
     return Recipe(
         backend,
-        rows=rows,
-        toolkit=toolkit,
+        url=str(table["url"]),
+        rows=tuple(rows),
+        toolkit=Toolkit(**table["toolkit"]) if table.get("toolkit") else None,
         torch_index=dict(table.get("torch_index", {})),
-        **texts,
+        package_index=str(table.get("package_index", "")),
+        note=str(table.get("note", "")),
     )
 
 
-def _row(number: int, row: Any) -> Row:
+def _parse_row(number: int, row: Any) -> Row:
     """Convert a row of a table to a `Row`; raise `ValueError` with the row's number if it is malformed."""
     try:
         fields: dict[str, Any] = dict(row)
@@ -155,6 +162,7 @@ def _row(number: int, row: Any) -> Row:
             if isinstance(value, list):
                 fields[name] = tuple(value)
         result = Row(**fields)
+        # These calls raise an error if a field is malformed.
         Version(result.torch)
         SpecifierSet(result.python)
         SpecifierSet(result.toolkit)
@@ -170,22 +178,22 @@ def _row(number: int, row: Any) -> Row:
 
 def installed_toolkit(recipe: Recipe, machine: Machine) -> Version | None:
     """Return the newest version of the vendor's toolkit on the machine; `None` if it is not installed."""
-    return max(_versions(recipe, machine), default=None)
+    return max(_installed_versions(recipe, machine), default=None)
 
 
-def _versions(recipe: Recipe, machine: Machine) -> Iterator[Version]:
-    """Yield the versions that the toolkit's files contain."""
+def _installed_versions(recipe: Recipe, machine: Machine) -> Iterator[Version]:
+    """Yield the version in each of the toolkit's files on the machine."""
     if recipe.toolkit is None:
         return
     for pattern, expression in recipe.toolkit.files.items():
         for path in bus.device_nodes((pattern,), machine.root):
             match = re.search(expression, machine.text(str(Path(path).as_posix())))
-            version = parsed_version(match[1]) if match else None
+            version = parse_version(match[1]) if match else None
             if version is not None:
                 yield version
 
 
-def parsed_version(text: str) -> Version | None:
+def parse_version(text: str) -> Version | None:
     """Parse the version of a toolkit; return `None` if `text` does not begin with a version.
 
     A version that PEP 440 does not allow, such as `8.1.RC1.alpha001`, counts as older than 8.1.

@@ -27,18 +27,18 @@ from accel_tools.setup.plan import Plan
 
 __all__ = [
     "Package",
-    "install",
-    "read_lock",
+    "download_sizes",
+    "install_commands",
+    "read_lock_file",
     "resolve",
-    "shared",
-    "sizes",
-    "write_lock",
+    "shared_versions",
+    "write_lock_file",
 ]
 
 #: The time limit in seconds for the request of a file's size.
 _SIZE_SECONDS = 20.0
 #: How many requests of a file's size run at the same time.
-_AT_ONCE = 8
+_PARALLEL_REQUESTS = 8
 
 
 class Package(NamedTuple):
@@ -48,9 +48,10 @@ class Package(NamedTuple):
     version: str
     #: The requirement for exactly one file, such as `"torch @ https://…/torch-2.13.0….whl#sha256=…"`.
     requirement: str
-    #: Whether the version is specific to the environment's build of torch. This is true for torch, the
-    #: vendor's packages and their version-bound dependencies; other environments share the version.
-    is_own: bool
+    #: Whether the version depends on the environment's build of torch. This is true for torch, the vendor's
+    #: packages and their version-bound dependencies. All environments of a folder have the same versions
+    #: of other packages.
+    is_build_specific: bool
 
     @property
     def url(self) -> str:
@@ -69,64 +70,72 @@ def resolve(
     Args:
         plan: The plan with the requirements for torch and the vendor's packages.
         requirements: The packages of all environments, in the format of a requirements file.
-        fixed: The versions, by name, that the folder's other environments share.
-        index: The URL under which PyTorch's indexes are, such as `cu130`.
+        fixed: The versions, by name, of the packages that all environments of the folder share.
+        index: The URL below which PyTorch's indexes are, such as `cu130`.
 
     Raises:
         SettingError: No versions fit. The message has pip's reason.
     """
-    address = f"{index}/{plan.torch_backend}" if plan.torch_backend else ""
-    of_torch = _report(plan.torch, *_option("--index-url", address))
-    own = {name: of_torch[name] for name in _bound_to({"torch"}, of_torch)}
+    torch_index = f"{index}/{plan.torch_backend}" if plan.torch_backend else ""
+    index_options = ["--index-url", torch_index] if torch_index else []
+    torch_report = _dry_run(plan.torch, *index_options)
+    torch_items = {
+        name: torch_report[name] for name in _version_bound({"torch"}, torch_report)
+    }
     vendor_packages = [name for name in plan.packages if name not in vendors.FOLDERS]
-    others = {name: version for name, version in fixed.items() if name not in own}
-    every = _report_all(
-        [
-            *(f"{name}=={item['metadata']['version']}" for name, item in own.items()),
-            *vendor_packages,
-            *map(vendors.pip_argument, _accel_packages(plan)),
-            *_option("--extra-index-url", address),
-        ],
-        requirements,
-        others,
-    )
-    roots = {canonicalize_name(Requirement(text).name) for text in vendor_packages}
-    bound = _bound_to({"torch", *roots}, every)
-    return [
-        _package(name, own.get(name, every[name]), is_own=name in bound)
-        for name in sorted(every)
-    ]
+    arguments = []
+    for name, item in torch_items.items():
+        arguments.append(f"{name}=={item['metadata']['version']}")
+    arguments += vendor_packages
+    arguments += map(vendors.pip_argument, _accel_distributions(plan))
+    if torch_index:
+        arguments += ["--extra-index-url", torch_index]
+    constraints = {n: version for n, version in fixed.items() if n not in torch_items}
+    # The items of torch and its dependencies are taken from PyTorch's index, not from this report.
+    items = {**_dry_run_with_files(arguments, requirements, constraints), **torch_items}
+    vendor_names = {
+        canonicalize_name(Requirement(text).name) for text in vendor_packages
+    }
+    build_specific = _version_bound({"torch", *vendor_names}, items)
+    packages = []
+    for name in sorted(items):
+        is_build_specific = name in build_specific
+        packages.append(
+            _package(name, items[name], is_build_specific=is_build_specific)
+        )
+    return packages
 
 
-def _option(name: str, value: str) -> list[str]:
-    return [name, value] if value else []
-
-
-def _accel_packages(plan: Plan) -> list[str]:
+def _accel_distributions(plan: Plan) -> list[str]:
     """Return accel's distributions that the environment needs."""
     names = ["accel-core", "accel-train", "accel-tools", *plan.packages]
     return [name for name in dict.fromkeys(names) if name in vendors.FOLDERS]
 
 
-def _report_all(
-    arguments: Sequence[str], requirements: str, fixed: Mapping[str, str]
+def _dry_run_with_files(
+    arguments: Sequence[str], requirements: str, constraints: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the packages that pip would install for the arguments and requirements, by name.
+    """Return the items of pip's installation report for arguments and requirements, by name.
 
-    `fixed` has versions by name, which pip gets as constraints.
+    `requirements` is the text of a requirements file. `constraints` has the required versions by name.
     """
     with tempfile.TemporaryDirectory() as folder:
-        constraints = Path(folder, "constraints.txt")
-        lines = [f"{name}=={version}\n" for name, version in fixed.items()]
-        constraints.write_text("".join(lines), "utf-8")
-        listed = Path(folder, "requirements.txt")
-        listed.write_text(requirements, "utf-8")
-        return _report(*arguments, "-r", str(listed), "-c", str(constraints))
+        constraints_file = Path(folder, "constraints.txt")
+        lines = [f"{name}=={version}\n" for name, version in constraints.items()]
+        constraints_file.write_text("".join(lines), "utf-8")
+        requirements_file = Path(folder, "requirements.txt")
+        requirements_file.write_text(requirements, "utf-8")
+        return _dry_run(
+            *arguments, "-r", str(requirements_file), "-c", str(constraints_file)
+        )
 
 
 @functools.cache
-def _pip() -> list[str]:
-    """Return the command that runs pip, from a temporary environment if this Python has no pip."""
+def _pip_command() -> list[str]:
+    """Return the command that runs pip.
+
+    If this Python has no pip, the command uses a temporary environment with pip.
+    """
     if find_spec("pip") is not None:
         return [sys.executable, "-m", "pip"]
     folder = tempfile.mkdtemp(prefix="accel-pip-")
@@ -141,16 +150,16 @@ def _pip() -> list[str]:
     return [f"{folder}/bin/python", "-m", "pip"]
 
 
-def _report(*arguments: str) -> dict[str, Any]:
-    """Return the packages that pip would install, by name, without installing them.
+def _dry_run(*arguments: str) -> dict[str, Any]:
+    """Run `pip install --dry-run`, and return the items of pip's installation report by package name.
 
-    The values are the items of pip's installation report. Raises `SettingError` with pip's reason
-    if no versions fit.
+    An item describes a package that pip would install: its metadata, version and file. Raises
+    `SettingError` with pip's reason if no versions fit.
     """
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "report.json")
-        options = ["--dry-run", "--ignore-installed", "--report", str(file)]
-        command = [*_pip(), "install", *options, *arguments]
+        report = Path(folder, "report.json")
+        options = ["--dry-run", "--ignore-installed", "--report", str(report)]
+        command = [*_pip_command(), "install", *options, *arguments]
         completed = subprocess.run(command, capture_output=True, text=True, check=False)
         if completed.returncode:
             _, _, conflict = completed.stdout.partition("The conflict is caused by:\n")
@@ -159,91 +168,97 @@ def _report(*arguments: str) -> dict[str, Any]:
                 if line.startswith("ERROR"):
                     lines.append(line)
             raise SettingError("pip finds no versions that fit:\n" + "\n".join(lines))
-        items = json.loads(file.read_text("utf-8"))["install"]
+        items = json.loads(report.read_text("utf-8"))["install"]
     return {canonicalize_name(item["metadata"]["name"]): item for item in items}
 
 
-def _bound_to(roots: Iterable[str], items: Mapping[str, Any]) -> set[str]:
-    """Return the packages `roots` and their version-bound dependencies, direct and indirect.
+def _version_bound(roots: Iterable[str], items: Mapping[str, Any]) -> set[str]:
+    """Return the names of the packages `roots` and of their version-bound dependencies.
+
+    Dependencies of dependencies are included. `items` has the items of pip's installation report by name.
 
     A dependency is version-bound if its requirement has an upper bound or an exact version. Such
     dependencies differ between builds: torch 2.13.0 for CUDA 13 requires `nvidia-nccl-cu13==2.29.7`
     and `cuda-bindings<14`. Requirements that all builds have, such as `sympy>=1.13.3`, have no upper
     bound.
     """
-    found = set(roots) & set(items)
-    waiting = list(found)
-    while waiting:
-        for text in items[waiting.pop()]["metadata"].get("requires_dist", ()):
-            required = Requirement(text)
-            name = canonicalize_name(required.name)
-            is_bound = any(
-                s.operator not in (">=", ">", "!=") for s in required.specifier
-            )
-            if is_bound and name in items and name not in found:
-                found.add(name)
-                waiting.append(name)
-    return found
+    bound = set(roots) & set(items)
+    unvisited = list(bound)
+    while unvisited:
+        metadata = items[unvisited.pop()]["metadata"]
+        for text in metadata.get("requires_dist", ()):
+            requirement = Requirement(text)
+            name = canonicalize_name(requirement.name)
+            operators = {specifier.operator for specifier in requirement.specifier}
+            has_upper_bound = bool(operators - {">=", ">", "!="})
+            if has_upper_bound and name in items and name not in bound:
+                bound.add(name)
+                unvisited.append(name)
+    return bound
 
 
-def _package(name: str, item: Mapping[str, Any], *, is_own: bool) -> Package:
+def _package(name: str, item: Mapping[str, Any], *, is_build_specific: bool) -> Package:
+    """Return the package that an item of pip's installation report describes."""
     source, version = item["download_info"], item["metadata"]["version"]
     requirement = f"{name} @ {source['url']}"
-    if "vcs_info" in source:
+    if "vcs_info" in source:  # The package is from a Git repository.
         requirement = vendors.pip_argument(name)
     digest = source.get("archive_info", {}).get("hashes", {}).get("sha256", "")
     if digest:
         requirement += f"#sha256={digest}"
-    return Package(name, version, requirement, is_own)
+    return Package(name, version, requirement, is_build_specific)
 
 
 # --- The lock file ----------------------------------------------------------------------
 
 
-def write_lock(path: Path, packages: Iterable[Package]) -> None:
+def write_lock_file(path: Path, packages: Iterable[Package]) -> None:
     """Write the packages as a requirements file.
 
-    The comment in each line has the package's version, and `own` or `shared` (`Package.is_own`).
+    The comment in each line has the package's version. It also has the word `own` if the version depends
+    on the build of torch, and otherwise the word `shared`.
     """
-    lines = [
-        f"{p.requirement}  # {p.version} {'own' if p.is_own else 'shared'}\n"
-        for p in packages
-    ]
+    lines = []
+    for package in packages:
+        kind = "own" if package.is_build_specific else "shared"
+        lines.append(f"{package.requirement}  # {package.version} {kind}\n")
     write_atomically(path, "".join(lines))
 
 
-def read_lock(path: Path) -> list[Package]:
+def read_lock_file(path: Path) -> list[Package]:
     """Return the packages of a lock file; an empty list if the file does not exist."""
     if not path.is_file():
         return []
-    found = []
+    packages = []
     for line in path.read_text("utf-8").splitlines():
         requirement, _, comment = line.partition("  # ")
+        name, _, _ = requirement.partition(" @ ")
         version, _, kind = comment.partition(" ")
-        found.append(
-            Package(requirement.split(" @ ")[0], version, requirement, kind == "own")
-        )
-    return found
+        is_build_specific = kind == "own"
+        packages.append(Package(name, version, requirement, is_build_specific))
+    return packages
 
 
-def shared(packages: Iterable[Package]) -> dict[str, str]:
-    """Return the versions, by name, of the packages that all environments of the folder share."""
-    return {p.name: p.version for p in packages if not p.is_own}
+def shared_versions(packages: Iterable[Package]) -> dict[str, str]:
+    """Return the versions, by name, of those packages whose version all environments share."""
+    return {p.name: p.version for p in packages if not p.is_build_specific}
 
 
 # --- Sizes ------------------------------------------------------------------------------
 
 
-def sizes(packages: Iterable[Package]) -> dict[str, int | None]:
-    """Return the size in bytes of each package's file, by URL; `None` if the size is unknown."""
+def download_sizes(packages: Iterable[Package]) -> dict[str, int | None]:
+    """Return the size in bytes of each package's file, by the file's URL; `None` if it is unknown."""
     urls = sorted({p.url for p in packages if p.url})
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return dict(zip(urls, pool.map(_size, urls), strict=True))
+    with ThreadPoolExecutor(_PARALLEL_REQUESTS) as pool:
+        return dict(zip(urls, pool.map(_download_size, urls), strict=True))
 
 
-def _size(url: str) -> int | None:
+def _download_size(url: str) -> int | None:
+    """Return the size in bytes of a file, or `None` if the server does not report the size."""
     if url.startswith("file:"):
         path = Path(urllib.request.url2pathname(urlsplit(url).path))
+        # The URL of accel's checkout is a folder, from which nothing is downloaded.
         return path.stat().st_size if path.is_file() else 0
     try:
         request = urllib.request.Request(url, method="HEAD")
@@ -256,20 +271,22 @@ def _size(url: str) -> int | None:
 # --- Installing -------------------------------------------------------------------------
 
 
-def install(path: Path, lock: Path, form: str) -> list[Sequence[str]]:
+def install_commands(
+    path: Path, lock_file: Path, installer: str
+) -> list[Sequence[str]]:
     """Return the commands that make the environment `path` with the packages of a lock file.
 
-    `form` is the installer, `"uv"` or `"pip"`. The commands also compile the packages to byte code,
-    because ranks on other hosts may not be able to write it.
+    `installer` is `"uv"` or `"pip"`. The commands also compile the packages to byte code, because ranks
+    on other hosts may not be able to write byte code into the environment.
     """
     python = str(path / "bin" / "python")
-    if form == "uv":
+    if installer == "uv":
         install = ["uv", "pip", "install", "--python", python, "--compile-bytecode"]
         return [
             ["uv", "venv", "--python", base_python(), str(path)],
-            [*install, "--no-deps", "-r", str(lock)],
+            [*install, "--no-deps", "-r", str(lock_file)],
         ]
     return [
         [base_python(), "-m", "venv", str(path)],
-        [python, "-m", "pip", "install", "--no-deps", "-r", str(lock)],
+        [python, "-m", "pip", "install", "--no-deps", "-r", str(lock_file)],
     ]

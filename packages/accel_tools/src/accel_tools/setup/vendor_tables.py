@@ -10,32 +10,40 @@ from packaging.version import Version
 
 from accel_tools.setup import builds
 from accel_tools.setup.machines import Machine
-from accel_tools.setup.plan import Part, Plan, with_plugin
-from accel_tools.setup.recipes import Recipe, Row, installed_toolkit, parsed_version
+from accel_tools.setup.plan import Part, Plan, add_plugin
+from accel_tools.setup.recipes import (
+    Recipe,
+    Row,
+    Toolkit,
+    installed_toolkit,
+    parse_version,
+)
 
-__all__ = ["plan_with_table"]
+__all__ = ["add_vendor_packages"]
 
 
-def plan_with_table(plan: Plan, recipe: Recipe, machine: Machine, torch: str) -> Plan:
-    """Return the plan with the packages of the newest row that fits.
+def add_vendor_packages(
+    plan: Plan, recipe: Recipe, machine: Machine, torch: str
+) -> Plan:
+    """Return the plan with the packages of the newest row of the vendor's table that fits the machine.
 
     `torch` is the required release, or an empty string for the newest that fits. If no row fits, the
-    plan has the reason in `unknown`.
+    plan has the reason in `why_no_command`.
     """
-    toolkit = parsed_version(plan.toolkit) or installed_toolkit(recipe, machine)
-    rows = [row for row in recipe.rows if _fits(row, machine, torch)]
-    with_toolkit = [row for row in rows if _has_toolkit(row, toolkit)]
+    toolkit = parse_version(plan.toolkit) or installed_toolkit(recipe, machine)
+    rows = [row for row in recipe.rows if _fits_machine(row, machine, torch)]
+    fitting_rows = [row for row in rows if _fits_toolkit(row, toolkit)]
     notes = [recipe.note] if recipe.note else []
-    if not with_toolkit:
+    if not fitting_rows:
         reason = _why_no_row(plan, recipe, rows, machine, torch, toolkit)
-        return plan._replace(unknown=reason, url=recipe.url, notes=tuple(notes))
-    row = max(with_toolkit, key=_newness)
-    notes += _notes(recipe, row, toolkit)
-    plan = with_plugin(_with_row(plan, recipe, row, machine, toolkit))
+        return plan._replace(why_no_command=reason, url=recipe.url, notes=tuple(notes))
+    newest_row = max(fitting_rows, key=_torch_and_package_version)
+    notes += _notes_on_table(recipe, newest_row, toolkit)
+    plan = add_plugin(_add_row(plan, recipe, newest_row, machine, toolkit))
     return plan._replace(notes=tuple(notes))
 
 
-def _notes(recipe: Recipe, row: Row, toolkit: Version | None) -> Iterator[str]:
+def _notes_on_table(recipe: Recipe, row: Row, toolkit: Version | None) -> Iterator[str]:
     """Yield a note if the toolkit was not detected, and a note if the table is old."""
     if recipe.toolkit and row.toolkit and toolkit is None:
         yield (
@@ -49,8 +57,11 @@ def _notes(recipe: Recipe, row: Row, toolkit: Version | None) -> Iterator[str]:
         )
 
 
-def _fits(row: Row, machine: Machine, torch: str) -> bool:
-    """Return whether the row fits the machine and the required torch; the toolkit is not checked."""
+def _fits_machine(row: Row, machine: Machine, torch: str) -> bool:
+    """Return whether the row fits the machine and the required release of torch.
+
+    The version of the toolkit is not checked.
+    """
     if machine.system != "linux":
         return False
     if torch and Version(row.torch) != Version(torch):
@@ -60,8 +71,8 @@ def _fits(row: Row, machine: Machine, torch: str) -> bool:
     return not row.architectures or machine.architecture in row.architectures
 
 
-def _has_toolkit(row: Row, toolkit: Version | None) -> bool:
-    """Return whether the row fits the version of the toolkit; every row fits an unknown version."""
+def _fits_toolkit(row: Row, toolkit: Version | None) -> bool:
+    """Return whether the row fits the version of the toolkit; True if the version is `None` (unknown)."""
     if toolkit is None or not row.toolkit:
         return True
     return toolkit in SpecifierSet(row.toolkit, prereleases=True)
@@ -75,7 +86,11 @@ def _why_no_row(
     torch: str,
     toolkit: Version | None,
 ) -> str:
-    """Return why no row fits; `rows` are the rows that do not fit only because of the toolkit."""
+    """Return why no row of the vendor's table fits the machine.
+
+    `rows` are the rows that would fit with a different version of the toolkit. `torch` is the required
+    release, or an empty string.
+    """
     if not recipe.rows:
         return f"no public table lists the packages for the {plan.target}"
     if not rows:
@@ -94,23 +109,30 @@ def _why_no_row(
     )
 
 
-def _newness(row: Row) -> tuple[Version, Version]:
+def _torch_and_package_version(row: Row) -> tuple[Version, Version]:
     """Return the versions of torch and of the vendor's package, by which rows are sorted."""
-    release = row.packages[0].partition("==")[2].removesuffix(".*")
-    return Version(row.torch), Version(release or "0")
+    _, _, release = row.packages[0].partition("==")
+    return Version(row.torch), Version(release.removesuffix(".*") or "0")
 
 
-def _with_row(
+def _add_row(
     plan: Plan, recipe: Recipe, row: Row, machine: Machine, toolkit: Version | None
 ) -> Plan:
-    """Return the plan with the packages of the row."""
-    address = recipe.torch_index.get(machine.architecture, "")
-    index = address.removeprefix(f"{builds.INDEX}/")
-    requirement = f"torch=={row.torch}"
-    parts, needs = _parts(plan, recipe, row, toolkit, index)
+    """Return the plan with the packages of a row of the vendor's table.
+
+    `toolkit` is the version that is requested or installed, or `None`.
+    """
+    index_url = recipe.torch_index.get(machine.architecture, "")
+    torch_backend = index_url.removeprefix(f"{builds.INDEX}/")
+    parts = _package_parts(plan.target, row, torch_backend)
+    needs = ""
+    if recipe.toolkit is not None and row.toolkit:
+        part = _toolkit_part(plan, recipe.toolkit, row, toolkit)
+        parts.insert(0, part)
+        needs = f"{part.what}: {recipe.toolkit.url}"
     return plan._replace(
-        torch=requirement,
-        torch_backend=index,
+        torch=f"torch=={row.torch}",
+        torch_backend=torch_backend,
         packages=row.packages,
         package_index=recipe.package_index,
         parts=tuple(parts),
@@ -119,26 +141,36 @@ def _with_row(
     )
 
 
-def _parts(
-    plan: Plan, recipe: Recipe, row: Row, toolkit: Version | None, index: str
-) -> tuple[list[Part], str]:
-    """Return the parts of the plan with reasons, and the required toolkit with its URL."""
+def _package_parts(target: str, row: Row, torch_backend: str) -> list[Part]:
+    """Return a part with a reason for torch and for each package of a row.
+
+    `target` is the hardware, such as `"Ascend NPU"`. `torch_backend` is the name of PyTorch's index with
+    torch, or an empty string for PyPI.
+    """
     source = f"{row.source} ({row.date})"
-    build = "PyTorch's CPU build" if index == builds.CPU else "PyPI's build"
-    driver, *others = row.packages
-    why = f"{build} of the release for which {driver} was made"
+    build = "PyTorch's CPU build" if torch_backend == builds.CPU else "PyPI's build"
+    # The first package of a row is the vendor's package for torch.
+    vendor_package, *other_packages = row.packages
+    why = f"{build} of the release for which {vendor_package} was made"
     parts = [
         Part(f"torch=={row.torch}", why, source),
-        Part(driver, f"drives the {plan.target}", source),
+        Part(vendor_package, f"drives the {target}", source),
     ]
-    for package in others:
-        why = f"the vendor's instructions install it with {driver}"
+    for package in other_packages:
+        why = f"the vendor's instructions install it with {vendor_package}"
         parts.append(Part(package, why, source))
-    if recipe.toolkit is None or not row.toolkit:
-        return parts, ""
-    needs = f"{recipe.toolkit.name} {row.toolkit.removeprefix('==')}"
-    why = f"not installed: install it first, {recipe.toolkit.url}"
-    if toolkit:
-        why = f"{toolkit} is {'requested' if plan.toolkit else 'installed'}"
-    parts.insert(0, Part(needs, why, source))
-    return parts, f"{needs}: {recipe.toolkit.url}"
+    return parts
+
+
+def _toolkit_part(
+    plan: Plan, toolkit: Toolkit, row: Row, version: Version | None
+) -> Part:
+    """Return the part on the toolkit that a row needs, and whether `version` is requested or installed."""
+    if version is None:
+        why = f"not installed: install it first, {toolkit.url}"
+    elif plan.toolkit:
+        why = f"{version} is requested"
+    else:
+        why = f"{version} is installed"
+    source = f"{row.source} ({row.date})"
+    return Part(f"{toolkit.name} {row.toolkit.removeprefix('==')}", why, source)

@@ -135,7 +135,7 @@ def _torch_build(
     for vendor in present:
         driver = driver_version(root) if vendor.label == _NVIDIA else ""
         evidence = str(vendor.evidence)
-        what = installed.unfit(build, vendor.label, evidence, driver)
+        what = installed.describe_build_mismatch(build, vendor.label, evidence, driver)
         if what:
             fits = False
             level = _severity(context, vendor.backend)
@@ -146,8 +146,8 @@ def _torch_build(
 
 def _fitting_build(vendor: vendors.Vendor) -> str:
     """Return the step that installs a build of torch for the vendor's hardware."""
-    if vendor.label in installed.OWN_BUILDS:
-        url = installed.OWN_BUILDS[vendor.label][1]
+    if vendor.label in installed.VENDOR_BUILDS:
+        url = installed.VENDOR_BUILDS[vendor.label].url
         return f"install torch from {vendor.label.partition(' ')[0]}: {url}"
     name = "rocm" if vendor.label == "AMD GPU" else vendor.backend
     return f"accel setup {name}"
@@ -181,7 +181,7 @@ def _nvidia_driver(
     if not version:
         return
     facts = {"driver": version, "torch": str(build)}
-    too_old = installed.too_old(build, version)
+    too_old = installed.describe_driver_mismatch(build, version)
     if not too_old:
         what = f"NVIDIA's driver {version} is new enough for CUDA {build.cuda}"
         yield Finding(Level.OK, "machine.driver", what, about="cuda", facts=facts)
