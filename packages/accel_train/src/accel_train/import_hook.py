@@ -14,11 +14,11 @@ __all__ = ["ImportHook"]
 
 
 class ImportHook:
-    """A finder for `sys.meta_path` that returns the other finders' spec and wraps the spec's loader.
+    """A finder for `sys.meta_path` that calls functions when certain modules are imported.
 
-    `around[name](module)` returns a context manager, in which the module called `name` is executed on import.
-    `before[name]()` is called before the code of the module called `name` runs, either on import or as a
-    script (`python -m`).
+    The finder returns another finder's spec, and wraps the loader of the spec. `around[name](module)` returns
+    a context manager in which the module called `name` is executed on import. `before[name]()` is called
+    before the code of the module called `name` runs, either on import or as a script (`python -m`).
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class ImportHook:
     ) -> None:
         self._around = around
         self._before = before
-        #: The searches that are running, each as the thread's id and the module's name.
+        #: The running searches for modules, each as the thread's id and the module's name.
         self._searches: set[tuple[int, str]] = set()
 
     def install(self) -> None:
@@ -57,9 +57,10 @@ class ImportHook:
         """
         if name not in self._around and name not in self._before:
             return None
-        # Another finder may search all finders and so call this hook again, which then returns `None`.
+        # Another finder may search all finders and so call this hook again. The inner call returns `None`.
         search = (threading.get_ident(), name)
-        if search in self._searches:
+        is_inner_call = search in self._searches
+        if is_inner_call:
             return None
         self._searches.add(search)
         try:

@@ -126,7 +126,7 @@ def test_an_unknown_operator_is_bad_usage_with_close_matches(card):
     assert error["type"] == "UsageError"
     assert (
         error["message"]
-        == "no operator and no backend is named 'zzz'. `accel ops` lists all."
+        == "no operator and no backend is named 'zzz'. `accel ops` lists all operators."
     )
 
 

@@ -76,9 +76,9 @@ def _replace_entry(registry: Any, name: str, new_class: Any) -> None:
 
 
 class _AcceleratorEntry:
-    """Registry entry for the name `cpu`. It creates accel-train's accelerator if the program requested `auto`.
+    """Registry entry for the name `cpu`. For `auto`, the entry creates accel-train's accelerator.
 
-    Otherwise the entry creates Lightning's accelerator for the CPU.
+    If the program did not request `auto`, the entry creates Lightning's accelerator for the CPU.
     """
 
     subpackage: ClassVar[str]
@@ -148,7 +148,7 @@ class _AutoMembers:
 
 
 def _is_auto_requested(subpackage: str, arguments: dict[str, Any]) -> bool:
-    """Return whether the program requests `auto` as the accelerator, with a strategy of accel-train or `auto`.
+    """Return whether the program requests the accelerator `auto`, and the strategy `auto` or accel-train's.
 
     `arguments` are the arguments of Lightning's connector. The result is False for float16, because Lightning
     would change it to bfloat16.

@@ -41,7 +41,7 @@ class Names(NamedTuple):
 
 
 class AcceleratorMembers:
-    """The members of Lightning's `Accelerator`, implemented with the accelerator of the backend `backend_name`.
+    """The members of Lightning's `Accelerator`, implemented with the accelerator of `backend_name`.
 
     Lightning calls most of these members on the class, so each backend has a separate class.
     """
@@ -322,7 +322,7 @@ class ShardedPrecisionMembers:
             self.scaler = type(self.scaler)(device)
 
     def forward_context(self) -> Any:
-        """Return an autocast context for the device in mixed precision, else the context of Lightning's plugin."""
+        """Return an autocast context for the device in mixed precision, else Lightning's context."""
         if "mixed" not in self.precision:
             return super().forward_context()  # type: ignore[misc]
         torch = import_torch()
