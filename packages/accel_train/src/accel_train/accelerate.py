@@ -279,7 +279,7 @@ def _set_state_on_demand(module: ModuleType) -> Iterator[None]:
     set_accelerate_state(module.PartialState, _StateOnDemand())
 
 
-_hook = ImportHook({"accelerate.state": _set_state_on_demand}, {})
+_hook = ImportHook(contexts={"accelerate.state": _set_state_on_demand}, callbacks={})
 
 
 def prepare() -> None:

@@ -16,18 +16,18 @@ __all__ = ["ImportHook"]
 class ImportHook:
     """A finder for `sys.meta_path` that calls functions when certain modules are imported.
 
-    The finder returns another finder's spec, and wraps the loader of the spec. `around[name](module)` returns
-    a context manager in which the module called `name` is executed on import. `before[name]()` is called
-    before the code of the module called `name` runs, either on import or as a script (`python -m`).
+    The finder returns another finder's spec, and wraps the loader of the spec. `contexts[name](module)`
+    returns a context manager in which the module called `name` is executed on import. `callbacks[name]()` is
+    called before the code of the module called `name` runs, either on import or as a script (`python -m`).
     """
 
     def __init__(
         self,
-        around: Mapping[str, Callable[[ModuleType], AbstractContextManager[None]]],
-        before: Mapping[str, Callable[[], None]],
+        contexts: Mapping[str, Callable[[ModuleType], AbstractContextManager[None]]],
+        callbacks: Mapping[str, Callable[[], None]],
     ) -> None:
-        self._around = around
-        self._before = before
+        self._contexts = contexts
+        self._callbacks = callbacks
         #: The running searches for modules, each as the thread's id and the module's name.
         self._searches: set[tuple[int, str]] = set()
 
@@ -55,7 +55,7 @@ class ImportHook:
 
         Returns `None` for a module that this hook does not handle or that no other finder finds.
         """
-        if name not in self._around and name not in self._before:
+        if name not in self._contexts and name not in self._callbacks:
             return None
         # Another finder may search all finders and so call this hook again. The inner call returns `None`.
         search = (threading.get_ident(), name)
@@ -88,21 +88,21 @@ class ImportHook:
 
         The loader stays the same object, because other code may check its type or read the source from it.
         """
-        around = self._around.get(name)
-        if around:
+        context = self._contexts.get(name)
+        if context:
             original_exec_module = loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
-                with around(module):
+                with context(module):
                     original_exec_module(module)
 
             loader.exec_module = exec_module
-        before = self._before.get(name)
-        if before:
+        callback = self._callbacks.get(name)
+        if callback:
             original_get_code = loader.get_code
 
             def get_code(fullname: str) -> Any:
-                before()
+                callback()
                 return original_get_code(fullname)
 
             loader.get_code = get_code
@@ -116,4 +116,4 @@ class ImportHook:
         class_name = (finder_class.__module__, finder_class.__qualname__)
         if class_name != (__name__, ImportHook.__qualname__):
             return False
-        return bool(finder._around.keys() == self._around.keys())
+        return bool(finder._contexts.keys() == self._contexts.keys())

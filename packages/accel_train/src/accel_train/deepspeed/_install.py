@@ -315,7 +315,7 @@ def _extend_report_on_import(module: Any) -> Iterator[None]:
 
 
 _hook = ImportHook(
-    around={
+    contexts={
         **dict.fromkeys(_SELECTION_MODULES, _install_on_import),
         _BUILDERS_PACKAGE: _hide_build_package,
         _NPU_BUILDERS_PACKAGE: _hide_npu_package,
@@ -324,7 +324,7 @@ _hook = ImportHook(
         _ENV_REPORT: _extend_report_on_import,
         **dict.fromkeys(_ENGINES, _defer_compiler),
     },
-    before=dict.fromkeys(_LAUNCHERS, _install_in_launcher),
+    callbacks=dict.fromkeys(_LAUNCHERS, _install_in_launcher),
 )
 
 

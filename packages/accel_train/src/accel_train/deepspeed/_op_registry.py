@@ -24,7 +24,7 @@ NOT_IMPLEMENTED = "deepspeed_not_implemented"
 
 
 def add_missing_ops(all_ops: Any, accelerator: Any) -> None:
-    """Add the operators of `accelerator` that DeepSpeed's module `all_ops` lacks to the module's lists.
+    """Complete the lists of operators in DeepSpeed's module `all_ops` with the operators of `accelerator`.
 
     Adds nothing for an accelerator that lists no operators, such as an accelerator of DeepSpeed.
     """

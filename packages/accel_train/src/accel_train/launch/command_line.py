@@ -163,13 +163,13 @@ def _combined_parser(
 def _add_own_options(parser: Any) -> None:
     """Add the options that only `accel run` has to a parser or to an argument group."""
     for name, (metavar, text) in OPTIONS.items():
-        value_type = _seconds if metavar == "SECONDS" else str
+        value_type = _parse_seconds if metavar == "SECONDS" else str
         parser.add_argument(name, metavar=metavar, help=text, type=value_type)
     for name, text in FLAGS.items():
         parser.add_argument(name, action="store_true", help=text)
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     """Parse a number of seconds above 0. Raises `ArgumentTypeError` for other text."""
     with contextlib.suppress(ValueError):
         seconds = float(text)

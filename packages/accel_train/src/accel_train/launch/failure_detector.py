@@ -541,7 +541,7 @@ class _Reports:
 
     @classmethod
     def parse(cls, data: bytes) -> _Reports:
-        """Parse the lines `RANK KIND DETAIL`."""
+        """Parse the reports of all ranks: lines of the form `RANK KIND DETAIL`, such as `3 left`."""
         reports = cls()
         for line in data.decode().split("\n")[:-1]:
             number, kind, detail = line.split(" ", 2)

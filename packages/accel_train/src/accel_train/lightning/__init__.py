@@ -164,7 +164,9 @@ def _register_on_import(module: ModuleType) -> Iterator[None]:
         _auto.register(LIGHTNING_CONNECTORS[module.__name__])
 
 
-_hook = ImportHook(dict.fromkeys(LIGHTNING_CONNECTORS, _register_on_import), {})
+_hook = ImportHook(
+    contexts=dict.fromkeys(LIGHTNING_CONNECTORS, _register_on_import), callbacks={}
+)
 
 
 def _lightning_options(

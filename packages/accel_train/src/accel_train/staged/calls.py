@@ -26,9 +26,10 @@ def tensor_list(tensors: Any) -> list[Tensor]:
 
 
 def gloo_options(options_class: Any, torch_options: Any, op: Any = None) -> Any:
-    """Return gloo's options as an object of `options_class`, with the timeout and root of `torch_options`.
+    """Return an object of gloo's `options_class` with the timeout and root that torch passed.
 
-    `op` is the reduce operation, for classes that have one.
+    `torch_options` are the options that torch passed. `op` is the reduce operation, for classes that have
+    one.
     """
     options = options_class()
     if op is not None:

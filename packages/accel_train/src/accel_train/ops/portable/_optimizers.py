@@ -41,7 +41,7 @@ class Optimizers(Generic[T]):
             )
         return 0
 
-    def get(self, optimizer_id: int) -> T:
+    def get_settings(self, optimizer_id: int) -> T:
         """Return the settings of an optimizer. Raises `OpInputError` if the optimizer was not created."""
         try:
             return self._settings_by_id[optimizer_id]

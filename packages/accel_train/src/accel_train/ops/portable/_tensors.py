@@ -39,9 +39,9 @@ def update_in_groups(
 
     `lists` has the gradients first, which are only read. The parameters and states are updated in place. The
     tensors at the same index of all lists belong to one parameter. They are on the same device and have the
-    same number of elements. `update` computes in float64 for float64 parameters, and otherwise in float32.
-    Tensors of that data type are passed unchanged, grouped by device. Tensors of other types are converted
-    for one parameter at a time, so that the copies stay small. Empty tensors are skipped.
+    same number of elements. `update` gets float64 tensors for float64 parameters, and otherwise float32
+    tensors. Tensors of these data types are passed unchanged, grouped by device. Tensors of other types are
+    converted for one parameter at a time, so that the copies stay small. Empty tensors are skipped.
 
     With `elementwise`, `update` gets CPU tensors in pieces. `fused_update` is called instead of `update` for
     the parameters that torch's fused kernels support: their tensors are on the CPU and all have the same

@@ -44,7 +44,7 @@ def adagrad_update(
     `exp_avg_sq` is the sum of squared gradients. `step` starts at 1. Raises `OpInputError` for an optimizer
     that was not created, for numbers out of range, and for tensors that do not match.
     """
-    _optimizers.get(optimizer_id)
+    _optimizers.get_settings(optimizer_id)
     whole_number("cpu_adagrad", "step", step, 1, 64)
     check_decay("cpu_adagrad", weight_decay)
 

@@ -21,8 +21,9 @@ from accel_train.ops.portable._tensors import bias_corrections, update_in_groups
 
 __all__ = ["adam_rollback", "adam_update", "create_adam", "destroy_adam"]
 
-#: Whether each optimizer's weight decay is decoupled. Each update gets the other settings as arguments.
-_decoupled_decay: Optimizers[bool] = Optimizers("cpu_adam", "create_adam")
+#: The setting of each optimizer is True if its weight decay is decoupled (AdamW). Each update gets the other
+#: settings as arguments.
+_optimizers: Optimizers[bool] = Optimizers("cpu_adam", "create_adam")
 
 
 # Hidden from type checkers: with `__getattr__`, they would accept every misspelt name.
@@ -46,12 +47,13 @@ def create_adam(
 
     The other settings have no effect.
     """
-    return _decoupled_decay.create(optimizer_id, bool(adamw_mode), should_log)
+    is_decay_decoupled = bool(adamw_mode)
+    return _optimizers.create(optimizer_id, is_decay_decoupled, should_log)
 
 
 def destroy_adam(optimizer_id: int) -> int:
     """Delete the optimizer `optimizer_id`, if it exists, and return 0."""
-    return _decoupled_decay.destroy(optimizer_id)
+    return _optimizers.destroy(optimizer_id)
 
 
 def adam_update(
@@ -81,7 +83,7 @@ def adam_update(
         beta2=beta2,
         eps=epsilon,
         step=step,
-        decoupled=_decoupled_decay.get(optimizer_id),
+        decoupled=_optimizers.get_settings(optimizer_id),
         bias_correction=bias_correction,
         weight_decay=weight_decay,
     )
@@ -108,7 +110,7 @@ def adam_rollback(
     float64, for a decay rate of 0, and, in AdamW, for `lr * weight_decay = 1`. A step with these numbers
     cannot be undone.
     """
-    decoupled = _decoupled_decay.get(optimizer_id)
+    decoupled = _optimizers.get_settings(optimizer_id)
     lists = _named_tensors(params, grads, exp_avg, exp_avg_sq)
     correction1, correction2 = bias_corrections(
         "cpu_adam", beta1, beta2, step, bias_correction
