@@ -31,7 +31,7 @@ from accel_core.errors import IntegrationError, IntegrationMissingError
 from accel_core.interface.devices import current_torch_accelerator
 from accel_train.import_hook import ImportHook
 from accel_train.launch.communication import communication_of
-from accel_train.launch.launchers import adopt_launcher
+from accel_train.launch.launchers import set_torchrun_variables
 from accel_train.launch.variables import LOCAL_RANK
 from accel_train.moving import keep_parameters
 from accel_train.private_names import (
@@ -72,7 +72,7 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
         accelerator = accel_core.accelerator(name)
     shared_state = accelerate_state(accelerate.PartialState)
     if shared_state:
-        return _checked_state(accelerate.PartialState(), accelerator)
+        return _check_state(accelerate.PartialState(), accelerator)
     if isinstance(shared_state, _StateOnDemand):
         shared_state.accelerator = accelerator
     else:
@@ -81,8 +81,8 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
         # On the CPU, Accelerate sets each rank's number itself.
         state = accelerate.PartialState(cpu=True, **kwargs)
         os.environ[_DEVICE_VARIABLE] = "cpu"
-        return _checked_state(state, accelerator)
-    adopt_launcher()
+        return _check_state(state, accelerator)
+    set_torchrun_variables()
     is_rank = bool(os.environ.get(LOCAL_RANK.name, "").strip())
     device = _select_device(accelerator, is_rank=is_rank)
     if is_rank:
@@ -97,7 +97,7 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
         state.distributed_type = getattr(
             distributed_types, vendor_type, distributed_types.MULTI_GPU
         )
-    return _checked_state(state, accelerator)
+    return _check_state(state, accelerator)
 
 
 def _select_device(accelerator: Accelerator, *, is_rank: bool) -> str:
@@ -150,7 +150,7 @@ def _import_accelerate() -> Any:
         ) from None
 
 
-def _checked_state(state: Any, accelerator: Accelerator) -> Any:
+def _check_state(state: Any, accelerator: Accelerator) -> Any:
     """Check that Accelerate's `state` is for the device type of `accelerator`, and return the state.
 
     Also prepares torch for moving modules to the device. Raises `IntegrationError` for a different type.

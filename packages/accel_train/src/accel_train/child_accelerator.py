@@ -141,7 +141,7 @@ def call_on_accelerator(
     while True:
         report = _run_child(job, timeout, live=live, start=start)
         if report.answer is not None:
-            return _result(report.answer, crashes)
+            return _parse_answer(report.answer, crashes)
         last = _LastStep.from_report(report)
         has_chosen = bool(last.accelerator)
         is_choice_isolated = "isolated" in job
@@ -247,7 +247,7 @@ def _crash_message(last: _LastStep, report: child.ChildReport) -> str:
     )
 
 
-def _result(answer: dict[str, Any], crashes: list[str]) -> ChildResult:
+def _parse_answer(answer: dict[str, Any], crashes: list[str]) -> ChildResult:
     """Return the result in `answer`, which `run_job` returned, or raise the error in `answer`."""
     if "error" in answer:
         error_class: type[AccelError] = getattr(
@@ -360,7 +360,7 @@ def run_job(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
             _redirect_fallback_warnings(collect_warning),
             guard.steps_to(report_choosing),
         ):
-            chosen = _accelerator_of_job(job)
+            chosen = _get_accelerator_for_job(job)
         accelerator = chosen.accelerator
         full_name = f"{accelerator.name} ({accelerator.backend.provenance})"
 
@@ -379,7 +379,7 @@ def run_job(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
     return {"value": value, "backend": asdict(backend), "fallback": fallback_warnings}
 
 
-def _accelerator_of_job(job: dict[str, Any]) -> Chosen:
+def _get_accelerator_for_job(job: dict[str, Any]) -> Chosen:
     """Return the accelerator that the job names, or the chosen accelerator if the job names none."""
     if job["pin"] is None:
         accelerator = get_accelerator()

@@ -20,9 +20,14 @@ if TYPE_CHECKING:
     from accel_core import Accelerator
 
 __all__ = [
-    "COMPILER_NAME", "checked_compiler", "default_compiler", "default_compiler_for_integration",
-    "has_inductor_code", "listed_compiler", "no_inductor_code_error",
-]  # fmt: skip
+    "COMPILER_NAME",
+    "default_compiler",
+    "default_compiler_for_integration",
+    "has_inductor_code",
+    "no_inductor_code_error",
+    "require_listed_compiler",
+    "select_compiler",
+]
 
 #: The name of accel_train's torch.compile backend, which calls the chosen accelerator's compiler.
 COMPILER_NAME = "accel"
@@ -46,7 +51,7 @@ def default_compiler(accelerator: Accelerator | None = None) -> Iterator[str]:
     """
     if accelerator is None:
         accelerator = accel_core.get_accelerator()
-    compiler = checked_compiler(accelerator)
+    compiler = select_compiler(accelerator)
     register(accelerator)
     torch = import_torch()
     if hasattr(torch.compiler, "set_default_backend"):
@@ -84,7 +89,7 @@ def default_compiler_for_integration(accelerator: Accelerator) -> Iterator[None]
         yield
 
 
-def checked_compiler(accelerator: Accelerator, requested: str = "") -> str:
+def select_compiler(accelerator: Accelerator, requested: str = "") -> str:
     """Return the name of the compiler to use, after checking that it supports the accelerator's device type.
 
     The compiler is `requested`. If `requested` is empty or `"accel"`, it is the accelerator's compiler.
@@ -93,7 +98,7 @@ def checked_compiler(accelerator: Accelerator, requested: str = "") -> str:
     checked, because a vendor may register its code only when inductor is called.
     """
     if requested in ("", COMPILER_NAME):
-        compiler = listed_compiler(accelerator)
+        compiler = require_listed_compiler(accelerator)
     else:
         compiler = requested
     declares_inductor = accelerator.backend.compile_backend == _INDUCTOR
@@ -104,7 +109,7 @@ def checked_compiler(accelerator: Accelerator, requested: str = "") -> str:
     return compiler
 
 
-def listed_compiler(accelerator: Accelerator) -> str:
+def require_listed_compiler(accelerator: Accelerator) -> str:
     """Return the name of the accelerator's compiler. Raises `UnsupportedError` if torch does not list it."""
     from torch._dynamo import lookup_backend
     from torch._dynamo.exc import InvalidBackend

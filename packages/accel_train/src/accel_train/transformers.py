@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import accel_core
 from accel_core.errors import IntegrationError
 from accel_train.accelerate import partial_state
-from accel_train.compiling import checked_compiler
+from accel_train.compiling import select_compiler
 from accel_train.loading import can_pin_memory
 from accel_train.private_names import ACCELERATE_LOSS_SCALING_TYPES, VERIFIED_RELEASES
 
@@ -145,7 +145,7 @@ def _compiler_that_accelerate_accepts(requested: str) -> str:
     Without a name, Transformers would use inductor. Raises `IntegrationError` if Accelerate's list does not
     include the compiler.
     """
-    compiler = checked_compiler(accel_core.get_accelerator(), requested)
+    compiler = select_compiler(accel_core.get_accelerator(), requested)
     utils = importlib.import_module("accelerate.utils")
     accepted_names = [backend.value for backend in utils.DynamoBackend]
     if compiler.upper() in accepted_names:

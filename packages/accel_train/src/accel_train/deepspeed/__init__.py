@@ -72,9 +72,9 @@ def _missing_features(accelerator: Accelerator) -> tuple[str, ...]:
     """Return a sentence for each feature that would not work in DeepSpeed, or in its child processes."""
     missing_members = _install.missing_members(accelerator)
     sentences = list(_limits.missing_features(accelerator, missing_members))
-    missing_activation = _child_activation.missing_activation()
-    if missing_activation:
-        sentences.append(missing_activation)
+    missing_activation_reason = _child_activation.missing_activation_reason()
+    if missing_activation_reason:
+        sentences.append(missing_activation_reason)
     return tuple(sentences)
 
 

@@ -232,7 +232,7 @@ def _hide_npu_package(_: ModuleType) -> Iterator[None]:
     if _chosen_or_temporary_accelerator().device_name() == "npu":
         yield
     else:
-        with _hidden_package(_NPU_VENDOR_PACKAGE):
+        with _hide_package(_NPU_VENDOR_PACKAGE):
             yield
 
 
@@ -244,12 +244,12 @@ def _hide_build_package(_: ModuleType) -> Iterator[None]:
     every builder while the builders are only partly imported, so some requests would fail. The builders work
     without the package.
     """
-    with _hidden_package(_BUILD_TIME_PACKAGE):
+    with _hide_package(_BUILD_TIME_PACKAGE):
         yield
 
 
 @contextlib.contextmanager
-def _hidden_package(name: str) -> Iterator[None]:
+def _hide_package(name: str) -> Iterator[None]:
     """Make an import of the package `name` fail in a `with` block, unless it is already imported."""
     if name in sys.modules:
         yield

@@ -23,7 +23,7 @@ def run_launcher(arguments: Sequence[str]) -> None:
 
     Raises the errors of `activate()`, and `IntegrationError` if the ranks would not activate the integration.
     """
-    reason = _child_activation.missing_activation()
+    reason = _child_activation.missing_activation_reason()
     if reason:
         raise IntegrationError(f"{reason}.")
     accelerator = activate().accelerator

@@ -53,9 +53,9 @@ class _LauncherMembers:
         They include the variables of accel_core's choice (DS_ACCELERATOR, ACCEL_ALLOW…) and of the activation
         (ACCEL_INTEGRATIONS).
         """
-        from accel_train.launch.environment import SEARCH_PATHS, checked_prefixes
+        from accel_train.launch.environment import SEARCH_PATHS, validate_prefixes
 
-        exported = checked_prefixes(self.backend.name, super().export_envs())  # type: ignore[misc]
+        exported = validate_prefixes(self.backend.name, super().export_envs())  # type: ignore[misc]
         # AUTOLOAD keeps another vendor's package out of every process that imports torch.
         return [*exported, *SEARCH_PATHS, "ACCEL_", "DS_ACCELERATOR", AUTOLOAD]
 

@@ -73,18 +73,18 @@ def wrap_load(
             # Without `verbose`, torch includes the compiler's output in its error.
             kwargs.setdefault("verbose", False)
         compiled_module = original(self, *args, **kwargs)
-        return _with_checks(self, compiled_module)
+        return _add_checks(self, compiled_module)
 
     load.is_patched_by_accel = True  # type: ignore[attr-defined]
     builder_class.load = load
 
 
-def _with_checks(builder: Any, module: Any) -> Any:
+def _add_checks(builder: Any, module: Any) -> Any:
     """Return the loaded module, wrapped in a `CheckedOperator` if it is an optimizer in C++ for the CPU."""
     if builder.name in _UPDATES:
-        return _checked_operator(builder.name, module)
+        return _get_checked_operator(builder.name, module)
     if builder.name == "fused_adam" and _are_cpu_sources(builder.sources()):
-        return _checked_operator(builder.name, module)
+        return _get_checked_operator(builder.name, module)
     return module
 
 
@@ -97,7 +97,7 @@ def _are_cpu_sources(sources: Sequence[str]) -> bool:
 
 # Cached, because the operator of a module must remember the optimizers that were created in the module.
 @functools.cache
-def _checked_operator(op: str, module: Any) -> CheckedOperator:
+def _get_checked_operator(op: str, module: Any) -> CheckedOperator:
     return CheckedOperator(op, module)
 
 
@@ -181,7 +181,7 @@ class CheckedOperator:
                 f"{self._op}: optimizer {optimizer_id} was not created. Call {create}({optimizer_id}, …)"
             )
         numbers = dict(zip(signature.numbers, numbers_and_tensors, strict=False))
-        step = self._checked_step(step, numbers, bits=64)
+        step = self._validate_step(step, numbers, bits=64)
         parameter, gradient, *states = numbers_and_tensors[len(signature.numbers) :]
 
         def update_contiguous(rows: Sequence[Sequence[Any]]) -> Any:
@@ -247,7 +247,7 @@ class CheckedOperator:
             "epsilon": epsilon,
             "weight_decay": weight_decay,
         }
-        step = self._checked_step(step, checked_numbers, bits=32)
+        step = self._validate_step(step, checked_numbers, bits=32)
         numbers = (lr, beta1, beta2, epsilon, step, mode, bias_correction, weight_decay)
 
         def update_contiguous(rows: Sequence[Sequence[Any]]) -> Any:
@@ -260,7 +260,7 @@ class CheckedOperator:
         rows = list(zip(*lists.values(), strict=True))
         return arguments.update_on_host(self._op, _ADAM_LISTS, rows, update_contiguous)
 
-    def _checked_step(self, step: Any, numbers: dict[str, Any], *, bits: int) -> int:
+    def _validate_step(self, step: Any, numbers: dict[str, Any], *, bits: int) -> int:
         """Check the decay rates and the weight decay in `numbers`, and return `step` as an int.
 
         Raises `OpInputError` for a number that is out of range, and for a step that does not fit in a signed

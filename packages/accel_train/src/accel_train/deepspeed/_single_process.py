@@ -14,7 +14,7 @@ from typing import Any
 
 from accel_core import is_installed
 from accel_core.errors import IntegrationMissingError
-from accel_train.launch.launchers import adopt_launcher, launched_by
+from accel_train.launch.launchers import find_launcher, set_torchrun_variables
 
 __all__ = ["COMM_MODULE", "patch_mpi_discovery"]
 
@@ -40,7 +40,7 @@ def patch_mpi_discovery(comm_module: Any) -> None:
     def mpi_discovery(*args: Any, **kwargs: Any) -> Any:
         if is_installed("mpi4py"):
             return original(*args, **kwargs)
-        adopt_launcher()
+        set_torchrun_variables()
         if all(os.environ.get(name) for name in _RANK_VARIABLES):
             return None
         _require_single_process(os.environ)
@@ -70,7 +70,7 @@ def _variable_that_shows_several_processes(environ: Mapping[str, str]) -> str:
         return "WORLD_SIZE"
     if environ.get("RANK", "0") != "0":
         return "RANK"
-    launcher = launched_by(environ)
+    launcher = find_launcher(environ)
     if launcher is None:
         return ""
     return launcher.world_size or launcher.rank

@@ -32,7 +32,7 @@ __all__ = [
     "build_folders",
     "builder_sources",
     "builders_package",
-    "incompatibility",
+    "incompatibility_reason",
     "is_built",
 ]
 
@@ -51,7 +51,7 @@ class DeepSpeedProvider(OpProvider):
 
     def compatibility(self, builder: Any) -> str:
         """Return why DeepSpeed's `builder` cannot be used here; empty if it can be used."""
-        return incompatibility(builder)
+        return incompatibility_reason(builder)
 
     def is_built(self, builder: Any) -> bool:
         """Return whether nothing is left to compile for `builder`. DeepSpeed itself does not report that."""
@@ -188,7 +188,7 @@ def builder_sources(device_type: str) -> dict[str, str]:
     return builders
 
 
-def incompatibility(builder: Any) -> str:
+def incompatibility_reason(builder: Any) -> str:
     """Return why `builder`, a builder of DeepSpeed, cannot be used on this machine; empty if it can be used.
 
     DeepSpeed's own check accepts most builders even if this machine cannot compile, so this function also
@@ -227,7 +227,7 @@ def _missing_tool(builder: Any, *, has_cuda_code: bool) -> str:
     if not Path(headers, "Python.h").is_file():
         return f"{headers}/Python.h is missing: install python3-dev or python3-devel"
     if has_cuda_code:
-        return _toolkit.missing_compiler()
+        return _toolkit.missing_compiler_reason()
     return ""
 
 
@@ -256,12 +256,12 @@ def is_built(builder: Any) -> bool:
         return True
     package, _, module = builder.absolute_name().rpartition(".")
     names = (module, builder.name)
-    if _libraries_in(Path(_package_folder(package) or os.devnull), names):
+    if _compiled_modules_in(Path(_package_folder(package) or os.devnull), names):
         return True
     libraries: list[Path] = []
     for folder in build_folders(builder):
         if not _is_outdated_build(folder, builder):
-            libraries += _libraries_in(folder, names)
+            libraries += _compiled_modules_in(folder, names)
     if not libraries:
         return False
     newest_library_time = max(file.stat().st_mtime for file in libraries)
@@ -288,7 +288,7 @@ def build_folders(builder: Any) -> list[Path]:
     return list(_default_build_root().glob(f"{python_tag}/{builder.name}"))
 
 
-def _libraries_in(folder: Path, names: tuple[str, ...]) -> list[Path]:
+def _compiled_modules_in(folder: Path, names: tuple[str, ...]) -> list[Path]:
     """Return the files of compiled modules with one of `names`, such as `NAME.so`."""
     if not folder.is_dir():
         return []
@@ -379,11 +379,11 @@ def _package_folder(name: str) -> str:
 
 def _builders_of_package(package: str) -> dict[str, str]:
     """Return the source of each builder in `package` of DeepSpeed, by the builder's name."""
-    return _builders_in(package, _package_folder(package))
+    return _parse_builders(package, _package_folder(package))
 
 
 @functools.cache
-def _builders_in(package: str, folder: str) -> dict[str, str]:
+def _parse_builders(package: str, folder: str) -> dict[str, str]:
     """Return the source of each builder that the modules in `folder` define or list in `__all__`, by name."""
     builders: dict[str, str] = {}
     for path in sorted(Path(folder).glob("*.py")):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import accel_core
 from accel_train.compiling import (
     has_inductor_code,
-    listed_compiler,
     no_inductor_code_error,
+    require_listed_compiler,
 )
 from accel_train.device_interface import register
 
@@ -41,7 +41,7 @@ def accel(
     device_types = list(dict.fromkeys(tensor.device.type for tensor in tensors))
     accelerator = _accelerator_for(device_types)
     register(accelerator)
-    compiler = listed_compiler(accelerator)
+    compiler = require_listed_compiler(accelerator)
     if compiler != "inductor":
         return lookup_backend(compiler)(graph, inputs, **options)
     return _compile_with_inductor(accelerator, graph, inputs, device_types, options)

@@ -129,7 +129,7 @@ def agree(
     `timeout` seconds.
     """
 
-    def verdict_on(other_records: Mapping[int, bytes]) -> str:
+    def build_verdict(other_records: Mapping[int, bytes]) -> str:
         records = [record]
         for rank, data in sorted(other_records.items()):
             records.append(Record.from_json(rank, data))
@@ -137,7 +137,7 @@ def agree(
 
     me = Rank(record.rank, world_size, None, record.host)
     record_json = json.dumps(record._asdict())
-    exchange = exchange_records(store, me, record_json, verdict_on, timeout)
+    exchange = exchange_records(store, me, record_json, build_verdict, timeout)
     verdict = _Verdict(**json.loads(exchange.verdict))
     if record.rank == 0 and verdict.error:
         exchange.wait_for_readers()
@@ -194,12 +194,12 @@ def exchange_records(
     store: Store,
     me: Rank,
     record: str,
-    verdict_on: Callable[[Mapping[int, bytes]], str],
+    build_verdict: Callable[[Mapping[int, bytes]], str],
     timeout: float,
 ) -> Exchange:
     """Send this rank's record to rank 0, and return rank 0's verdict, which is the same on every rank.
 
-    On rank 0, `verdict_on` is called with the other ranks' records by rank, and returns the verdict. It is
+    On rank 0, `build_verdict` is called with the other ranks' records by rank, and returns the verdict. It is
     called when all ranks have written a record, or after `timeout` seconds with the existing records. Keys of
     an earlier round in the store are ignored. Raises `RankLostError` if rank 0 does not respond.
     """
@@ -210,7 +210,7 @@ def exchange_records(
     round_name = uuid.uuid4().hex
     round_store = PrefixStore(round_name, store)
     records = _collect_records(store, round_store, round_name, me.world_size, timeout)
-    verdict = verdict_on(records)
+    verdict = build_verdict(records)
     round_store.set("verdict", verdict)
     return Exchange(round_name, verdict.encode(), me.world_size, round_store)
 

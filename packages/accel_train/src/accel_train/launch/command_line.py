@@ -76,7 +76,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """
     # Checked first, because importing torch takes a second or more.
     if arguments and arguments[0] in ("-h", "--help"):
-        _print_and_exit(_help())
+        _print_and_exit(_format_help())
     try:
         parser = _combined_parser([_torchrun_parser()])
     except (BackendUnavailableError, ImportError) as error:
@@ -196,7 +196,7 @@ class _HelpAction(argparse.Action):
 
     def __call__(self, *_: object) -> None:
         _print_and_exit(
-            _help(show_all=self._show_all, missing_reason=self._missing_reason)
+            _format_help(show_all=self._show_all, missing_reason=self._missing_reason)
         )
 
 
@@ -206,7 +206,7 @@ def _print_and_exit(text: str) -> NoReturn:
     sys.exit(0)
 
 
-def _help(*, show_all: bool = False, missing_reason: str = "") -> str:
+def _format_help(*, show_all: bool = False, missing_reason: str = "") -> str:
     """Return the help text with the options of `accel run`, and with torchrun's most used options.
 
     With `show_all`, the text has all of torchrun's options. `missing_reason` is why torchrun's options cannot

@@ -29,7 +29,6 @@ __all__ = [
     "SEARCH_PATHS",
     "as_deepspeed",
     "as_shell",
-    "checked_prefixes",
     "describe_difference",
     "forwarded",
     "import_variables",
@@ -38,6 +37,7 @@ __all__ = [
     "isolation_reason",
     "pin_of",
     "quote_for_shell",
+    "validate_prefixes",
 ]
 
 #: The prefixes of `LD_LIBRARY_PATH` and `PATH`. They are forwarded because the hosts of a job have the same
@@ -81,7 +81,7 @@ def forwarded(
         excluded = {*backend.visibility.variables, DS_ACCELERATOR.name}
     else:
         backend = accelerator.backend
-        vendor_prefixes = checked_prefixes(accelerator.name, accelerator.export_envs())
+        vendor_prefixes = validate_prefixes(accelerator.name, accelerator.export_envs())
         excluded = {*accelerator.visible_devices_envs(), DS_ACCELERATOR.name}
     prefixes = (*COMMON, *vendor_prefixes)
     variables = dict(missing_defaults(backend, env))
@@ -94,7 +94,7 @@ def forwarded(
     return dict(sorted(variables.items()))
 
 
-def checked_prefixes(name: str, prefixes: Iterable[str]) -> list[str]:
+def validate_prefixes(name: str, prefixes: Iterable[str]) -> list[str]:
     """Return `prefixes`, which `export_envs()` of the accelerator called `name` returned, as a list.
 
     Raises `LaunchError` for an invalid prefix, and for a prefix that would send most of the environment to

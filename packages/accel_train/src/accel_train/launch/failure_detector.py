@@ -160,11 +160,11 @@ class FailureDetector:
         if self._stop.is_set() or os.getpid() != self._process:
             return
         if failure:
-            self._report("failed", one_line(failure)[:500])
+            self._queue_report("failed", one_line(failure)[:500])
         elif self._status.complete:
-            self._report("departed")
+            self._queue_report("departed")
         else:
-            self._report("left")
+            self._queue_report("left")
         self._stop.set()
         self._wake_up.set()
         if self._heartbeat_thread.is_alive():
@@ -241,7 +241,7 @@ class FailureDetector:
         """
         if not self._others:
             return
-        self._report("arrived")
+        self._queue_report("arrived")
         with self._frequent_heartbeats():
             self._state_changed.wait_for(self._is_end_decided, timeout)
             if self._status.complete:
@@ -289,7 +289,7 @@ class FailureDetector:
             finally:
                 self._is_waiting = False
 
-    def _report(self, kind: str, detail: str = "") -> None:
+    def _queue_report(self, kind: str, detail: str = "") -> None:
         """Let the heartbeat thread append a report of the kind `arrived`, `departed`, `left` or `failed`."""
         with self._state_changed:
             self._unsent_reports.append(f"{self._rank} {kind} {detail}\n")
@@ -304,7 +304,7 @@ class FailureDetector:
         try:
             if self._rank == 0:
                 self._store.append(_REPORTS, "")  # reading a missing key would block
-                self._publish(_Status())
+                self._publish_status(_Status())
             while not self._stop.is_set() and not self._status.closing:
                 now = time.monotonic()
                 if now - previous > _STOPPED_INTERVALS * self.interval:
@@ -429,9 +429,9 @@ class FailureDetector:
 
     def _publish_if_changed(self, status: _Status) -> None:
         if status != self._status:
-            self._publish(status)
+            self._publish_status(status)
 
-    def _publish(self, status: _Status) -> None:
+    def _publish_status(self, status: _Status) -> None:
         """Write `status` to the store, and overwrite the other ranks' keys so that they read the status."""
         self._statuses_published += 1
         overwriting_value = f"status {self._rank} {self._statuses_published}"
@@ -466,7 +466,7 @@ class FailureDetector:
         """Append the last reports. Rank 0 then waits briefly until no other rank uses the store."""
         if self._rank != 0:
             if not self._stop.is_set():
-                self._report("departed")
+                self._queue_report("departed")
             self._append_reports()
             return
         self._append_reports()
@@ -476,7 +476,7 @@ class FailureDetector:
         left_early = tuple(sorted(reports.left_early))
         still_running = self._others - lost.keys() - reports.ended
         if still_running:
-            self._publish(
+            self._publish_status(
                 replace(self._status, lost=lost, left_early=left_early, closing=True)
             )
         while still_running and time.monotonic() < end:

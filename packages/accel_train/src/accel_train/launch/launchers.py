@@ -19,8 +19,8 @@ from accel_train.launch.variables import (
 __all__ = [
     "LAUNCHERS",
     "Launcher",
-    "adopt_launcher",
-    "launched_by",
+    "find_launcher",
+    "set_torchrun_variables",
     "torchrun_variables",
 ]
 
@@ -70,7 +70,7 @@ LAUNCHERS = (
 _DEFAULT_PORT = 29500
 
 
-def launched_by(environ: Mapping[str, str]) -> Launcher | None:
+def find_launcher(environ: Mapping[str, str]) -> Launcher | None:
     """Return the launcher that started this process as one of several ranks; `None` if no launcher did."""
     for launcher in LAUNCHERS:
         rank = environ.get(launcher.rank)
@@ -121,7 +121,7 @@ def _launcher_with_size(environ: Mapping[str, str]) -> Launcher | None:
     return None
 
 
-def adopt_launcher() -> None:
+def set_torchrun_variables() -> None:
     """Set torchrun's variables in this process's environment, from the variables of any other launcher.
 
     torch, the vendors' packages and the frameworks can then read the rank too.

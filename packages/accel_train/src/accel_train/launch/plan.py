@@ -332,18 +332,18 @@ def describe(
     devices = f"{machine.device_count} device{plural} here"
     lines = [
         f"{name} over {_communication(machine, arguments)}, {devices}, nodes {arguments.nnodes}",
-        f"all ranks: {_assignments(common_variables(machine, arguments))}",
+        f"all ranks: {_format_assignments(common_variables(machine, arguments))}",
     ]
     for rank, plan in enumerate(plans):
         parts = [f"local rank {rank}: {plan.device}"]
         parts.append(f"cores {plan.cores}" if plan.cores else "not bound")
         if plan.environment:
-            parts.append(_assignments(plan.environment))
+            parts.append(_format_assignments(plan.environment))
         lines.append(", ".join(parts))
     return "\n".join(lines)
 
 
-def _assignments(environment: dict[str, str]) -> str:
+def _format_assignments(environment: dict[str, str]) -> str:
     """Return variables as `NAME=value`, separated by spaces."""
     return " ".join(f"{name}={value}" for name, value in environment.items())
 

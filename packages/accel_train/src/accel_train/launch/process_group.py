@@ -31,7 +31,7 @@ from accel_train.launch.agreement import (
 )
 from accel_train.launch.communication import communication_of
 from accel_train.launch.failure_detector import FailureDetector
-from accel_train.launch.launchers import adopt_launcher
+from accel_train.launch.launchers import set_torchrun_variables
 from accel_train.launch.rendezvous import (
     Rank,
     Rendezvous,
@@ -186,7 +186,7 @@ class RankContext:
         try:
             loss = self._detector.explain_or_report(error)
         finally:
-            self._destroy()
+            self._end_without_waiting()
         if loss is not None:
             raise loss from error
 
@@ -198,9 +198,9 @@ class RankContext:
         uncaught_error = getattr(sys, "last_value", None)
         if uncaught_error is not None and self._is_active:
             self._detector.explain_or_report(uncaught_error)
-        self._destroy()
+        self._end_without_waiting()
 
-    def _destroy(self) -> None:
+    def _end_without_waiting(self) -> None:
         """Stop the heartbeats, destroy the process group and free the port, without waiting."""
         if not self._is_active:
             return
@@ -281,7 +281,7 @@ def init_process_group(
     if single_process and _is_single_process(rank, init_method, store):
         rank, world_size, store = 0, 1, distributed.HashStore()
     if rank is None and store is None:
-        adopt_launcher()
+        set_torchrun_variables()
     if distributed.is_initialized():
         raise _second_group_error(rank, world_size, init_method, store, start_timeout)
     needs_address = init_method is None and store is None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core.errors import LaunchError, RankLostError
 from accel_core.torch_import import import_torch
-from accel_train.launch.launchers import launched_by
+from accel_train.launch.launchers import find_launcher
 from accel_train.launch.variables import (
     LOCAL_RANK,
     MASTER_ADDR,
@@ -62,7 +62,7 @@ def read_rank(
     if world_size is None:
         world_size = WORLD_SIZE.read(env)
     local_rank = None
-    if _is_set(LOCAL_RANK.name, env):
+    if _is_variable_set(LOCAL_RANK.name, env):
         local_rank = LOCAL_RANK.read(env)
     if not 0 <= rank < world_size:
         raise LaunchError(
@@ -89,12 +89,12 @@ def _needed_variables(
 
 def _require_set(names: Sequence[str], environ: Mapping[str, str]) -> None:
     """Raise `LaunchError` if any of the variables is not set."""
-    missing = [name for name in names if not _is_set(name, environ)]
+    missing = [name for name in names if not _is_variable_set(name, environ)]
     if missing:
         raise LaunchError(_missing_variables_message(missing, environ))
 
 
-def _is_set(name: str, environ: Mapping[str, str]) -> bool:
+def _is_variable_set(name: str, environ: Mapping[str, str]) -> bool:
     """Return whether the variable called `name` is set to a value other than spaces."""
     return bool(environ.get(name, "").strip())
 
@@ -105,7 +105,7 @@ def _missing_variables_message(
     """Return the message for variables that are not set, with the next step."""
     verb, pronoun = ("is", "it") if len(missing) == 1 else ("are", "them")
     problem = f"{', '.join(missing)} {verb} not set"
-    launcher = launched_by(environ)
+    launcher = find_launcher(environ)
     if launcher is not None:
         return (
             f"{problem}: {launcher.name} started this process as rank {environ[launcher.rank]}, but does "
@@ -120,9 +120,11 @@ def _missing_variables_message(
 
 def is_launched() -> bool:
     """Return whether a launcher (torchrun, MPI's or Slurm's) started this process as a rank."""
-    if _is_set(RANK.name, os.environ) or _is_set(WORLD_SIZE.name, os.environ):
+    if _is_variable_set(RANK.name, os.environ) or _is_variable_set(
+        WORLD_SIZE.name, os.environ
+    ):
         return True
-    return launched_by(os.environ) is not None
+    return find_launcher(os.environ) is not None
 
 
 class Rendezvous(NamedTuple):

@@ -23,7 +23,7 @@ from typing import Any, TypedDict
 from accel_core.errors import IntegrationError
 from accel_train.import_hook import ImportHook
 from accel_train.lightning import _auto, _classes
-from accel_train.lightning._kit import launched_ranks
+from accel_train.lightning._kit import launched_rank_count
 from accel_train.lightning._members import device_indices
 from accel_train.private_names import LIGHTNING_CONNECTORS
 
@@ -183,7 +183,9 @@ def _lightning_options(
     """
     accelerator_class = _classes.accelerator_class(subpackage, name)
     if devices == "auto":
-        devices = launched_ranks(num_nodes) or accelerator_class.auto_device_count()
+        devices = (
+            launched_rank_count(num_nodes) or accelerator_class.auto_device_count()
+        )
     indices = device_indices(accelerator_class.core_accelerator(), devices)
     strategy_name = "ddp" if strategy == "auto" else strategy
     if strategy_name not in _CLASS_OF_STRATEGY:

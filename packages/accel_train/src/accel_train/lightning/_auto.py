@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from accel_core.errors import IntegrationError, IntegrationMissingError
 from accel_train.lightning import _classes
-from accel_train.lightning._kit import launched_ranks, lightning_module
+from accel_train.lightning._kit import launched_rank_count, lightning_module
 from accel_train.lightning._members import (
     AcceleratorMembers,
     ProcessesMembers,
@@ -131,7 +131,7 @@ class _AutoMembers:
     def auto_device_count(cls) -> int:
         """Return how many ranks a launcher started on this host, or the number of devices if none did."""
         count: int = super().auto_device_count()  # type: ignore[misc]
-        return launched_ranks(cls.num_nodes) or count
+        return launched_rank_count(cls.num_nodes) or count
 
     @classmethod
     def get_parallel_devices(cls, devices: Any) -> list[torch.device]:

@@ -49,7 +49,7 @@ def derived_classes(subpackage: str) -> Any:
     old, and `IntegrationError` if this release of Lightning lacks one of the base classes.
     """
     try:
-        classes = _derive_all(subpackage)
+        classes = _derive_classes(subpackage)
     except AttributeError as error:
         distribution, version = installed_release(subpackage)
         raise IntegrationError(
@@ -60,7 +60,7 @@ def derived_classes(subpackage: str) -> Any:
     return SimpleNamespace(**class_by_name)
 
 
-def _derive_all(subpackage: str) -> list[Any]:
+def _derive_classes(subpackage: str) -> list[Any]:
     """Return accel-train's accelerator, strategy and FSDP precision classes, derived from Lightning's."""
     strategies: Any = lightning_module(subpackage, "strategies")
     names = _MEMBER_NAMES[subpackage]

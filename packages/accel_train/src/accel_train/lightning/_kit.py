@@ -12,7 +12,7 @@ from accel_core.errors import IntegrationMissingError
 from accel_core.torch_import import import_torch
 from accel_train.launch.variables import WORLD_SIZE
 
-__all__ = ["installed_release", "launched_ranks", "lightning_module"]
+__all__ = ["installed_release", "launched_rank_count", "lightning_module"]
 
 #: Packages with the same code. The first is in the distribution `lightning`, the second in an older one.
 _PACKAGES = {
@@ -80,7 +80,7 @@ def _is_too_old(version: str) -> bool:
         return False
 
 
-def launched_ranks(num_nodes: int) -> int:
+def launched_rank_count(num_nodes: int) -> int:
     """Return how many ranks a launcher started on this host; 0 if Lightning itself starts the ranks."""
     if not import_torch().distributed.is_torchelastic_launched():
         return 0

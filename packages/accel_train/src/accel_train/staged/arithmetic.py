@@ -122,7 +122,7 @@ def _plain_reduction(dtype: torch.dtype, name: str) -> Reduction:
         reduction = Reduction(uint8_op, lambda host: host.view(torch.uint8), None)
     elif dtype.is_complex:
         reduction = Reduction(op, _as_real_row, None)
-    elif dtype in _GLOO_TYPES or (dtype is torch.bfloat16 and _gloo_sums(dtype)):
+    elif dtype in _GLOO_TYPES or (dtype is torch.bfloat16 and _can_gloo_sum(dtype)):
         reduction = Reduction(op, lambda host: host, None)
     elif dtype is torch.uint64:
         reduction = _uint64_reduction(name)
@@ -233,7 +233,7 @@ def _uint64_reduction(name: str) -> Reduction:
 
 
 @functools.lru_cache
-def _gloo_sums(dtype: torch.dtype) -> bool:
+def _can_gloo_sum(dtype: torch.dtype) -> bool:
     """Return whether gloo can sum tensors of `dtype` in the installed torch, by a test with one rank."""
     gloo: Any = c10d.ProcessGroupGloo(c10d.HashStore(), 0, 1, timedelta(seconds=30))
     with suppress(RuntimeError):

@@ -318,7 +318,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
             for reduction, host_tensor, output in zip(
                 reductions, host_tensors, outputs, strict=True
             ):
-                result = self._scatter_reduced(
+                result = self._reduce_and_take_own_part(
                     reduction, host_tensor, output.shape, opts
                 )
                 results.append(result)
@@ -332,7 +332,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    def _scatter_reduced(
+    def _reduce_and_take_own_part(
         self, reduction: Reduction, host_tensor: Tensor, shape: torch.Size, opts: Any
     ) -> Tensor:
         """Reduce `host_tensor` over all ranks, and return this rank's part, with the shape `shape`."""
@@ -359,7 +359,9 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
             if have_equal_sizes:
                 joined = torch.cat([part.view(-1) for part in host_tensors])
                 return [
-                    self._scatter_reduced(reductions[0], joined, output.shape, opts)
+                    self._reduce_and_take_own_part(
+                        reductions[0], joined, output.shape, opts
+                    )
                 ]
             # gloo scatters only equal parts, so each rank reduces all parts.
             self._reduce_hosts(reductions, host_tensors, opts)

@@ -54,7 +54,7 @@ def update_in_groups(
     tensors_by_parameter = zip(*lists.values(), strict=True)
     rows = []
     for index, tensors in enumerate(tensors_by_parameter):
-        row = _checked_row(op, index, lists, tensors)
+        row = _validate_row(op, index, lists, tensors)
         is_empty = row[0].numel() == 0
         if not is_empty:
             rows.append(row)
@@ -179,7 +179,7 @@ def _update_converted_copies(
             tensor.copy_(copy)
 
 
-def _checked_row(
+def _validate_row(
     op: str, index: int, names: Mapping[str, Any], tensors: Sequence[Tensor]
 ) -> list[Tensor]:
     """Return the tensors of one parameter in a common shape. If the shapes differ, flat views are returned.
