@@ -65,14 +65,14 @@ def _called_from(file, name, inner, **spec):
 )  # fmt: skip
 def test_whose_file_it_is(file, module, whose):
     assert (
-        _called_from(file, module, lambda: attribution.owner_of(sys._getframe(1)))
+        _called_from(file, module, lambda: attribution.find_owner(sys._getframe(1)))
         == whose
     )
 
 
 def test_the_nearest_of_others():
     def place():
-        return attribution.user_frame(sys._getframe(1))
+        return attribution.nearest_user_frame(sys._getframe(1))
 
     def through(file, name):
         return _called_from(
@@ -114,17 +114,17 @@ def test_names_are_the_vendors():
 
 
 def test_what_two_share_is_not_for_another():
-    of_npu = names.recorded_types("npu")
+    of_npu = names.names_to_record("npu")
     assert "npu" not in of_npu
     assert of_npu["hpu"].collectives == ()
-    assert "hccl" in names.recorded_types("acme")["hpu"].collectives
+    assert "hccl" in names.names_to_record("acme")["hpu"].collectives
 
 
 def test_cuda_is_recorded_on_a_simulated_cuda_too():
     """A program that is written for it alone comes to its end there only."""
-    assert names.recorded_types("cuda")["cuda"] == names.TYPES["cuda"]
-    assert "cuda" in names.recorded_types("xpu")
-    assert "xpu" not in names.recorded_types("xpu")
+    assert names.names_to_record("cuda")["cuda"] == names.TYPES["cuda"]
+    assert "cuda" in names.names_to_record("xpu")
+    assert "xpu" not in names.names_to_record("xpu")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_the_devices_own_name_counts_only_where_the_file_spells_it(
     """`acc.device_name()` returns it on every device."""
     file = tmp_path / "program.py"
     file.write_text(f"{source}\n")
-    log = Log(str(tmp_path), own="cuda")
+    log = Log(str(tmp_path), simulated_type="cuda")
     counter = _called_from(
         str(file),
         "program",
@@ -173,18 +173,31 @@ def test_advice_names_what_there_is():
     [
         ("call", "torch.cuda.synchronize()", "`acc.synchronize()`; or `torch.accelerator.synchronize()`"),
         ("call", "torch.cuda.memory_summary()", "`acc.memory_summary()`"),
-        ("call", "torch.cuda.nccl.version()", NONE),
-        ("call", "torch.cuda._lazy_call()", NONE),
+        ("call", "torch.cuda.nccl.version()", "`acc.communication_backend_version()`"),
+        ("call", "torch.cuda._lazy_call()", "`acc.lazy_call(f)`"),
+        ("call", "torch.cuda._lazy_init()", NONE),
         ("type", "torch.cuda.FloatTensor", "`acc.FloatTensor`"),
         ("type", "torch.cuda.BoolTensor", "`torch.tensor(data, dtype=..., device=acc.device())`"),
         ("ask", ".is_cuda", "`acc.on_accelerator(tensor)`"),
         ("ask", "torch.cuda.device_count()", "`acc.device_count()`; or `torch.accelerator.device_count()`"),
         ("device", '"cuda:1"', advice._BY_KIND["device"]),
+        ("device", "ProfilerActivity.CUDA", "`profile()`: torch then records every available activity"),
         ("precision", "torch.cuda.amp.GradScaler()", "`acc.grad_scaler()`"),
+        ("precision", 'custom_fwd("cuda")', "`torch.amp.custom_fwd(device_type=acc.device_name())`"),
     ],
 )  # fmt: skip
 def test_advice(kind, what, said):
     assert advice.replacement(kind, what, "cuda") == said
+
+
+def test_what_the_page_replaces_has_a_counterpart_in_the_report():
+    page = (ROOT / "docs/howto/from-torch-cuda.md").read_text("utf-8")
+    calls = re.findall(
+        r"`(?:with )?(torch\.cuda\.[\w.]+\()[^|]*\| [^|]*`.*?\bacc\.", page
+    )
+    assert len(calls) > 15
+    for call in calls:
+        assert advice.replacement("call", f"{call})", "cuda") != NONE, call
 
 
 def test_what_a_process_leaves_behind(tmp_path):
@@ -417,8 +430,8 @@ def test_the_last_line_of_a_run_says_that_the_program_failed(
     [
         ("cuda.txt", r"'cuda.txt': the file's suffix .*\.md, \.json, \.sarif.* Write --report cuda\.md"),
         ("cuda", r"must be one of"),
-        ("no/such/a.md", r"'no/such/a.md': it cannot be written: No such file or directory\. Give a file"),
-        ("folder.md", r"it cannot be written: Is a directory"),
+        ("no/such/a.md", r"'no/such/a.md': the file cannot be written: No such file or directory\. Choose"),
+        ("folder.md", r"the file cannot be written: Is a directory"),
     ],
 )  # fmt: skip
 def test_reports_that_cannot_be_written(report, said, tmp_path, monkeypatch):
@@ -536,7 +549,10 @@ def test_what_cannot_be_followed_is_said_by_each_import_of_torch(child, folder):
         ("acme:two", "'two' is not a valid number"),
         ("acme:²", "'²' is not a valid number"),
         (f"acme:{MAX_DEVICES + 1}", "'65' is not a valid number"),
-        ("mps:2", "expected 1, because torch supports one such device. Write mps:1."),
+        (
+            "mps:2",
+            "expected 1, because torch supports only one device of this type. Write mps:1.",
+        ),
     ],
 )
 def test_bad_values(text, problem):
@@ -563,7 +579,7 @@ def test_bad_faults(text):
 def test_bad_memories(text, monkeypatch):
     monkeypatch.setenv("ACCEL_SIMULATE_MEMORY_MB", text)
     with pytest.raises(accel_core.SettingError) as caught:
-        device._read_memories()
+        device._read_memory_sizes()
     assert repr(text) in str(caught.value)
     assert "1024,64" in str(caught.value)
 
@@ -635,7 +651,7 @@ def test_the_vendors_variable_hides_devices(name, value, count, monkeypatch):
     """CANN takes ascending integers alone; accel-npu's tests hold the real torch_npu to the same."""
     vendor = DEVICES[name]
     monkeypatch.setenv(vendor.visible[0], value)
-    assert device._visible_count(vendor, 2) == count
+    assert device._count_visible_devices(vendor, 2) == count
 
 
 def test_the_vendors_own_package_is_installed_as_well(child, folder):
@@ -756,7 +772,8 @@ def test_what_is_no_device_of_a_plugins_own_is_not_taken_from_its_declaration(
     plugin = layouts.dist_info(tmp_path, "accel-zing", "1.0", groups, modules)
     code = (
         "from accel_simulated.declared import VARIABLE, find, from_environment\n"
-        "print(*[str(find(n)) for n in ('zing', 'zang', 'nobody', 'acme', 'plain')], sep='|')\n"
+        "devices = [find(n) for n in ('zing', 'zang', 'nobody', 'acme', 'plain')]\n"
+        "print(*[device and device.to_json() for device in devices], sep='|')\n"
         "print([from_environment({VARIABLE: text}) for text in ('', 'nonsense', '[1]', '{}')])"
     )
     found, read_back = child(code, {"PYTHONPATH": str(plugin)}).splitlines()

@@ -17,15 +17,16 @@ from accel_simulated import core_patches, imports
 
 if TYPE_CHECKING:
     from accel_simulated.declared import DeclaredDevice
+    from accel_simulated.request import Request
 
-__all__ = ["backend_and_device_type", "begin", "describe"]
+__all__ = ["backend_and_device_type", "begin_simulation", "describe"]
 
 #: The value of `ACCEL_SIMULATE` when this process started.
 _initial_value = ""
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def begin() -> None:
+def begin_simulation() -> None:
     """Prepare this process for the device in `ACCEL_SIMULATE`."""
     global _initial_value
     _initial_value = os.environ["ACCEL_SIMULATE"]
@@ -43,7 +44,7 @@ def begin() -> None:
         from accel_simulated.detector import recording
 
         recording.begin(device_type)
-    imports.on_import("torch", before=_prepare)
+    imports.on_import("torch", before=_prepare_requested_device)
     core_patches.install(backend, device_type, lambda: describe(os.environ))
     if name == "klxpu":  # torch_xmlir is not loaded through torch's entry points
         from accel_simulated import kunlunxin
@@ -54,9 +55,10 @@ def begin() -> None:
 
 
 def _add_runtime_to_path(name: str) -> None:
-    """Insert the vendor's simulated package into `sys.path` where an installed package would be.
+    """Insert the folder with the vendor's simulated package into `sys.path`.
 
-    The folder is inserted after the entries of `PYTHONPATH`, and before a real package of the vendor.
+    The folder is inserted after the entries of `PYTHONPATH`, and before the folders of installed packages.
+    Nothing is inserted if torch contains the device's module.
     """
     runtime = os.path.join(_HERE, "runtimes", name)
     if not name or not os.path.isdir(runtime):
@@ -70,7 +72,7 @@ def _add_runtime_to_path(name: str) -> None:
 
 
 def backend_and_device_type() -> tuple[str, str]:
-    """Return the backend name of the device in `ACCEL_SIMULATE`, and torch's device type; checks neither."""
+    """Return the requested device's name in accel-core, and its device type in torch. Checks neither."""
     name = _requested_name()
     declared_device = _declared_device()
     if declared_device is not None:
@@ -86,7 +88,7 @@ def _requested_name() -> str:
 
 
 def _declared_device() -> DeclaredDevice | None:
-    """Return the plugin's declaration of the requested device; `None` if this package provides the device."""
+    """Return the requested device if an installed plugin declares it; `None` for all other devices."""
     if not os.environ.get("ACCEL_SIMULATE_DECLARED"):
         return None
     from accel_simulated import declared
@@ -98,41 +100,55 @@ def _declared_device() -> DeclaredDevice | None:
 
 
 def describe(environ: Mapping[str, str]) -> str:
-    """Return a description of this process's simulation, such as `"acme:2 by accel-simulated 0.1.0"`.
+    """Return a description of the simulation, such as `"acme:2 by accel-simulated 0.1.0"`.
 
-    If `environ` is this process's environment, also builds the device, because the caller is about to probe
-        the device in a child process with a time limit. Raises `SettingError` if a variable is invalid or has
-        changed since the start. Also raises the errors of `device.check` and `building.build`.
+    `environ` contains the variables of the simulation. If `environ` is `os.environ`, the device is also
+    built, because the caller is about to probe the device in a child process with a time limit. Raises
+    `SettingError` if a variable is invalid or has changed since this process started. Also raises the errors
+    of `device.check_no_real_runtime` and `building.build`.
     """
-    from accel_core import SettingError
-    from accel_simulated import __version__, building, faults
-    from accel_simulated.device import check
-    from accel_simulated.request import VARIABLE, current_request
+    from accel_simulated import __version__, faults
+    from accel_simulated.request import current_request
 
     request = current_request(environ)
     fault_names = ", ".join(faults.requested_faults(environ))
     if request is not None and environ is os.environ:
-        initial = current_request({**environ, VARIABLE: _initial_value})
-        if initial != request:
-            raise SettingError(
-                f"{VARIABLE}={str(request)!r} was set after this process had started to simulate {initial}. "
-                f"Start another Python process: accel simulate {request} -- COMMAND"
-            )
-        check(request)
-        building.ready(request.vendor.kind)
+        _check_and_build(request)
     description = f"{request} by accel-simulated {__version__}"
     if fault_names:
         description += f", with requested faults ({fault_names})"
     return description
 
 
+def _check_and_build(request: Request) -> None:
+    """Build the requested device, after a check that this process can simulate the device.
+
+    Raises `SettingError` if `ACCEL_SIMULATE` has changed since this process started.
+    """
+    from accel_core import SettingError
+    from accel_simulated import building, device
+    from accel_simulated.request import VARIABLE, current_request
+
+    initial_request = current_request({**os.environ, VARIABLE: _initial_value})
+    if request != initial_request:
+        raise SettingError(
+            f"{VARIABLE}={str(request)!r} was set after this process had started to simulate "
+            f"{initial_request}. Start another Python process: accel simulate {request} -- COMMAND"
+        )
+    device.check_no_real_runtime(request)
+    building.build_and_export(request.vendor.kind)
+
+
 def _match_any_platform(module: ModuleType) -> None:
-    """Make accel-core accept the platforms of every declaration."""
+    """Make accel-core treat every declared platform as this machine's platform."""
     module.platform_matches = lambda platforms: True  # type: ignore[attr-defined]
 
 
-def _prepare() -> None:
-    """Prepare the requested device. Raises `SettingError`, and the errors of `device.prepare`."""
+def _prepare_requested_device() -> None:
+    """Build the device in `ACCEL_SIMULATE`, if any, just before torch is imported.
+
+    Raises `SettingError` for an invalid variable, and the errors of `device.prepare`.
+    """
     from accel_simulated import device
     from accel_simulated.request import current_request
 
@@ -142,4 +158,4 @@ def _prepare() -> None:
 
 
 if os.environ.get("ACCEL_SIMULATE", "").strip():
-    begin()
+    begin_simulation()

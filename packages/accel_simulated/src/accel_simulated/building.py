@@ -21,14 +21,14 @@ from packaging.version import Version
 
 from accel_simulated import cache, prebuilt
 from accel_simulated.errors import CannotBuildError
-from accel_simulated.prebuilt import LIBRARY, Fit
+from accel_simulated.prebuilt import LIBRARY, LibraryKey
 
 __all__ = [
     "build",
+    "build_and_export",
     "build_into",
     "compiler",
     "find",
-    "ready",
     "runtime_libraries",
 ]
 
@@ -52,63 +52,72 @@ def build(kind: str) -> Path:
 
     A matching prebuilt or cached library is used. A build takes up to a minute; if several processes need
     the library, one process builds it and the others wait. Raises `CannotBuildError` if a compiler, or a
-    torch with headers, is missing. Raises `BuildError` with the compiler's first error if the sources do
-        not compile with this torch, and `BuildError` if the cache cannot be written.
+    torch with headers, is missing. Raises `BuildError` with the compiler's first error if the sources do not
+    compile with this torch, and `BuildError` if the cache cannot be written.
     """
-    fit = _fit(kind)
-    return prebuilt.find(fit) or _find_or_build_in_cache(fit)
+    key = _library_key(kind)
+    library = prebuilt.find(key)
+    if library is not None:
+        return library
+    return _find_or_build_in_cache(key)
 
 
-def _find_or_build_in_cache(fit: Fit) -> Path:
-    """Return the library in the cache; build a missing library. Raises the errors of `build`."""
-    library = cache.find(fit)
+def _find_or_build_in_cache(key: LibraryKey) -> Path:
+    """Return the path of the cached library; build a missing library. Raises the errors of `build`."""
+    library = cache.find(key)
     if library is not None:
         return library
     try:
-        command = _compile_command(fit.kind)
+        command = _compile_command(key.kind)
     except CannotBuildError as error:
-        place = os.environ.get(LIBRARY, "")
-        if not place:
+        user_folder = os.environ.get(LIBRARY, "")
+        if not user_folder:
             raise
         raise CannotBuildError(
-            f"{error} {LIBRARY}={place!r} has no library for {fit.kind}, torch {fit.torch} and this "
-            f"accel-simulated; expected {Path(place, fit.folder)}."
+            f"{error} {LIBRARY}={user_folder!r} has no library for {key.kind}, torch {key.torch_version} and "
+            f"this accel-simulated; expected {Path(user_folder, key.folder_name)}."
         ) from None
-    if Version(fit.torch).release[:2] == TESTED:
+    if Version(key.torch_version).release[:2] == TESTED:
         next_step = "set CXX to another compiler"
     else:
         next_step = (
             "install a torch that accel-simulated is tested with (2.13), or a newer "
             "accel-simulated"
         )
-    what = f"the simulated device for torch {fit.torch}"
-    return cache.build(fit, command, what, next_step)
+    description = f"the simulated device for torch {key.torch_version}"
+    return cache.find_or_compile(
+        key, command, description=description, next_step=next_step
+    )
 
 
-def ready(kind: str) -> Path:
-    """Return the library in `ACCEL_SIMULATE_LIBRARY` if it matches this torch; otherwise call `build`.
+def build_and_export(kind: str) -> Path:
+    """Return the path of the library for a torch device type, and set `ACCEL_SIMULATE_LIBRARY` to that path.
 
-    Sets the variable to the result, so that child processes do not search again. Raises the errors of
-        `build`.
+    Child processes inherit the variable, and do not search again. If the variable already contains a library
+    that matches the device type and this torch, nothing is built. If the variable contains a folder of
+    prebuilt libraries, it is not changed. Raises the errors of `build`.
     """
-    library = Path(os.environ.get(LIBRARY) or os.devnull)
-    if library.is_dir():
+    inherited = Path(os.environ.get(LIBRARY) or os.devnull)
+    if inherited.is_dir():
         # The variable names a folder of prebuilt libraries, which child processes search too.
         return build(kind)
-    is_of_kind = library.parent.name.startswith(f"simdev_{kind.lower()}-")
-    if not is_of_kind or _torch_version_of(library) != _torch_version():
-        library = build(kind)
-        os.environ[LIBRARY] = str(library)
+    has_kind = inherited.parent.name.startswith(f"simdev_{kind.lower()}-")
+    if has_kind and _torch_version_of(inherited) == _torch_version():
+        return inherited
+    library = build(kind)
+    os.environ[LIBRARY] = str(library)
     return library
 
 
 def _torch_version_of(library: Path) -> str:
     """Return the torch version in a library's manifest; empty if library or manifest cannot be read."""
     try:
+        if not library.is_file():
+            return ""
         manifest = json.loads(
             library.with_name("manifest.json").read_text(encoding="utf-8")
         )
-        return str(manifest["inputs"]["torch"]) if library.is_file() else ""
+        return str(manifest["inputs"]["torch"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 
@@ -121,33 +130,36 @@ def _torch_version() -> str:
 
 
 def find(kind: str) -> Path | None:
-    """Return the library for a device type, or `None` if the library is not built yet.
+    """Return the path of the library for a device type, or `None` if the library is not built yet.
 
-    Raises `CannotBuildError` if the library is neither built nor can be built, and `BuildError` if it is
-        damaged.
+    Raises `CannotBuildError` if the library is not built and cannot be built on this machine, and
+    `BuildError` if the library is damaged.
     """
-    fit = _fit(kind)
-    library = prebuilt.find(fit) or cache.find(fit)
+    key = _library_key(kind)
+    library = prebuilt.find(key)
+    if library is None:
+        library = cache.find(key)
     if library is None:
         _compile_command(kind)  # raises if the library cannot be built
     return library
 
 
 def build_into(folder: Path, kind: str) -> Path:
-    """Copy the library into `folder`, building it first if necessary; return the path of the copy.
+    """Copy the library for a device type into `folder`, and return the path of the copy.
 
-    A process whose `ACCEL_SIMULATE_LIBRARY` is `folder` needs no compiler. Raises the errors of `build`, and
-        `BuildError` if the folder cannot be written.
+    The library is built first if it is missing. A process whose `ACCEL_SIMULATE_LIBRARY` is `folder` needs no
+    compiler. Raises the errors of `build`, and `BuildError` if the folder cannot be written.
     """
-    fit = _fit(kind)
-    return prebuilt.write(_find_or_build_in_cache(fit), fit, folder)
+    key = _library_key(kind)
+    library = _find_or_build_in_cache(key)
+    return prebuilt.copy_library(library, key, folder)
 
 
 def runtime_libraries() -> list[Path]:
-    """Return the paths of torch's libraries to load before the device, in order.
+    """Return the paths of torch's libraries that must be loaded before the device's library, in order.
 
-    The device is linked to these libraries by name and not by path, because torch may be installed in
-        another folder than on the machine where the device was built.
+    The device's library is linked to torch's libraries by name and not by path, because torch may be
+    installed in another folder than on the machine where the device was built.
     """
     return [_torch_folder() / "lib" / f"lib{name}.so" for name in _TORCH_LIBRARIES]
 
@@ -159,19 +171,21 @@ def compiler() -> list[str]:
     """
     cxx = os.environ.get("CXX", "")
     try:
-        command = shlex.split(cxx)
+        cxx_command = shlex.split(cxx)
     except ValueError as error:
         raise CannotBuildError(
             f"CXX={cxx!r} is not a valid command line: {error}. For example, CXX='g++ -m64'."
         ) from None
-    names = command[:1] or ["g++", "c++", "clang++"]
+    if cxx_command:
+        names, arguments = cxx_command[:1], cxx_command[1:]
+        missing = f"{names[0]} is not"
+    else:
+        names, arguments = ["g++", "c++", "clang++"], []
+        missing = f"none of {', '.join(names)} is"
     for name in names:
         path = shutil.which(name)
         if path is not None:
-            return [path, *command[1:]]
-    missing = f"none of {', '.join(names)} is"
-    if command:
-        missing = f"{command[0]} is not"
+            return [path, *arguments]
     raise CannotBuildError(
         f"the simulated device needs a C++20 compiler: {missing} on PATH. Install one (apt-get "
         "install g++; dnf install gcc-c++; conda install gxx), or set CXX to the one you have."
@@ -201,16 +215,16 @@ def _compile_command(kind: str) -> list[str]:
     return command + [f"-l{name}" for name in _TORCH_LIBRARIES]
 
 
-def _fit(kind: str) -> Fit:
-    """Return the properties that a library for this device type and the installed torch must have."""
+def _library_key(kind: str) -> LibraryKey:
+    """Return the key of the library for this device type and the installed torch."""
     digest = hashlib.sha256(" ".join(_FLAGS).encode())
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    return Fit(kind, _torch_version(), digest.hexdigest())
+    return LibraryKey(kind, _torch_version(), digest.hexdigest())
 
 
 def _torch_folder() -> Path:
-    """Return torch's folder, without importing torch.
+    """Return the folder of the installed torch, without importing torch.
 
     Raises `CannotBuildError` if torch is not installed, is too old, or has no headers.
     """

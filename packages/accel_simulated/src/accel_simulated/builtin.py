@@ -19,12 +19,12 @@ __all__ = ["install"]
 
 
 def install(name: str) -> None:
-    """Patch torch's modules when they are imported, so that torch has the device type `name`.
+    """Patch torch's modules when they are imported, so that torch supports the device type `name`.
 
-    Call `install` before torch is imported, because torch looks for its devices once. The device itself is
-        loaded with `torch._C`, the first of torch's modules.
+    Call `install` before torch is imported, because torch searches for devices only once. The device's
+    library is loaded just before `torch._C`, which torch imports first.
     """
-    # The CPU wheel can create storages on xpu.
+    # torch's CPU wheel can create storages on xpu, but not on the other device types.
     if name != "xpu":
         imports.on_import(
             "torch.storage", after=lambda module: _support_storages(module, name)
@@ -37,11 +37,11 @@ def install(name: str) -> None:
         imports.on_import("torch.cuda", after=_replace_nvml)
         imports.on_import("torch._native.common_utils", after=_disable_triton_kernels)
     if name in ("cuda", "xpu"):
-        imports.on_import("torch.utils._triton", after=_hide_triton)
+        imports.on_import("torch.utils._triton", after=_report_triton_missing)
     imports.on_import(
         "torch._C",
         before=lambda: device.load(name),
-        after=lambda module: _patch_c(module, name),
+        after=lambda module: _patch_torch_c(module, name),
     )
     if VENDORS[name].collective:
         imports.on_import(
@@ -50,61 +50,64 @@ def install(name: str) -> None:
         )
 
 
-def _patch_c(module: ModuleType, name: str) -> None:
-    """Replace and add functions in `torch._C`, the argument `module`."""
+def _patch_torch_c(module: ModuleType, name: str) -> None:
+    """Add the functions of the device type `name` to `torch._C`, which is passed as `module`."""
     setattr(module, f"_has_{name}", True)
-    device.library.sim_named()
+    device.library.sim_named()  # needs the device type's name in torch
     if name == "mps":
-        # The CPU wheel has the other C functions of torch.mps, which call the device's hooks.
+        # torch's CPU wheel contains the other C functions of torch.mps, which call the device's hooks.
         module._mps_get_name = device.name  # type: ignore[attr-defined]
         module._mps_get_core_count = lambda: 1  # type: ignore[attr-defined]
     else:
-        from accel_simulated import stand_ins
+        from accel_simulated import torch_c_functions
 
-        stand_ins.install(module, name)
+        torch_c_functions.install(module, name)
     if name != "cuda":
-        for function, refusal in data_parallel.refusals(name).items():
-            setattr(module, function, refusal)
+        unsupported = data_parallel.unsupported_functions(name)
+        for function_name, function in unsupported.items():
+            setattr(module, function_name, function)
 
 
 def _add_process_group(module: ModuleType, name: str) -> None:
-    """Add the vendor's process group to `torch.distributed.distributed_c10d`, the argument `module`."""
+    """Add the vendor's process group to `torch.distributed.distributed_c10d`, which is passed as `module`."""
     from accel_simulated import collective
 
-    title = VENDORS[name].collective.upper()
-    setattr(module, f"_{title}_AVAILABLE", True)
-    setattr(module, f"ProcessGroup{title}", collective.stand_in_for(title.lower()))
-    module.__all__.append(f"ProcessGroup{title}")  # torch.distributed has it, too
+    backend = VENDORS[name].collective
+    class_name = f"ProcessGroup{backend.upper()}"
+    setattr(module, f"_{backend.upper()}_AVAILABLE", True)
+    setattr(module, class_name, collective.make_process_group_class(backend))
+    module.__all__.append(class_name)  # for torch.distributed, which imports all names
     module.default_pg_nccl_timeout = timedelta(minutes=10)  # type: ignore[attr-defined]
-    # torch logs it with TORCH_DISTRIBUTED_DEBUG=DETAIL; only builds with NCCL have it.
+    # torch calls `_hash_tensors` if TORCH_DISTRIBUTED_DEBUG=DETAIL, but only builds with NCCL contain it.
     c10d = sys.modules["torch._C._distributed_c10d"]
     vars(c10d).setdefault("_hash_tensors", collective.hash_tensors)
 
 
 def _replace_nvml(module: ModuleType) -> None:
-    """Make `torch.cuda` count devices as NVML does; klxpu is left out because it has no NVML.
+    """Make `torch.cuda` count devices as if NVML were installed, except on klxpu, which has no NVML.
 
-    With NVML, changes of the visible-devices variable take effect until the runtime starts.
+    torch then counts the devices without starting the runtime, and the visible-devices variable can change
+    until the runtime starts.
     """
     request = current_request()
     if request is not None and request.vendor.name == "cuda":
-        module._raw_device_count_nvml = device.present_count  # type: ignore[attr-defined]
+        module._raw_device_count_nvml = device.present_device_count  # type: ignore[attr-defined]
 
 
 def _disable_triton_kernels(module: ModuleType) -> None:
-    """Keep torch from using Triton kernels for eager operators, because they need the CUDA driver."""
+    """Make torch run eager operators without Triton kernels, which need the CUDA driver."""
     module.check_native_jit_disabled = lambda: True  # type: ignore[attr-defined]
 
 
-def _hide_triton(module: ModuleType) -> None:
+def _report_triton_missing(module: ModuleType) -> None:
     """Make torch report that Triton is unavailable, because Triton needs the vendor's driver."""
     module.has_triton = lambda: False  # type: ignore[attr-defined]
 
 
 def _support_storages(module: ModuleType, name: str) -> None:
-    """Make `torch.UntypedStorage` work on the device type; the CPU wheel supports the CPU only.
+    """Make `torch.UntypedStorage` support the device type `name`; torch's CPU wheel supports only the CPU.
 
-    `torch.load` creates storages on the device of `map_location`. FSDP resizes them to 0 to free memory.
+    `torch.load` creates storages on the device of `map_location`. FSDP resizes storages to 0 to free memory.
     """
     storage_class: Any = module.UntypedStorage
     original_new, original_resize = storage_class.__new__, storage_class.resize_

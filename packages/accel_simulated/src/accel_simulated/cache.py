@@ -15,17 +15,17 @@ from pathlib import Path
 
 from accel_simulated import prebuilt
 from accel_simulated.errors import BuildError
-from accel_simulated.prebuilt import Fit
+from accel_simulated.prebuilt import LibraryKey
 
-__all__ = ["build", "find"]
+__all__ = ["find", "find_or_compile"]
 
 _NEXT_STEP = (
     "Set ACCEL_CACHE to a folder of your own, as in ACCEL_CACHE=$HOME/accel-cache."
 )
 
 
-def _folder() -> Path:
-    """Return the cache's folder. Raises `BuildError` for a user without a home folder."""
+def _cache_folder() -> Path:
+    """Return the path of the cache. Raises `BuildError` for a user without a home folder."""
     accel_cache = os.environ.get("ACCEL_CACHE")
     if accel_cache:
         return Path(accel_cache).expanduser().absolute() / "simulated"
@@ -36,58 +36,67 @@ def _folder() -> Path:
         raise BuildError(f"{error} {_NEXT_STEP}") from None
 
 
-def find(fit: Fit) -> Path | None:
-    """Return the library that matches `fit`; `None` if the library is missing or damaged."""
+def find(key: LibraryKey) -> Path | None:
+    """Return the path of the cached library with this key; `None` if the library is missing or damaged."""
     try:
-        return prebuilt.find_in(_folder(), fit)
+        return prebuilt.find_in(_cache_folder(), key)
     except BuildError:
         return None
 
 
-def build(fit: Fit, command: list[str], what: str, next_step: str) -> Path:
-    """Return the library that matches `fit`; compile a missing library with `command`.
+def find_or_compile(
+    key: LibraryKey, command: list[str], *, description: str, next_step: str
+) -> Path:
+    """Return the path of the cached library with this key; compile a missing library with `command`.
 
-    `what` names the library in messages. `next_step` ends the message about a failed compilation. Raises
+    Messages call the library `description`. `next_step` ends the message about a failed compilation. Raises
     `BuildError` if the cache cannot be written, or, with the compiler's first error, if compiling fails.
     """
     from filelock import FileLock, Timeout  # comes with torch
 
-    folder = _folder()
+    folder = _cache_folder()
     # The operating system releases the lock when the process that holds it ends, even if it is killed.
-    lock = FileLock(folder / f"{fit.folder}.lock")
+    lock = FileLock(folder / f"{key.folder_name}.lock")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             lock.acquire(timeout=0)
         except Timeout:
             sys.stderr.write(
-                f"accel-simulated: waiting for another process that compiles {what}\n"
+                f"accel-simulated: waiting for another process that compiles {description}\n"
             )
             lock.acquire()
     except OSError as error:
-        raise _not_written(folder, error) from error
+        raise _cannot_write_error(folder, error) from error
     try:
-        return find(fit) or _compile(fit, command, folder, what, next_step)
+        # Another process may have compiled the library while this process waited.
+        library = find(key)
+        if library is not None:
+            return library
+        return _compile(key, command, folder, description, next_step)
     except OSError as error:
-        raise _not_written(folder, error) from error
+        raise _cannot_write_error(folder, error) from error
     finally:
         lock.release()
 
 
-def _not_written(folder: Path, error: OSError) -> BuildError:
+def _cannot_write_error(folder: Path, error: OSError) -> BuildError:
+    """Return the error for a cache folder that cannot be written."""
     reason = error.strerror or str(error)
     return BuildError(f"{folder} cannot be written: {reason}. {_NEXT_STEP}")
 
 
 def _compile(
-    fit: Fit, command: list[str], folder: Path, what: str, next_step: str
+    key: LibraryKey, command: list[str], folder: Path, description: str, next_step: str
 ) -> Path:
-    """Compile a library into the cache.
+    """Compile a library into the cache `folder`; return the path of the library.
 
     Raises `BuildError` if the compilation fails, and `OSError` if the cache cannot be written.
     """
-    sys.stderr.write(f"accel-simulated: compiling {what} once (up to a minute)\n")
-    log = folder / f"{fit.folder}.log"
+    sys.stderr.write(
+        f"accel-simulated: compiling {description} once (up to a minute)\n"
+    )
+    log = folder / f"{key.folder_name}.log"
     with tempfile.TemporaryDirectory(dir=folder) as work:
         library = Path(work, "compiled.so")
         full_command = [*command, "-o", str(library)]
@@ -103,10 +112,10 @@ def _compile(
             if "Python.h" in error:  # another compiler would not find the header either
                 next_step = "install Python's headers: python3-dev or python3-devel"
             raise BuildError(
-                f"{what} does not compile: {error}\n"
+                f"{description} does not compile: {error}\n"
                 f"The compiler's output: {log}. Next step: {next_step}."
             )
-        return prebuilt.write(library, fit, folder)
+        return prebuilt.copy_library(library, key, folder)
 
 
 def _first_error(output: str) -> str:

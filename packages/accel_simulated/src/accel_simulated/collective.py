@@ -11,11 +11,11 @@ from accel_core import Backend, TorchAccelerator
 from accel_simulated import at_start, faults
 from accel_train import StagedProcessGroup
 
-__all__ = ["hash_tensors", "register", "stand_in_for"]
+__all__ = ["hash_tensors", "make_process_group_class", "register"]
 
 
 class SimulatedCollective(StagedProcessGroup):
-    """A process group with a vendor's name, whose tensors are copied through host memory."""
+    """A process group under a vendor's name, which copies tensors through host memory."""
 
     def __init__(
         self, name: str, store: Any, rank: int, size: int, timeout: timedelta
@@ -29,8 +29,8 @@ class SimulatedCollective(StagedProcessGroup):
         faults.count_collective()
 
 
-def register(name: str, device: str) -> None:
-    """Register the backend `name` with torch.distributed, for tensors on the device type `device`."""
+def register(name: str, device_type: str) -> None:
+    """Register the communication backend `name` with torch.distributed, for one device type."""
     from torch.distributed import Backend as TorchBackend
 
     def create(
@@ -38,38 +38,38 @@ def register(name: str, device: str) -> None:
     ) -> SimulatedCollective:
         return SimulatedCollective(name, store, rank, size, timeout)
 
-    # `devices` is a list because torch would take each letter of a string for a device
+    # `devices` must be a list: torch would treat each letter of a string as a device
     # (`default_device_backend_map`).
-    TorchBackend.register_backend(name, create, devices=[device])
+    TorchBackend.register_backend(name, create, devices=[device_type])
 
 
-def stand_in_for(name: str) -> type:
-    """Return a class that replaces torch's `ProcessGroupNCCL` or `ProcessGroupXCCL`.
+def make_process_group_class(name: str) -> type:
+    """Return a class of simulated process groups, which replaces torch's `ProcessGroupNCCL` or its like.
 
     `name` is the name of the communication backend, such as `"nccl"`.
     """
 
     class Options:
-        """The options of the process group, with what torch sets and programs pass."""
+        """The options of a process group that torch or a program can set."""
 
         _timeout = timedelta(minutes=10)
 
         def __init__(self, is_high_priority_stream: bool = False) -> None:
             self.is_high_priority_stream = is_high_priority_stream
 
-    class StandIn(SimulatedCollective):
+    class ProcessGroup(SimulatedCollective):
         def __init__(self, store: Any, rank: int, size: int, options: Any) -> None:
             super().__init__(name, store, rank, size, options._timeout)
 
         def _set_sequence_number_for_group(self) -> None:
             pass
 
-    StandIn.Options = Options
-    return StandIn
+    ProcessGroup.Options = Options
+    return ProcessGroup
 
 
 def hash_tensors(tensors: Iterable[Any]) -> int:
-    """Return a number that is the same for equal tensors; replaces `_hash_tensors` of c10d."""
+    """Return a checksum that is equal for equal tensors, as `_hash_tensors` in torch's c10d does."""
     checksum = 0
     for tensor in tensors:
         checksum = zlib.crc32(repr(tensor.tolist()).encode(), checksum)

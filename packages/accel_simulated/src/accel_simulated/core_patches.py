@@ -14,13 +14,13 @@ from typing import Any
 
 from accel_simulated import imports
 
-__all__ = ["VERSION", "install"]
+__all__ = ["SIMULATED_TOOLKIT_VERSION", "install"]
 
 #: The value of `torch.version.cuda` or `torch.version.xpu` with a simulated device.
-VERSION = "0.0 (simulated)"
+SIMULATED_TOOLKIT_VERSION = "0.0 (simulated)"
 
-#: Backends of accel-core itself that serve devices without a plugin.
-_SERVED_BY = {"acme": "generic", "plain": "generic"}
+#: The backend of accel-core that serves each fictional device, for which no plugin exists.
+_SERVING_BACKENDS = {"acme": "generic", "plain": "generic"}
 
 
 def install(backend: str, device_type: str, describe: Callable[[], str]) -> None:
@@ -31,10 +31,10 @@ def install(backend: str, device_type: str, describe: Callable[[], str]) -> None
     simulation is not possible.
     """
     patches = {
-        "accel_core.settings": _build_before_settings_are_read,
-        "accel_core.backend": _mark_description,
-        "accel_core.hardware.bus": _hide_missing_hardware,
-        "accel_core.interface.devices": _mark_repr,
+        "accel_core.settings": _build_when_settings_are_read,
+        "accel_core.backend": _mark_backend_as_simulated,
+        "accel_core.hardware.bus": _skip_hardware_evidence,
+        "accel_core.interface.devices": _add_simulation_to_repr,
     }
     for module, patch in patches.items():
         imports.on_import(
@@ -43,98 +43,106 @@ def install(backend: str, device_type: str, describe: Callable[[], str]) -> None
     if device_type in ("cuda", "xpu"):
         imports.on_import(
             "torch.version",
-            after=lambda module: setattr(module, device_type, VERSION),
+            after=lambda module: setattr(
+                module, device_type, SIMULATED_TOOLKIT_VERSION
+            ),
             # This line precedes the file's own value, None, from which accel-core would infer a CPU build.
-            source=f"{device_type} = {VERSION!r}\n",
+            source=f"{device_type} = {SIMULATED_TOOLKIT_VERSION!r}\n",
         )
     if device_type == "cuda":
         imports.on_import("torch.utils.cpp_extension", after=_reject_cuda_code)
 
 
 def _reject_cuda_code(module: Any) -> None:
-    """Make torch's extension builder reject CUDA code, whose build takes minutes and cannot be linked."""
-    build = module._jit_compile
-    signature = inspect.signature(build)
+    """Make `torch.utils.cpp_extension` reject CUDA code, which compiles for minutes and cannot be linked."""
+    original_build = module._jit_compile
+    signature = inspect.signature(original_build)
 
-    @functools.wraps(build)
+    @functools.wraps(original_build)
     def checked_build(*arguments: Any, **options: Any) -> Any:
-        bound = signature.bind(*arguments, **options).arguments
-        sources = [str(source) for source in bound["sources"]]
-        has_cuda = any(source.endswith((".cu", ".cuh")) for source in sources)
-        if bound.get("with_cuda") or has_cuda:
+        by_name = signature.bind(*arguments, **options).arguments
+        sources = [str(source) for source in by_name["sources"]]
+        has_cuda_file = any(source.endswith((".cu", ".cuh")) for source in sources)
+        if by_name.get("with_cuda") or has_cuda_file:
             raise RuntimeError(
-                f"{bound['name']} has CUDA code, which cannot be compiled for simulated cuda. accel-train "
+                f"{by_name['name']} has CUDA code, which cannot be compiled for simulated cuda. accel-train "
                 "has portable forms of DeepSpeed's optimizers: start the program with ACCEL_INTEGRATIONS=auto"
             )
-        return build(*arguments, **options)
+        return original_build(*arguments, **options)
 
     module._jit_compile = checked_build
 
 
-def _build_before_settings_are_read(
+def _build_when_settings_are_read(
     module: Any, backend: str, describe: Callable[[], str]
 ) -> None:
-    """Make `accel_core.settings.read` build the device, or raise the error if it cannot be simulated.
+    """Make `accel_core.settings.read` also build the device, or raise the error if it cannot be simulated.
 
-    The caller of `read` is about to probe the device in a child process, whose time limit is too short for
-        a build.
+    After reading the settings, accel-core probes the device in a child process, whose time limit is too short
+    for a build.
     """
-    read = module.read
+    original_read = module.read
 
-    @functools.wraps(read)
-    def checked_read(environ: Mapping[str, str] | None = None) -> Any:
+    @functools.wraps(original_read)
+    def read_after_build(environ: Mapping[str, str] | None = None) -> Any:
         if environ is None or environ is os.environ:
-            describe()
-        return read(environ)
+            describe()  # builds the device
+        return original_read(environ)
 
-    module.read = checked_read
+    module.read = read_after_build
 
 
-def _mark_description(module: Any, backend: str, describe: Callable[[], str]) -> None:
-    """Add "simulated, no real device" to the description of the device's declaration."""
-    declaration: Any = module.Backend
-    initialize = declaration.__init__
-    names = (backend, _SERVED_BY.get(backend))
+def _mark_backend_as_simulated(
+    module: Any, backend: str, describe: Callable[[], str]
+) -> None:
+    """Add "simulated, no real device" to the description of each `Backend` for the simulated device."""
+    backend_class: Any = module.Backend
+    original_init = backend_class.__init__
+    simulated_names = (backend, _SERVING_BACKENDS.get(backend))
 
-    @functools.wraps(initialize)
-    def initialize_marked(self: Any, *arguments: Any, **fields: Any) -> None:
-        initialize(self, *arguments, **fields)
+    @functools.wraps(original_init)
+    def init_with_mark(self: Any, *arguments: Any, **fields: Any) -> None:
+        original_init(self, *arguments, **fields)
         request = os.environ.get("ACCEL_SIMULATE", "").strip()
-        is_marked = "no real device" in self.description
-        if self.name not in names or is_marked or not request:
+        if self.name not in simulated_names or not request:
+            return
+        # A copy by `dataclasses.replace` already has the mark.
+        if "no real device" in self.description:
             return
         description = f"simulated, no real device: {request}"
         if self.description:
             description = f"{self.description}; {description}"
         object.__setattr__(self, "description", description)  # the dataclass is frozen
 
-    declaration.__init__ = initialize_marked
+    backend_class.__init__ = init_with_mark
 
 
-def _hide_missing_hardware(
+def _skip_hardware_evidence(
     module: Any, backend: str, describe: Callable[[], str]
 ) -> None:
-    """Keep accel-core from looking for the device's device nodes and PCI functions, which do not exist."""
-    evidence = module.evidence
+    """Make accel-core search for no device nodes and no PCI functions of the simulated device."""
+    original_evidence = module.evidence
 
-    @functools.wraps(evidence)
-    def evidence_or_none(declaration: Any, root: str = "/") -> Any:
+    @functools.wraps(original_evidence)
+    def evidence_of_real_devices(declaration: Any, root: str = "/") -> Any:
         if declaration.name == backend:
             return None
-        return evidence(declaration, root)
+        return original_evidence(declaration, root)
 
-    module.evidence = evidence_or_none
+    module.evidence = evidence_of_real_devices
 
 
-def _mark_repr(module: Any, backend: str, describe: Callable[[], str]) -> None:
-    """Add the description of the simulation to the `repr` of accelerators."""
+def _add_simulation_to_repr(
+    module: Any, backend: str, describe: Callable[[], str]
+) -> None:
+    """Add the description of the simulation to the `repr` of every accelerator except the CPU."""
     original_repr = module.Base.__repr__
 
     @functools.wraps(original_repr)
-    def marked_repr(self: Any) -> str:
+    def repr_with_simulation(self: Any) -> str:
         text: str = original_repr(self)
         if self.device_type == "cpu":
             return text
-        return f"{text[:-1]}, simulated: {describe()}>"
+        return f"{text.removesuffix('>')}, simulated: {describe()}>"
 
-    module.Base.__repr__ = marked_repr
+    module.Base.__repr__ = repr_with_simulation

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["FUNCTIONS", "refusals"]
+__all__ = ["FUNCTIONS", "unsupported_functions"]
 
 
 def broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
@@ -27,13 +27,14 @@ def broadcast_out(tensor: Tensor, outputs: Sequence[Tensor]) -> list[Tensor]:
 def broadcast_coalesced(
     tensors: Sequence[Tensor], devices: Sequence[int], size: int
 ) -> list[list[Tensor]]:
-    """Return a list for each device with copies of all tensors; `size`, torch's buffer size, is ignored."""
-    copies = []
-    for device in devices:
-        copies.append(
-            [tensor.to(_cuda(device), non_blocking=True) for tensor in tensors]
-        )
-    return copies
+    """Return, for each device, a list with copies of all tensors.
+
+    `size` is the size of torch's copy buffer, which the simulation does not need.
+    """
+    return [
+        [tensor.to(_cuda(device), non_blocking=True) for tensor in tensors]
+        for device in devices
+    ]
 
 
 def scatter(
@@ -43,9 +44,10 @@ def scatter(
     dim: int,
     streams: Any = None,
 ) -> list[Tensor]:
-    """Split the tensor along `dim`, and copy one part to each device; `sizes=None` makes equal parts.
+    """Split the tensor along `dim`, and return a copy of one part on each device.
 
-    `streams` contains the stream for each copy; `None` means the current streams.
+    `sizes` contains the size of each part; `None` means equal parts. `streams` contains the stream for each
+    copy; `None` means the current streams.
     """
     import torch
 
@@ -55,7 +57,9 @@ def scatter(
         parts = tensor.split(list(sizes), dim)  # type: ignore[no-untyped-call]
     copies = []
     for index, part in enumerate(parts):
-        stream = streams[index] if streams else None
+        stream = None
+        if streams:
+            stream = streams[index]
         with torch.cuda.stream(stream):
             copies.append(part.to(_cuda(devices[index]), non_blocking=True))
     return copies
@@ -64,8 +68,12 @@ def scatter(
 def scatter_out(
     tensor: Tensor, outputs: Sequence[Tensor], dim: int, streams: Any = None
 ) -> list[Tensor]:
-    """Split the tensor along `dim` by the outputs' sizes, and copy each part; return the outputs."""
-    parts = tensor.split([output.size(dim) for output in outputs], dim)  # type: ignore[no-untyped-call]
+    """Split the tensor along `dim` into parts of the outputs' sizes, and copy each part into an output.
+
+    Returns the outputs.
+    """
+    sizes = [output.size(dim) for output in outputs]
+    parts = tensor.split(sizes, dim)  # type: ignore[no-untyped-call]
     return [
         output.copy_(part, non_blocking=True)
         for output, part in zip(outputs, parts, strict=True)
@@ -73,12 +81,18 @@ def scatter_out(
 
 
 def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tensor:
-    """Concatenate the tensors along `dim` on `destination`: -1 is the CPU, `None` the current device."""
+    """Return the tensors concatenated along `dim` on the device with the index `destination`.
+
+    -1 means the CPU, as in torch's C function, and `None` means the current device.
+    """
     import torch
 
-    if destination is None:
-        destination = torch.cuda.current_device()
-    device = "cpu" if destination == -1 else _cuda(destination)
+    if destination == -1:
+        device = "cpu"
+    elif destination is None:
+        device = _cuda(torch.cuda.current_device())
+    else:
+        device = _cuda(destination)
     return torch.cat([tensor.to(device) for tensor in tensors], dim)
 
 
@@ -91,6 +105,7 @@ def gather_out(tensors: Sequence[Tensor], output: Tensor, dim: int) -> Tensor:
 
 
 def _cuda(device: int) -> str:
+    """Return the name of the CUDA device with this index."""
     return f"cuda:{device}"
 
 
@@ -108,8 +123,11 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def refusals(device_type: str) -> dict[str, Callable[..., Any]]:
-    """Return functions with this module's names that raise `UnsupportedError`, for types other than CUDA."""
+def unsupported_functions(device_type: str) -> dict[str, Callable[..., Any]]:
+    """Return functions with the names in `FUNCTIONS` that raise `UnsupportedError`, by name.
+
+    They are for device types other than CUDA, whose tensors torch cannot copy with these functions.
+    """
     from accel_core import UnsupportedError
 
     def unsupported(*arguments: Any, **options: Any) -> Any:

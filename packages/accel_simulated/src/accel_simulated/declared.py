@@ -40,14 +40,14 @@ __all__ = [
 
 VARIABLE = "ACCEL_SIMULATE_DECLARED"
 #: The module `torch.acme`, which is also loaded under the declared name.
-_MODULE = ROOT / "runtimes" / "acme" / "torch_acme" / "acme.py"
-_VERSION = "0.1+simulated"
+_ACME_MODULE = ROOT / "runtimes" / "acme" / "torch_acme" / "acme.py"
+_SIMULATED_VERSION = "0.1+simulated"
 #: Simulated devices whose names a plugin may reuse for its own device.
-_FICTIONAL = ("acme", "plain")
+_FICTIONAL_DEVICES = ("acme", "plain")
 
 
 class DeclaredDevice:
-    """The part of a plugin's declaration that the simulation needs."""
+    """A device that an installed plugin declares, with what the simulation needs of the declaration."""
 
     def __init__(
         self, backend: str, vendor: Vendor, distributions: Mapping[str, str]
@@ -55,36 +55,43 @@ class DeclaredDevice:
         #: The backend's name, which may differ from torch's device type, `vendor.name`.
         self.backend = backend
         self.vendor = vendor
-        #: The versions of the distributions, other than torch, that the declaration requires.
+        #: The distributions that the declaration requires and that are not installed, with accepted versions.
         self.distributions = distributions
 
-    def __str__(self) -> str:
-        """Return the text for `VARIABLE`, which `from_environment` parses."""
-        vendor = self.vendor
-        values = [vendor.name, vendor.package, vendor.collective, vendor.visible]
-        return json.dumps([self.backend, *values, dict(self.distributions)])
+    def to_json(self) -> str:
+        """Return the device as JSON, for the variable `ACCEL_SIMULATE_DECLARED`."""
+        return json.dumps(
+            [
+                self.backend,
+                self.vendor.name,
+                self.vendor.package,
+                self.vendor.collective,
+                self.vendor.visible,
+                dict(self.distributions),
+            ]
+        )
 
 
 def find(name: str) -> DeclaredDevice | None:
-    """Return the device that an installed plugin declares as the backend `name`; `None` if no plugin does.
+    """Return the device that an installed plugin declares as the backend `name`; `None` if there is none.
 
-    The declaration must fit the simulation of `acme`:
+    The result is also `None` if the declared device cannot be simulated. A device can be simulated if
 
-    - torch has the device by renaming PrivateUse1;
+    - torch supports the device by renaming PrivateUse1;
     - the vendor's package is not torch;
-    - this package does not simulate the device itself;
-    - the accelerator's class imports only the modules of the vendor's package that the simulation has.
+    - accel-simulated does not have its own simulation of the device;
+    - the accelerator's class imports only those modules of the vendor's package that the simulation has.
 
-    Imports the plugins' modules, whose imports have no side effects. Raises `SettingError` in the same cases
-        as `accel_core.discover`.
+    The function imports the plugins' modules, whose imports have no side effects. It raises `SettingError` in
+    the same cases as `accel_core.discover`.
     """
     from accel_core import packages
     from accel_core.backend import ENTRY_POINT_GROUP
 
-    # By metadata, without an import, which would write a cache file: an image may be read-only.
+    # The metadata is read first: importing a plugin would write a cache file, and an image may be read-only.
     entry_points = packages.entry_points(ENTRY_POINT_GROUP)
     is_declared = any(entry_point.name == name for entry_point in entry_points)
-    if name in DEVICES and not (name in _FICTIONAL and is_declared):
+    if name in DEVICES and not (name in _FICTIONAL_DEVICES and is_declared):
         return None
     for device in find_all():
         if device.backend == name:
@@ -93,57 +100,62 @@ def find(name: str) -> DeclaredDevice | None:
 
 
 def find_all() -> Iterator[DeclaredDevice]:
-    """Yield every device that `find` would return. Raises the errors of `find`."""
+    """Yield every declared device that can be simulated. Raises the errors of `find`."""
     from accel_core import discover
 
     for candidate in discover(isolated=True):
         if candidate.backend is not None:
-            device = _device_of(candidate.backend)
+            device = _device_from_declaration(candidate.backend)
             if device is not None:
                 yield device
 
 
-def _device_of(backend: Backend) -> DeclaredDevice | None:
-    """Return the declared device, if the declaration fits as `find` requires; otherwise `None`."""
+def _device_from_declaration(backend: Backend) -> DeclaredDevice | None:
+    """Return the declared device if it can be simulated, by the rules of `find`; otherwise `None`."""
     package = backend.vendor_imports[0]
     device_type = backend.device_type
     if not backend.torch_integration.private_use1 or package == "torch":
         return None
-    if _is_simulated_here(backend):
+    if _is_already_simulated(backend):
         return None
     simulated_modules = {package, f"{package}.{device_type}"}
-    if _imports(backend.accelerator, package) - simulated_modules:
+    imported_names = _imported_names(backend.accelerator, package)
+    if not imported_names <= simulated_modules:
         return None
-    # torch.distributed needs a name. If the plugin declares none, no program requests this one.
+    # torch.distributed requires a name, also for a plugin that declares none.
     collective = backend.communication_backend or f"{device_type}_simulated"
     variables = backend.visibility.variables
-    vendor = _declared_vendor(device_type, package, collective, variables)
-    return DeclaredDevice(backend.name, vendor, _missing_distributions(backend))
+    vendor = _make_vendor(device_type, package, collective, variables)
+    return DeclaredDevice(backend.name, vendor, _find_missing_distributions(backend))
 
 
-def _is_simulated_here(backend: Backend) -> bool:
-    """Return whether this package already simulates the backend with everything that is declared."""
+def _is_already_simulated(backend: Backend) -> bool:
+    """Return whether accel-simulated has its own, complete simulation of the declared backend."""
     vendor = DEVICES.get(backend.name)
     if vendor is None:
         return False
-    names = (backend.device_type, backend.vendor_imports[0])
-    if (vendor.name, vendor.package) != names:
+    if vendor.name != backend.device_type:
         return False
-    # The visible-devices variables of a fictional device are known only from the declaration.
-    return not (backend.visibility.variables and backend.name in _FICTIONAL)
+    if vendor.package != backend.vendor_imports[0]:
+        return False
+    # Only the declaration has the visible-devices variables of a fictional device.
+    needs_declaration = bool(backend.visibility.variables)
+    return not (needs_declaration and backend.name in _FICTIONAL_DEVICES)
 
 
 def from_environment(
     environ: Mapping[str, str] | None = None,
 ) -> DeclaredDevice | None:
-    """Parse `ACCEL_SIMULATE_DECLARED`, which the parent process sets; `None` if missing or invalid."""
+    """Return the device in `ACCEL_SIMULATE_DECLARED`, which the parent process sets as JSON.
+
+    The result is `None` if the variable is not set or its value is invalid.
+    """
     env = os.environ if environ is None else environ
     try:
-        backend, name, package, collective, visible, versions = json.loads(
-            env.get(VARIABLE, "")
-        )
-        vendor = _declared_vendor(name, package, collective, visible)
-        return DeclaredDevice(backend, vendor, dict(versions))
+        fields = json.loads(env.get(VARIABLE, ""))
+        backend, name, package, collective, variables, distributions = fields
+        vendor = _make_vendor(name, package, collective, variables)
+        return DeclaredDevice(backend, vendor, dict(distributions))
     except (ValueError, TypeError):
         return None
 
@@ -157,49 +169,54 @@ def known_vendors(environ: Mapping[str, str] | None = None) -> dict[str, Vendor]
 
 
 def install(device: DeclaredDevice) -> None:
-    """Make the vendor's package, and the distributions that the declaration requires, importable."""
+    """Make the vendor's package importable, and make `importlib.metadata` find the required distributions."""
     sys.meta_path.insert(0, _Finder(device))
 
 
-def _imports(accelerator: str, package: str) -> set[str]:
-    """Return the modules and names of `package` that the module of an accelerator class imports.
+def _imported_names(accelerator: str, package: str) -> set[str]:
+    """Return the dotted names in `package` that the module of an accelerator class imports.
 
     `accelerator` is the class in the form `"module:Class"`. The module's source is parsed, because importing
-        the module would import torch.
+    the module would import torch.
     """
-    imported: set[str] = set()
-    for node in ast.walk(ast.parse(_source_of(accelerator.partition(":")[0]))):
+    module, _, _ = accelerator.partition(":")
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(_read_source(module))):
         if isinstance(node, ast.Import):
-            imported.update(alias.name for alias in node.names)
+            names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            imported.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return {name for name in imported if f"{name}.".startswith(f"{package}.")}
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return {name for name in names if name == package or name.startswith(f"{package}.")}
 
 
-def _source_of(module: str) -> bytes:
-    """Return a module's source without importing the module or its package; empty if it is not found."""
-    top, *rest = module.split(".")
-    spec = PathFinder.find_spec(top)
-    if spec is None or not spec.submodule_search_locations or not rest:
+def _read_source(module: str) -> bytes:
+    """Return the source of a package's submodule without an import; empty if the source is not found."""
+    package, *submodule = module.split(".")
+    spec = PathFinder.find_spec(package)
+    if spec is None or not spec.submodule_search_locations or not submodule:
         return b""
-    source = Path(spec.submodule_search_locations[0], *rest).with_suffix(".py")
-    return source.read_bytes() if source.is_file() else b""
+    folder = spec.submodule_search_locations[0]
+    source = Path(folder, *submodule).with_suffix(".py")
+    if not source.is_file():
+        return b""
+    return source.read_bytes()
 
 
-def _declared_vendor(
-    name: str, package: str, collective: str, visible: Iterable[str]
+def _make_vendor(
+    device_type: str, package: str, collective: str, variables: Iterable[str]
 ) -> Vendor:
+    """Return the vendor with the names that a plugin declares."""
     return Vendor(
-        name,
-        "as an installed plugin declares it",
-        package,
-        collective,
-        visible=tuple(visible),
+        name=device_type,
+        description="as an installed plugin declares it",
+        package=package,
+        collective=collective,
+        visible=tuple(variables),
     )
 
 
-def _missing_distributions(backend: Backend) -> dict[str, str]:
-    """Return, for each required distribution that is not installed, a version that is accepted."""
+def _find_missing_distributions(backend: Backend) -> dict[str, str]:
+    """Return the required distributions that are not installed, each with a version that is accepted."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     torch_version = ""
@@ -212,22 +229,25 @@ def _missing_distributions(backend: Backend) -> dict[str, str]:
             requirement = Requirement(text)
         except InvalidRequirement:  # accel-core reports the invalid requirement
             continue
-        if not any(distributions(name=requirement.name)):
-            missing[requirement.name] = _version_for(requirement)
+        is_installed = any(distributions(name=requirement.name))
+        if not is_installed:
+            missing[requirement.name] = _accepted_version(requirement)
     return missing
 
 
-def _version_for(requirement: Requirement) -> str:
+def _accepted_version(requirement: Requirement) -> str:
     """Return a version that satisfies the requirement; 0.1+simulated if no tried version does."""
     bounds = [part.version.removesuffix(".*") for part in requirement.specifier]
-    for version in (_VERSION, *bounds, *(f"{bound}.1" for bound in bounds)):
+    # `>=2.7` accepts its bound; `>2.7` accepts 2.7.1.
+    above_bounds = [f"{bound}.1" for bound in bounds]
+    for version in (_SIMULATED_VERSION, *bounds, *above_bounds):
         if requirement.specifier.contains(version):
             return version
-    return _VERSION
+    return _SIMULATED_VERSION
 
 
 class _Finder(DistributionFinder):
-    """Finds the vendor's package, its parent packages, and the required distributions."""
+    """An import finder for the vendor's package, its parent packages, and the required distributions."""
 
     def __init__(self, device: DeclaredDevice) -> None:
         self._vendor = device.vendor
@@ -245,18 +265,18 @@ class _Finder(DistributionFinder):
                 is_package=True,
             )
         if fullname == f"{package}.{self._vendor.name}":
-            return spec_from_file_location(fullname, _MODULE)
+            return spec_from_file_location(fullname, _ACME_MODULE)
         return None
 
     def find_distributions(self, context: Any = None) -> Iterable[Distribution]:
         requested = getattr(context, "name", None)
         for name, version in self._distributions.items():
-            if requested is None or _normalized(requested) == _normalized(name):
+            if requested is None or _normalize(requested) == _normalize(name):
                 yield _Distribution(name, version)
 
 
 class _Loader(Loader):
-    """Loads the vendor's package, which registers the device with torch."""
+    """An import loader that creates the vendor's package and registers the device with torch."""
 
     def __init__(self, vendor: Vendor) -> None:
         self._vendor = vendor
@@ -266,9 +286,9 @@ class _Loader(Loader):
             return
         from accel_simulated import vendor_package
 
-        module.__version__ = _VERSION  # type: ignore[attr-defined]
-        vendor_package.start(self._vendor.name)
-        vendor_package.finish(
+        module.__version__ = _SIMULATED_VERSION  # type: ignore[attr-defined]
+        vendor_package.load_device(self._vendor.name)
+        vendor_package.register_module(
             importlib.import_module(f"{module.__name__}.{self._vendor.name}")
         )
 
@@ -286,6 +306,6 @@ class _Distribution(Distribution):
         return Path(path)
 
 
-def _normalized(name: str) -> str:
+def _normalize(name: str) -> str:
     """Return a distribution's name in lower case, with dashes."""
     return name.lower().replace("_", "-")

@@ -20,12 +20,12 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core import BackendConflictError, SettingError, torch_build
 from accel_simulated import faults
-from accel_simulated.building import ready, runtime_libraries
-from accel_simulated.core_patches import VERSION
+from accel_simulated.building import build_and_export, runtime_libraries
+from accel_simulated.core_patches import SIMULATED_TOOLKIT_VERSION
 from accel_simulated.declared import known_vendors
 from accel_simulated.errors import BuildError
 from accel_simulated.prebuilt import LIBRARY
@@ -35,10 +35,9 @@ from accel_simulated.vendors import Vendor
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "check", "generators", "held", "library", "load", "memories", "memory", "name", "no_device_message",
-    "prepare", "present_count", "set_memory_limit", "sleep", "start",
-]  # fmt: skip
+    __all__ = [ "check_no_real_runtime", "default_generators", "held", "library", "load", "memory",
+    "memory_sizes", "name", "no_device_message", "prepare", "present_device_count", "set_memory_limit",
+    "sleep", "sleep_cycles", "start", ]  # fmt: skip
 
 vendor: Vendor
 #: The loaded library that contains the device.
@@ -46,35 +45,55 @@ library: Any
 #: The memory size of the first device, in bytes.
 memory: int
 #: The memory size of each device, in bytes, by the device's index.
-memories: tuple[int, ...]
+memory_sizes: tuple[int, ...]
 
 
-#: The request in `ACCEL_SIMULATE` and the path of its library, once `prepare` has run.
-_prepared: tuple[Request, Path] | None = None
+class _PreparedDevice(NamedTuple):
+    """The device that `prepare` has built."""
+
+    request: Request
+    library: Path
+
+
+#: The device that `load` loads; `None` before `prepare` has run.
+_prepared: _PreparedDevice | None = None
+
+_BYTES_PER_MEGABYTE = 1 << 20
+#: The maximum of `ACCEL_SIMULATE_MEMORY_MB`: one tebibyte.
+_MAX_MEGABYTES = 1 << 20
+#: The simulated clock rate, for functions that wait for a number of cycles, such as `torch.cuda._sleep`.
+_CYCLES_PER_MILLISECOND = 1_000_000
 
 
 def prepare(request: Request) -> None:
-    """Build the library; for a device type that torch has a module for, also make torch load the device.
+    """Build the library of the requested device, and check the variables that configure the device.
 
-    Call `prepare` before torch is imported. Raises `BackendConflictError` in the same cases as `check`,
-    `SettingError` for an invalid variable, and the errors of `building.build`.
+    If torch has a module for the device type, such as `torch.cuda`, torch is also patched to load the device.
+
+    Call `prepare` before torch is imported. Raises `BackendConflictError` in the same cases as
+    `check_no_real_runtime`, `SettingError` for an invalid variable, and the errors of `building.build`.
     """
     global _prepared
-    faults.requested_faults()  # raises for an invalid value
-    _read_memories()
+    # Invalid values of the variables are reported before the build, which takes up to a minute.
+    faults.requested_faults()
+    _read_memory_sizes()
     _check_race_variable()
-    check(request)
-    requested = request.vendor
-    _prepared = request, ready(requested.kind)
-    if requested.package == "torch" or requested.alias_of:
+    check_no_real_runtime(request)
+    requested_vendor = request.vendor
+    library_file = build_and_export(requested_vendor.kind)
+    _prepared = _PreparedDevice(request, library_file)
+    if requested_vendor.package == "torch" or requested_vendor.alias_of:
         from accel_simulated import builtin
 
-        builtin.install(requested.alias_of or requested.name)
+        builtin.install(requested_vendor.alias_of or requested_vendor.name)
 
 
-def check(request: Request) -> None:
-    """Raise `BackendConflictError` if torch has the real runtime, or the vendor's package is installed."""
-    real_runtime = _runtime_of_torch(request.vendor.kind)
+def check_no_real_runtime(request: Request) -> None:
+    """Raise `BackendConflictError` if the real runtime or package of the requested vendor is installed.
+
+    Examples are a torch that was built for CUDA, and the package torch_npu.
+    """
+    real_runtime = _find_real_runtime(request.vendor.kind)
     if real_runtime:
         raise BackendConflictError(
             f"{VARIABLE}={str(request)!r}: the installed torch is built for {real_runtime}, whose runtime "
@@ -83,7 +102,7 @@ def check(request: Request) -> None:
     package = request.vendor.package
     if package == "torch":
         return
-    folder = _folder_of_real_package(package, request.vendor.runtime)
+    folder = _find_real_package(package, request.vendor.runtime)
     if folder:
         raise BackendConflictError(
             f"{VARIABLE}={str(request)!r}: the vendor's real {package} is installed in {folder}, and a "
@@ -93,17 +112,14 @@ def check(request: Request) -> None:
 
 
 def load(name: str) -> None:
-    """Load the library of the device `name`.
+    """Load the library of the device called `name`, and start the simulated runtime.
 
-    For a device type that torch has a module for, call `load` before torch is imported. Raises
-    `SettingError` if `ACCEL_SIMULATE` was not set when torch was imported, or does not name this device.
-    Raises `BuildError` if the library was built for a different system.
+    If torch has a module for the device type, such as `torch.cuda`, call `load` before torch is imported.
+    Raises `SettingError` if `ACCEL_SIMULATE` was not set when torch was imported, or does not name this
+    device. Raises `BuildError` if the library was built for a different system.
     """
-    global vendor, library, memory, memories
-    names: tuple[str, ...] = ()
-    if _prepared is not None:
-        names = (_prepared[0].vendor.name, _prepared[0].vendor.alias_of)
-    if _prepared is None or name not in names:
+    global vendor, library, memory, memory_sizes
+    if _prepared is None or not _prepared.request.vendor.has_name(name):
         raise SettingError(
             f"torch was imported without {VARIABLE}={name}, so {name} cannot be simulated in this process "
             f"({VARIABLE} is {os.environ.get(VARIABLE, 'unset')!r}). Set it before Python starts: "
@@ -111,24 +127,28 @@ def load(name: str) -> None:
         )
     vendor = known_vendors()[name]
     requested_faults = faults.requested_faults()
-    memories = _read_memories()
-    memory = memories[0]
-    atexit.register(_let_autograd_finish)
-    library = _load_library(_prepared[1], name)
-    _declare_functions()
+    memory_sizes = _read_memory_sizes()
+    memory = memory_sizes[0]
+    atexit.register(_wait_for_autograd_thread)
+    library = _load_library(_prepared.library, name)
+    _declare_c_types()
     if vendor.plain:
         library.sim_be_plain()
-    library.sim_draw_from_host(os.environ.get("ACCEL_SIMULATE_RANDOM") == "host")
+    draw_from_host = os.environ.get("ACCEL_SIMULATE_RANDOM") == "host"
+    library.sim_draw_from_host(draw_from_host)
     set_memory_limit()
-    library.sim_init(_count_visible)
+    library.sim_init(_count_visible_callback)
     faults.inject(requested_faults)
 
 
 def _load_library(path: Path, name: str) -> Any:
-    """Load torch's libraries, and then the device's library at `path`. Raises `BuildError`."""
+    """Load torch's libraries, and then the device's library at `path`; return the device's library.
+
+    Raises `BuildError` if a library cannot be loaded.
+    """
     try:
-        for needed in runtime_libraries():
-            ctypes.CDLL(str(needed))
+        for torch_library in runtime_libraries():
+            ctypes.CDLL(str(torch_library))
         # PyDLL holds Python's global lock during calls, because some functions create Python objects.
         return ctypes.PyDLL(str(path))
     except OSError as error:
@@ -139,7 +159,7 @@ def _load_library(path: Path, name: str) -> Any:
         ) from error
 
 
-def _declare_functions() -> None:
+def _declare_c_types() -> None:
     """Declare the argument and result types of the library's functions."""
     library.sim_set_limit.argtypes = [ctypes.c_int, ctypes.c_size_t]
     library.sim_lock_pages.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
@@ -154,11 +174,11 @@ def _declare_functions() -> None:
     library.sim_request.argtypes = [ctypes.c_int, ctypes.c_long, ctypes.c_long]
 
 
-def present_count() -> int:
+def present_device_count() -> int:
     """Return the number of devices, including those that a visible-devices variable hides."""
     if _prepared is None or "driver" in faults.requested_faults():
         return 0
-    return _prepared[0].devices
+    return _prepared.request.devices
 
 
 # The runtime reads a visible-devices variable when it first counts its devices, not at `import torch`.
@@ -166,8 +186,8 @@ def present_count() -> int:
 # (pytorch#122815, intel/torch-xpu-ops#2089); for Gaudi, a process acquires its module at first use
 # (docs.habana.ai, Gaudi-to-process assignment). No source was found for other vendors, whose runtimes are
 # assumed to behave alike.
-_count_visible = ctypes.CFUNCTYPE(ctypes.c_int)(
-    lambda: _visible_count(vendor, present_count())
+_count_visible_callback = ctypes.CFUNCTYPE(ctypes.c_int)(
+    lambda: _count_visible_devices(vendor, present_device_count())
 )
 
 
@@ -179,31 +199,31 @@ def start(name: str) -> None:
     """
     import torch
 
-    requested = known_vendors()[name]
-    if requested.kind == "PrivateUse1":
-        registered = torch._C._get_privateuse1_backend_name()
-        if registered != "privateuseone":
+    requested_vendor = known_vendors()[name]
+    if requested_vendor.kind == "PrivateUse1":
+        registered_name = torch._C._get_privateuse1_backend_name()
+        if registered_name != "privateuseone":
             raise BackendConflictError(
                 f"{VARIABLE}={str(current_request())!r}: another package has registered its device "
-                f"({registered}) with torch, which supports one such device in a process. Uninstall that "
-                f"package, keep torch from loading it (TORCH_DEVICE_BACKEND_AUTOLOAD=0, and import "
-                f"{requested.package}), or simulate cuda, which has a device type of its own."
+                f"({registered_name}) with torch, which supports one such device in a process. "
+                "Uninstall that package; or set TORCH_DEVICE_BACKEND_AUTOLOAD=0, so that torch does not load "
+                f"it, and import {requested_vendor.package}; or simulate cuda, which has its own device type."
             )
     load(name)
     if vendor.kind == "PrivateUse1":
         torch.utils.backend_registration.rename_privateuse1_backend(name)
-    library.sim_named()
+    library.sim_named()  # needs the device type's new name
 
 
 def __getattr__(attribute: str) -> int:
-    """Compute the attribute `count`, the number of visible devices, which `faults` may change."""
+    """Return the module's attribute `count`, the number of visible devices, which `faults` can change."""
     if attribute != "count":
         raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")
     return int(library.sim_device_count())
 
 
 def no_device_message() -> str:
-    """Return the vendors' message for the error that the runtime raises if there is no device."""
+    """Return the message of the error that the simulated runtime raises if no device is available."""
     if "driver" in faults.requested_faults():
         return f"The {name()} driver on your system is too old (requested by {faults.VARIABLE})"
     return f"No {name()} devices are available"
@@ -214,8 +234,8 @@ def name() -> str:
     return f"Simulated {vendor.name.upper()}"
 
 
-def generators() -> tuple[torch.Generator, ...]:
-    """Return the default generator of each device."""
+def default_generators() -> tuple[torch.Generator, ...]:
+    """Return the default random number generator of each visible device."""
     return tuple(
         library.sim_default_generator(index)
         for index in range(library.sim_device_count())
@@ -225,23 +245,30 @@ def generators() -> tuple[torch.Generator, ...]:
 def sleep(milliseconds: int, stream: torch.Stream | None = None) -> None:
     """Keep a stream busy for some milliseconds, to delay the stream's later work in tests.
 
-    `stream`: by default, the current one.
+    Without `stream`, the current stream is kept busy.
     """
     import torch
 
-    stream = torch.accelerator.current_stream() if stream is None else stream
+    if stream is None:
+        stream = torch.accelerator.current_stream()
     library.sim_sleep(stream.device_index, stream.stream_id, milliseconds)
+
+
+def sleep_cycles(cycles: int) -> None:
+    """Keep the current stream busy for some clock cycles, but for at least one millisecond."""
+    sleep(max(1, cycles // _CYCLES_PER_MILLISECOND))
 
 
 @contextlib.contextmanager
 def held(stream: torch.Stream | None = None) -> Iterator[None]:
-    """Stop a stream inside the `with` block, so that a test can rely on queued work not running.
+    """Hold back a stream's queued work until the end of the `with` block.
 
-    `stream`: by default, the current one.
+    Without `stream`, the current stream is held back.
     """
     import torch
 
-    stream = torch.accelerator.current_stream() if stream is None else stream
+    if stream is None:
+        stream = torch.accelerator.current_stream()
     hold = library.sim_hold(stream.device_index, stream.stream_id)
     try:
         yield
@@ -250,34 +277,38 @@ def held(stream: torch.Stream | None = None) -> Iterator[None]:
 
 
 def set_memory_limit(size: int | None = None) -> None:
-    """Set the memory size of each device, in bytes, for a test; `None` restores the initial sizes."""
-    for index, initial_size in enumerate(memories):
-        library.sim_set_limit(index, initial_size if size is None else size)
+    """Set the memory size of every device, in bytes; `None` restores the initial sizes."""
+    for index, initial_size in enumerate(memory_sizes):
+        new_size = initial_size if size is None else size
+        library.sim_set_limit(index, new_size)
 
 
-def _let_autograd_finish() -> None:
-    """Wait at Python's exit until the device's autograd thread has released its last references.
+def _wait_for_autograd_thread() -> None:
+    """Wait at Python's exit until the device's autograd thread has released its last references to tensors.
 
-    The thread releases references after `backward` has returned. If Python has ended by then, the thread
-    aborts the process, which happens in scripts that end right after `backward`.
+    The thread releases the references shortly after `backward` has returned. If Python has exited by then,
+    the thread aborts the process, which happens in scripts that end right after `backward`.
     """
     time.sleep(0.1)
 
 
-def _runtime_of_torch(kind: str) -> str:
-    """Return the runtime of the installed torch build, such as "CUDA 12.8"; empty for a CPU build."""
+def _find_real_runtime(kind: str) -> str:
+    """Return the vendor's runtime that torch was built with, such as "CUDA 12.8"; empty for a CPU build.
+
+    `kind` is the torch device type for which the runtime is searched.
+    """
     if kind not in ("CUDA", "XPU"):
         return ""
     version = getattr(torch_build(), kind.lower(), None)
-    if not version or version == VERSION:
+    if not version or version == SIMULATED_TOOLKIT_VERSION:
         return ""
     return f"{kind} {version}"
 
 
-def _folder_of_real_package(package: str, simulated: Path) -> str:
-    """Return the entry of `sys.path` with the vendor's real package; empty if it is not installed.
+def _find_real_package(package: str, simulated: Path) -> str:
+    """Return the entry of `sys.path` that contains the vendor's real package; empty if none does.
 
-    `simulated` is the entry with the simulated package, which is skipped.
+    The entry `simulated` contains the simulated package, and is skipped.
     """
     for entry in map(Path, sys.path):
         # A folder that cannot be read is skipped, as it is by Python's import system.
@@ -288,27 +319,29 @@ def _folder_of_real_package(package: str, simulated: Path) -> str:
     return ""
 
 
-def _read_memories() -> tuple[int, ...]:
+def _read_memory_sizes() -> tuple[int, ...]:
     """Return the memory size of each of `MAX_DEVICES` devices, in bytes, from `ACCEL_SIMULATE_MEMORY_MB`.
 
-    The last size in the variable is repeated. Raises `SettingError` for an invalid value.
+    If the variable contains fewer sizes than there are devices, the other devices have the last size. Raises
+    `SettingError` for an invalid value.
     """
     text = os.environ.get("ACCEL_SIMULATE_MEMORY_MB", "8192")
     parts = [part.strip() for part in text.split(",")]
     if not all(_is_memory_size(part) for part in parts):
         raise SettingError(
-            f"ACCEL_SIMULATE_MEMORY_MB={text!r}: expected megabytes per device, from 1 to {1 << 20}, e.g. "
-            "1024, or 1024,64 for devices of different sizes"
+            f"ACCEL_SIMULATE_MEMORY_MB={text!r}: expected megabytes per device, from 1 to {_MAX_MEGABYTES}, "
+            "e.g. 1024, or 1024,64 for devices of different sizes"
         )
-    sizes = [int(part) << 20 for part in parts][:MAX_DEVICES]
-    return (*sizes, *sizes[-1:] * (MAX_DEVICES - len(sizes)))
+    sizes = [int(part) * _BYTES_PER_MEGABYTE for part in parts][:MAX_DEVICES]
+    missing_count = MAX_DEVICES - len(sizes)
+    return (*sizes, *[sizes[-1]] * missing_count)
 
 
 def _is_memory_size(text: str) -> bool:
-    """Return whether the text is a number of megabytes from 1 to 2**20."""
-    if not (text.isascii() and text.isdecimal()):
+    """Return whether the text is a whole number from 1 to `_MAX_MEGABYTES`."""
+    if not re.fullmatch(r"0*[0-9]{1,7}", text):
         return False
-    return 1 <= int(text[:9]) <= 1 << 20
+    return 1 <= int(text) <= _MAX_MEGABYTES
 
 
 def _check_race_variable() -> None:
@@ -320,51 +353,60 @@ def _check_race_variable() -> None:
         )
 
 
-def _visible_count(vendor: Vendor, present: int) -> int:
-    """Return how many of the `present` devices the vendor's visible-devices variable leaves visible."""
+def _count_visible_devices(vendor: Vendor, present_count: int) -> int:
+    """Return how many of the present devices the vendor's visible-devices variable leaves visible."""
     for variable in vendor.visible:
         value = os.environ.get(variable)
         if value is None:
             continue
         if vendor.ascending:
-            return _ascending_count(value, present)
+            return _count_ascending_ids(value, present_count)
         if vendor.ranges:
-            value = _with_ranges_listed(value)
+            value = _expand_ranges(value)
         ids = [part.strip() for part in value.split(",")]
-        return _existing_count(ids, present, stop_at_invalid=vendor.kind == "CUDA")
-    return present
+        is_cuda = vendor.kind == "CUDA"
+        return _count_valid_ids(ids, present_count, stop_at_invalid=is_cuda)
+    return present_count
 
 
-def _with_ranges_listed(value: str) -> str:
-    """Return the value with each range expanded, such as `"0,1,2"` for `"0-2"`."""
-    entries: list[str] = []
+def _expand_ranges(value: str) -> str:
+    """Replace the ranges in a comma-separated list of device ids: `"0-2,5"` becomes `"0,1,2,5"`."""
+    ids: list[str] = []
     for entry in value.split(","):
-        ends = re.fullmatch(r"\s*([0-9]{1,3})-([0-9]{1,3})\s*", entry)
-        if ends is None:
-            entries.append(entry)
+        match = re.fullmatch(r"\s*([0-9]{1,3})-([0-9]{1,3})\s*", entry)
+        if match is None:
+            ids.append(entry)
         else:
-            entries += map(str, range(int(ends[1]), int(ends[2]) + 1))
-    return ",".join(entries)
+            first, last = int(match[1]), int(match[2])
+            ids += [str(number) for number in range(first, last + 1)]
+    return ",".join(ids)
 
 
-def _existing_count(ids: Sequence[str], present: int, *, stop_at_invalid: bool) -> int:
-    """Return the number of distinct valid ids; `stop_at_invalid` ignores the ids after an invalid id."""
-    existing: set[int] = set()
+def _count_valid_ids(
+    ids: Sequence[str], present_count: int, *, stop_at_invalid: bool
+) -> int:
+    """Return the number of distinct ids of present devices; with `stop_at_invalid`, up to an invalid id."""
+    valid_ids: set[int] = set()
     for text in ids:
-        if text.isdigit() and int(text) < present:
-            existing.add(int(text))
+        if text.isdigit() and int(text) < present_count:
+            valid_ids.add(int(text))
         elif stop_at_invalid:
             break
-    return len(existing)
+    return len(valid_ids)
 
 
-def _ascending_count(value: str, present: int) -> int:
-    """Return the number of devices that CANN shows for this value of its variable (torch_npu 2.13.0)."""
-    ids: list[int] = []
-    for text in re.match(r"[0-9,]*", value)[0].split(","):  # type: ignore[index]
-        if not text or int(text) >= present:
+def _count_ascending_ids(value: str, present_count: int) -> int:
+    """Return the number of devices that a value of `ASCEND_RT_VISIBLE_DEVICES` leaves visible.
+
+    CANN ignores the list from the first invalid id on. An id that is not greater than the id before it hides
+    every device. Both were observed with torch_npu 2.13.0.
+    """
+    visible_ids: list[int] = []
+    for text in re.split(r"[^0-9,]", value)[0].split(","):
+        if not text or int(text) >= present_count:
             break
-        if ids and int(text) <= ids[-1]:
+        device_id = int(text)
+        if visible_ids and device_id <= visible_ids[-1]:
             return 0
-        ids.append(int(text))
-    return len(ids)
+        visible_ids.append(device_id)
+    return len(visible_ids)

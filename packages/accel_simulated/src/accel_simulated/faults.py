@@ -40,21 +40,24 @@ __all__ = [
 ]
 
 VARIABLE = "ACCEL_SIMULATE_FAULTS"
-#: The number of each fault in faults.h. The faults `hang` and `driver` are implemented in Python.
-_NUMBERS = {"oom": 0, "kernel": 1, "lost": 2, "slow": 3, "count": 4}
-_NAMES = (*_NUMBERS, "hang", "driver")
-#: The form of the value, for the faults that take a value.
-_VALUE_FORMS = {"slow": r"\d+(?:\.\d+)?", "count": r"\d+"}
-_EXPECTED = (
+#: The faults that the device's C++ library implements, with their numbers in faults.h. The faults `hang` and
+#: `driver` are implemented in Python.
+_LIBRARY_FAULTS = {"oom": 0, "kernel": 1, "lost": 2, "slow": 3, "count": 4}
+_FAULT_NAMES = (*_LIBRARY_FAULTS, "hang", "driver")
+#: The pattern of the value, for each fault that has a value.
+_VALUE_PATTERNS = {"slow": r"\d+(?:\.\d+)?", "count": r"\d+"}
+_EXPECTED_FORM = (
     "oom@N, kernel@N, lost@N, slow=MS, count=M@N, hang@N or driver, separated by commas, "
     "such as oom@10,slow=2.5"
 )
-#: The number of the collective that hangs, from 1 (0 for none), and the number of collectives so far.
-_hanging_collective, _collectives = 0, 0
+#: The number of the collective that hangs, counted from 1; 0 if none hangs.
+_hanging_collective = 0
+#: The number of collectives that this process has called since `hang` was injected.
+_collective_count = 0
 
 
 class Fault(NamedTuple):
-    """The time at which one fault occurs, and the fault's value."""
+    """The point in a run at which a fault occurs, and the value of the fault."""
 
     #: The number of the kernel, allocation or collective at which the fault occurs, from 1.
     at: int
@@ -63,7 +66,7 @@ class Fault(NamedTuple):
 
 
 def parse_faults(text: str) -> dict[str, Fault]:
-    """Parse faults, such as `"oom@10,slow=2.5"`, into a dictionary by name.
+    """Parse a list of faults, such as `"oom@10,slow=2.5"`, and return the faults by name.
 
     Case and blanks are ignored. Raises `SettingError` for an invalid fault.
     """
@@ -77,41 +80,54 @@ def parse_faults(text: str) -> dict[str, Fault]:
 
 def _parse_fault(text: str) -> tuple[str, Fault]:
     """Parse one fault: `NAME`, `NAME@N`, `NAME=VALUE` or `NAME=VALUE@N`. Raises `SettingError`."""
+    invalid = SettingError(
+        f"{VARIABLE}: {text!r} is not a fault; expected {_EXPECTED_FORM}"
+    )
     match = re.fullmatch(r"([a-z]+)(?:=([\d.]+))?(?:@([1-9]\d{0,8}))?", text)
-    name, value, at = match.groups(default="") if match else (text, "", "")
-    has_valid_value = re.fullmatch(_VALUE_FORMS.get(name, ""), value) is not None
-    if name not in _NAMES or not has_valid_value or (name == "driver" and at):
-        raise SettingError(f"{VARIABLE}: {text!r} is not a fault; expected {_EXPECTED}")
-    number = float(value or 0)
+    if match is None:
+        raise invalid
+    name, value_text, at_text = match.groups(default="")
+    value_pattern = _VALUE_PATTERNS.get(name, "")  # "" matches only a missing value
+    has_valid_value = re.fullmatch(value_pattern, value_text) is not None
+    if name not in _FAULT_NAMES or not has_valid_value:
+        raise invalid
+    if name == "driver" and at_text:
+        raise invalid
+    value = float(value_text or 0)
     if name == "slow":
-        number *= 1000  # milliseconds to microseconds
-    return name, Fault(int(at or 1), int(number))
+        value *= 1000  # milliseconds to microseconds
+    return name, Fault(at=int(at_text or 1), value=int(value))
 
 
 def requested_faults(environ: Mapping[str, str] | None = None) -> dict[str, Fault]:
-    """Return the parsed `ACCEL_SIMULATE_FAULTS`; empty if it is not set. Raises `SettingError`."""
+    """Return the faults in `ACCEL_SIMULATE_FAULTS` by name; empty if the variable is not set.
+
+    `environ` is the environment to read, by default the environment of this process. Raises `SettingError`
+    for an invalid fault.
+    """
     env = os.environ if environ is None else environ
     return parse_faults(env.get(VARIABLE, ""))
 
 
 def inject(faults: Mapping[str, Fault]) -> None:
-    """Inject these faults; kernels, allocations and collectives are counted from this call."""
+    """Switch on the given faults, which then count kernels, allocations and collectives from this call on."""
     from accel_simulated.device import library
 
-    global _hanging_collective, _collectives
+    global _hanging_collective, _collective_count
     for name, fault in faults.items():
-        if name in _NUMBERS:
-            library.sim_request(_NUMBERS[name], fault.at, fault.value)
+        if name in _LIBRARY_FAULTS:
+            library.sim_request(_LIBRARY_FAULTS[name], fault.at, fault.value)
     if "hang" in faults:
-        _hanging_collective, _collectives = faults["hang"].at, 0
+        _hanging_collective, _collective_count = faults["hang"].at, 0
 
 
 @contextmanager
 def injected(text: str) -> Iterator[None]:
-    """Inject the faults in `text` within the block; `@N` counts from the block's start.
+    """Inject the faults in `text` until the end of the `with` block; `@N` counts from the block's start.
 
-    At the end of the block these faults are off, even if `ACCEL_SIMULATE_FAULTS` had requested some of them.
-    Raises `SettingError` for an invalid fault, and for `driver`, which must be set before the process starts.
+    At the end of the block the faults are switched off, even if `ACCEL_SIMULATE_FAULTS` requested some of
+    them. Raises `SettingError` for an invalid fault, and for `driver`, which must be set before the process
+    starts.
     """
     from accel_simulated import device
 
@@ -122,23 +138,25 @@ def injected(text: str) -> Iterator[None]:
             f"{text!r}: the driver is loaded when a process starts, so this fault cannot be injected later. "
             f"Set {VARIABLE}=driver before the start."
         )
-    device_count = device.count
+    initial_device_count = device.count
     inject(faults)
     try:
         yield
     finally:
         for name in faults:
-            if name in _NUMBERS:
-                # 0 switches the fault off; `count` also restores the number of devices.
-                device.library.sim_request(_NUMBERS[name], 0, device_count)
+            if name in _LIBRARY_FAULTS:
+                # The second argument, 0, switches the fault off. The third is for the fault `count` only.
+                device.library.sim_request(
+                    _LIBRARY_FAULTS[name], 0, initial_device_count
+                )
         _hanging_collective = 0
 
 
 def count_collective() -> None:
-    """Count one collective of this process; never return if the fault `hang` selects this collective."""
-    global _collectives
+    """Count one collective of this process; block forever if the fault `hang` selects this collective."""
+    global _collective_count
     if not _hanging_collective:
         return
-    _collectives += 1
-    if _collectives == _hanging_collective:
-        threading.Event().wait()
+    _collective_count += 1
+    if _collective_count == _hanging_collective:
+        threading.Event().wait()  # nothing sets the event

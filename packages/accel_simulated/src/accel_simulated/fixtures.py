@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["Simulated", "accelerator", "simulated"]
 
 #: The variable that names the file for the results of one device's run, if tests run on several devices.
-_OUTCOME = "ACCEL_SIMULATE_OUTCOME"
-_COLUMNS = ("passed", "failed", "error", "skipped")
+_RESULTS_VARIABLE = "ACCEL_SIMULATE_OUTCOME"
+_OUTCOMES = ("passed", "failed", "error", "skipped")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> str | None:
-    """Return a line about the simulation for pytest's header; `None` if nothing is simulated."""
+    """Return a line for pytest's header that names the simulated device; `None` if no device is simulated."""
     if "accel_simulated.at_start" not in sys.modules:
         return None
     from accel_simulated.request import current_request
@@ -53,50 +53,57 @@ def pytest_report_header() -> str | None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Start the simulation before a conftest.py can import torch."""
-    device = getattr(early_config.known_args_namespace, "accel", None)
-    if isinstance(device, str) and device and "," not in device:
-        _simulate(device)
+    option = getattr(early_config.known_args_namespace, "accel", None)
+    if not isinstance(option, str) or not option:
+        return
+    has_several_devices = "," in option
+    if not has_several_devices:
+        _simulate(option)
 
 
 def _simulate(text: str) -> None:
-    """Simulate the device `text` in this process, unless this machine has the device.
+    """Simulate the device `text`, such as `"acme:2"`, in this process.
 
-    Raises `pytest.UsageError` if the simulation is not possible, or if this process already simulates a
-    different device.
+    Nothing is simulated if this machine has a real device with that name. Raises `pytest.UsageError` if the
+    simulation is not possible, or if this process already simulates a different device.
     """
     from accel_core import AccelError
     from accel_simulated import at_start, provider
     from accel_simulated.request import current_request
 
-    if _is_real(text):
+    if _is_real_backend(text):
         return  # accel_testing.conformance also tests the machine's real accelerators
     try:
         current = current_request()
-        if current is None and "torch" in sys.modules:
+        torch_is_imported = "torch" in sys.modules
+        if current is None and torch_is_imported:
             raise pytest.UsageError(
                 f"--accel {text}: a pytest plugin has already imported torch. "
                 f"Run: accel simulate {text} -- pytest"
             )
-        request, _ = provider.parse_device(text)
-        variables = provider.environment(text) if current is None else {}
+        request = provider.parse_device(text).request
+        if current is None:
+            # The variables are also for the processes that tests start.
+            os.environ.update(provider.environment(text))
     except AccelError as error:
         raise pytest.UsageError(f"--accel: {error}") from error
     if current is None:
-        os.environ.update(variables)  # for the processes that tests start, too
-        at_start.begin()
+        at_start.begin_simulation()
         return
-    is_other_count = ":" in text and current != request
-    if current.vendor != request.vendor or is_other_count:
+    has_count = ":" in text
+    has_other_count = has_count and current != request
+    if current.vendor != request.vendor or has_other_count:
         raise pytest.UsageError(
             f"--accel {text}: this process already simulates {current}, by ACCEL_SIMULATE. Unset that "
             "variable, or leave --accel out."
         )
 
 
-def _is_real(text: str) -> bool:
-    """Return whether `text` is the name, without a count, of an installed backend that is not simulated.
+def _is_real_backend(text: str) -> bool:
+    """Return whether `text` is the name of an installed backend that must run on its real device.
 
-    A backend whose declaration allows a simulation counts as real if its vendor's package is installed.
+    A name with a count, such as `"npu:2"`, always means a simulated device. A backend whose declaration
+    allows a simulation is real if its vendor's package is installed.
     """
     from accel_core import discover
     from accel_simulated import DEVICES
@@ -111,7 +118,10 @@ def _is_real(text: str) -> bool:
 
 
 def _can_be_simulated(backend: Backend | None) -> bool:
-    """Return whether the declared device uses PrivateUse1, and its vendor's package is not installed."""
+    """Return whether a declared device can be simulated.
+
+    The device must use torch's device type PrivateUse1, and its vendor's package must not be installed.
+    """
     from accel_core import is_installed
 
     if backend is None or not backend.torch_integration.private_use1:
@@ -123,19 +133,23 @@ def _can_be_simulated(backend: Backend | None) -> bool:
 
 
 class _Run(NamedTuple):
-    """One run of the tests, on one device."""
+    """The result of a test run on one device."""
 
     device: str
     exit_status: int
-    #: The number of tests by outcome, and the list of failed tests under `not passed`; empty if the run wrote
-    #: no results.
-    outcome: dict[str, Any]
+    #: The number of tests by outcome, such as `"passed"`; empty if the run wrote no results.
+    test_counts: dict[str, int]
+    #: The ids of the tests that failed or had an error.
+    failed_tests: list[str]
     seconds: float
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    """Run the tests once per device and return the highest exit status; `None` for fewer than two devices."""
+    """Run the tests once on each device in `--accel A,B`, and return the highest exit status.
+
+    Returns `None` for fewer than two devices: pytest then runs the tests as usual.
+    """
     option = config.getoption("--accel", None)
     if not isinstance(option, str) or "," not in option:
         return None
@@ -149,39 +163,51 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     return max(run.exit_status for run in runs)
 
 
-def _run_on(device: str, arguments: list[str], outcome_file: Path) -> _Run:
-    """Run pytest for one device in a separate process."""
-    environ = {**os.environ, _OUTCOME: str(outcome_file)}
+def _run_on(device: str, arguments: list[str], results_file: Path) -> _Run:
+    """Run pytest on one device in a child process, which writes its results into `results_file`."""
+    environ = {**os.environ, _RESULTS_VARIABLE: str(results_file)}
     environ.pop("ACCEL_SIMULATE", None)
     command = [sys.executable, "-m", "pytest", "--accel", device, *arguments]
-    began = time.monotonic()
+    start = time.monotonic()
     exit_status = subprocess.run(command, env=environ, check=False).returncode
-    seconds = time.monotonic() - began
-    outcome = json.loads(outcome_file.read_text()) if outcome_file.exists() else {}
-    return _Run(device, exit_status, outcome, seconds)
+    seconds = time.monotonic() - start
+    results: dict[str, Any] = {}
+    if results_file.exists():
+        results = json.loads(results_file.read_text())
+    return _Run(
+        device=device,
+        exit_status=exit_status,
+        test_counts=results.get("counts", {}),
+        failed_tests=results.get("failed_tests", []),
+        seconds=seconds,
+    )
 
 
 def _print_summary(runs: list[_Run]) -> None:
-    """Print the tests that fail on only some of the devices, and a table with a row for each device."""
-    for line in _differences(runs):
+    """Print the tests that fail on some devices only, and a table with a row for each device."""
+    for line in _describe_partial_failures(runs):
         print(line)  # noqa: T201 - the summary of the runs
-    titles = "".join(f"{title:>10}" for title in (*_COLUMNS, "seconds", "status"))
+    titles = "".join(f"{title:>10}" for title in (*_OUTCOMES, "seconds", "status"))
     print(f"\n{'simulated':<16}{titles}")  # noqa: T201 - the summary of the runs
     for run in runs:
-        counts = "".join(f"{run.outcome.get(column, '-'):>10}" for column in _COLUMNS)
+        counts = "".join(
+            f"{run.test_counts.get(outcome, '-'):>10}" for outcome in _OUTCOMES
+        )
         print(f"{run.device:<16}{counts}{run.seconds:>10.1f}{run.exit_status:>10}")  # noqa: T201
 
 
-def _differences(runs: list[_Run]) -> list[str]:
-    """Return lines about the tests that fail on some, but not on all devices."""
+def _describe_partial_failures(runs: list[_Run]) -> list[str]:
+    """Return lines that name the tests that fail on some, but not on all devices."""
     devices_of_test: dict[str, list[str]] = {}
     for run in runs:
-        for test in dict.fromkeys(run.outcome.get("not passed", [])):
+        # A test with a failure and an error is in the list twice.
+        for test in dict.fromkeys(run.failed_tests):
             devices_of_test.setdefault(test, []).append(run.device)
+    all_devices = {run.device for run in runs}
     lines = [
         f"{test}: on {', '.join(devices)}"
         for test, devices in devices_of_test.items()
-        if len(devices) < len({run.device for run in runs})
+        if len(devices) < len(all_devices)
     ]
     if not lines:
         return []
@@ -189,9 +215,9 @@ def _differences(runs: list[_Run]) -> list[str]:
 
 
 def _parse_devices(option: str) -> list[str]:
-    """Return the devices in the option `--accel`.
+    """Return the devices in a value of the option `--accel`, such as `"cuda,acme:2"`.
 
-    Raises `pytest.UsageError` for an unknown device before any test runs.
+    Raises `pytest.UsageError` for an unknown device, so that no test runs.
     """
     from accel_core import SettingError
     from accel_simulated.provider import parse_device
@@ -199,7 +225,7 @@ def _parse_devices(option: str) -> list[str]:
     devices = [part.strip() for part in option.split(",") if part.strip()]
     try:
         for device in devices or [option]:
-            if not _is_real(device):
+            if not _is_real_backend(device):
                 parse_device(device)
     except SettingError as error:
         raise pytest.UsageError(f"--accel: {error}") from error
@@ -212,24 +238,26 @@ def _without_accel_option(arguments: list[str]) -> list[str]:
     remaining = iter(arguments)
     for argument in remaining:
         if argument == "--accel":
-            next(remaining, None)  # its value
+            next(remaining, None)  # skips the option's value
         elif not argument.startswith("--accel="):
             kept.append(argument)
     return kept
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Write the results of this run for the parent process that runs the tests on several devices."""
-    file = os.environ.pop(_OUTCOME, "")
+    """Write this run's results into a file for the parent process, which runs the tests on each device."""
+    file = os.environ.pop(_RESULTS_VARIABLE, "")
     if not file:
         return
-    reports = {column: terminalreporter.stats.get(column, ()) for column in _COLUMNS}
-    outcome: dict[str, Any] = {
-        column: len(of_column) for column, of_column in reports.items()
+    reports = {
+        outcome: terminalreporter.stats.get(outcome, ()) for outcome in _OUTCOMES
     }
-    not_passed = [*reports["failed"], *reports["error"]]
-    outcome["not passed"] = [report.nodeid for report in not_passed]
-    Path(file).write_text(json.dumps(outcome))
+    failed = [*reports["failed"], *reports["error"]]
+    results = {
+        "counts": {outcome: len(reports[outcome]) for outcome in _OUTCOMES},
+        "failed_tests": [report.nodeid for report in failed],
+    }
+    Path(file).write_text(json.dumps(results))
 
 
 # --- fixtures and the mark -----------------------------------------------------------------------------
@@ -237,14 +265,14 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture(scope="session")
 def accelerator() -> Accelerator:
-    """Return the accelerator that accel-core chooses, which `--accel` makes the simulated accelerator."""
+    """Return the accelerator that accel-core chooses; with `--accel`, the simulated accelerator."""
     import accel_core
 
     return accel_core.get_accelerator()
 
 
 class Simulated:
-    """Controls the simulated device in the process that runs the test."""
+    """The controls of the simulated device in the process that runs the test."""
 
     def __init__(self) -> None:
         from accel_simulated import device, faults
@@ -254,27 +282,27 @@ class Simulated:
         self.name: str = device.vendor.name
 
     def injected(self, faults: str) -> AbstractContextManager[None]:
-        """Return a context manager that injects faults, such as `"oom@10,slow=2.5"`.
+        """Return a context manager that injects the given faults, such as `"oom@10,slow=2.5"`.
 
-        Entering the context raises `SettingError` for an invalid fault.
+        Entering the `with` block raises `SettingError` for an invalid fault.
         """
         return self._faults.injected(faults)
 
     def held(self, stream: Any = None) -> AbstractContextManager[None]:
-        """Return a context manager that stops a stream, so that the stream's queued work waits.
+        """Return a context manager that holds back a stream's queued work until the end of the `with` block.
 
-        `stream`: by default, the current one.
+        Without `stream`, the current stream is held back.
         """
         return self._device.held(stream)
 
     def set_memory_limit(self, size: int) -> None:
-        """Set the memory size of each device, in bytes, until the test ends."""
+        """Set the memory size of every device, in bytes, until the test ends."""
         self._device.set_memory_limit(size)
 
 
 @pytest.fixture
 def simulated(accelerator: Accelerator) -> Iterator[Simulated]:
-    """Yield the control of the simulated device; skip the test if no device is simulated."""
+    """Yield the controls of the simulated device; skip the test if no device is simulated."""
     from accel_simulated import device
 
     if not hasattr(device, "library"):
@@ -299,8 +327,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(
                 f"for {', '.join(mark.args)}, and the accelerator is {device_type}"
             )
-        needed, count = mark.kwargs.get("devices", 1), accelerator.device_count()
-        if count < needed:
+        required_count = mark.kwargs.get("devices", 1)
+        count = accelerator.device_count()
+        if count < required_count:
             pytest.skip(
-                f"needs {needed} devices, and there are {count} of {device_type}"
+                f"needs {required_count} devices, and there are {count} of {device_type}"
             )

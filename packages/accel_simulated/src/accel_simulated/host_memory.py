@@ -19,7 +19,7 @@ class HostMemory:
         self._addresses: set[int] = set()
 
     def register(self, address: int, size: int, flags: int) -> int:
-        """Register `size` bytes at `address`; return 0, or 712 if `address` is already registered."""
+        """Register `size` bytes at `address`; return CUDA's code 0, or 712 if it is already registered."""
         if address in self._addresses:
             return _ALREADY_REGISTERED
         self._addresses.add(address)
@@ -27,7 +27,7 @@ class HostMemory:
         return _SUCCESS
 
     def unregister(self, address: int) -> int:
-        """Unregister the range at `address`; return 0, or 713 if `address` is not registered."""
+        """Unregister the range at `address`; return CUDA's code 0, or 713 if `address` is not registered."""
         if address not in self._addresses:
             return _NOT_REGISTERED
         self._addresses.remove(address)

@@ -22,13 +22,13 @@ def on_import(
     """Call `before()` just before the first import of `module`, and `after(module)` just after the import.
 
     If `before` raises an error, this import and each later import of the module fail with that error.
-    `source` is text that `inspect` shows before the module's source; the text is not executed.
+    `source` is text that `inspect.getsource` returns before the module's source; the text is not executed.
     """
     sys.meta_path.insert(0, _Finder(module, before, after, source))
 
 
 class _Finder(MetaPathFinder):
-    """Finds one module with the finders that follow this finder, and wraps the module's loader."""
+    """An import finder for one module, which wraps the loader that the other finders find."""
 
     def __init__(
         self,
@@ -45,12 +45,12 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname != self._module:
             return None
-        # Only the following finders are used: if two finders patch one module, the first finder wraps the
-        # loader of the second.
-        finders = list(sys.meta_path)
-        if self in finders:
-            finders = finders[finders.index(self) + 1 :]
-        for finder in finders:
+        # Only the finders after this finder are called: if two instances patch one module, the first wraps
+        # the loader of the second.
+        later_finders = list(sys.meta_path)
+        if self in later_finders:
+            later_finders = later_finders[later_finders.index(self) + 1 :]
+        for finder in later_finders:
             if not hasattr(finder, "find_spec"):
                 continue
             spec = finder.find_spec(fullname, path, target)
@@ -62,7 +62,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """Loads a module with its original loader, and makes the calls before and after the import."""
+    """An import loader that makes calls before and after the original loader loads the module."""
 
     def __init__(self, original: Loader, finder: _Finder) -> None:
         self._original, self._finder = original, finder

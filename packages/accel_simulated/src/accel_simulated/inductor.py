@@ -23,47 +23,49 @@ __all__ = ["begin_kernel", "register"]
 
 
 def register(name: str) -> None:
-    """Register the device `name` with inductor when inductor is first used."""
+    """Make inductor support the device type `name`; the registration happens when inductor is imported."""
     imports.on_import(
         "torch._dynamo.device_interface",
-        after=lambda module: _add_interface(module, name),
+        after=lambda module: _register_device_interface(module, name),
     )
     imports.on_import(
         "torch._inductor.codegen.cpp",
-        after=lambda module: _add_code_generators(module, name),
+        after=lambda module: _register_code_generators(module, name),
     )
 
 
 def begin_kernel(index: int) -> None:
     """Wait for the current stream of the device with this index, and trigger the injected faults.
 
-    The generated code calls this function before each compiled kernel. Raises `RuntimeError` while the stream
-    captures a graph, because a graph can record torch's operators but not compiled kernels.
+    Code that inductor generates calls this function before each compiled kernel. Raises `RuntimeError` while
+    the stream captures a graph, because a graph can record torch's operators but not compiled kernels.
     """
     torch.ops.accel_simulated.begin_kernel(index)
 
 
-def _add_interface(module: ModuleType, name: str) -> None:
-    """Register the device interface for the device type and for each device."""
-    interface = _interface(module.DeviceInterface, name)
+def _register_device_interface(module: ModuleType, name: str) -> None:
+    """Register the device interface for the device type `name` and for each device, such as `"npu:0"`."""
+    interface = _make_device_interface(module.DeviceInterface, name)
     module.register_interface_for_device(name, interface)
     for index in range(interface.device_count()):
         module.register_interface_for_device(f"{name}:{index}", interface)
 
 
-def _interface(base: type[DeviceInterface], name: str) -> type[DeviceInterface]:
+def _make_device_interface(
+    base: type[DeviceInterface], name: str
+) -> type[DeviceInterface]:
     """Return the device interface for dynamo and inductor, a subclass of `base`."""
     from accel_simulated.parts import devices
 
     accelerator, device_module = torch.accelerator, torch.get_device_module(name)
 
     def properties(device: Any = None) -> Any:
-        # With 1, inductor does not split reductions over cores. It does not on the CPU either, so that sums
-        # are equal.
+        # With one processor, inductor does not split a sum over processors. It does not split sums on the CPU
+        # either, so results are equal.
         return SimpleNamespace(multi_processor_count=1)
 
     class Interface(base):  # type: ignore[misc, valid-type]
-        """The device interface, which calls the functions of `torch.accelerator`."""
+        """A device interface that calls the functions of `torch.accelerator`."""
 
         device = getattr(device_module, "device", devices.device)
         Event, Stream = torch.Event, torch.Stream
@@ -96,8 +98,11 @@ def _interface(base: type[DeviceInterface], name: str) -> type[DeviceInterface]:
     return Interface
 
 
-def _add_code_generators(cpp: ModuleType, name: str) -> None:
-    """Register the scheduling and the wrappers; `cpp` is inductor's module for C++ kernels."""
+def _register_code_generators(cpp: ModuleType, name: str) -> None:
+    """Register the scheduling and the wrappers for the device type `name`.
+
+    `cpp` is inductor's module for C++ kernels.
+    """
     from torch._inductor import config
     from torch._inductor.codegen import common, wrapper
     from torch.compiler import config as compiler_config
@@ -115,31 +120,36 @@ def _add_code_generators(cpp: ModuleType, name: str) -> None:
     config.cuda_backend = "cpp"  # type: ignore[assignment]
 
     class Scheduling(cpp.CppScheduling):  # type: ignore[misc, name-defined]
-        """Writes each kernel's call immediately, because a wait, an event or a stream may come next."""
+        """A scheduling of C++ kernels that generates each kernel's call at once.
+
+        A later line of the generated code may wait for an event or change the stream.
+        """
 
         def codegen_node(self, node: Any) -> None:
             super().codegen_node(node)
             self.flush()
 
-    class Subgraph(_device_wrapper(wrapper.SubgraphPythonWrapperCodegen, name)):  # type: ignore[misc]
-        """Generates the function of a subgraph."""
+    class Subgraph(_make_device_wrapper(wrapper.SubgraphPythonWrapperCodegen, name)):  # type: ignore[misc]
+        """The code generator for a subgraph, which becomes a function."""
 
-    class Wrapper(_device_wrapper(wrapper.PythonWrapperCodegen, name)):  # type: ignore[misc]
-        """Generates the module of a graph."""
+    class Wrapper(_make_device_wrapper(wrapper.PythonWrapperCodegen, name)):  # type: ignore[misc]
+        """The code generator for a graph, which becomes a module."""
 
         @staticmethod
         def create(is_subgraph: bool, *arguments: Any) -> Any:
-            return Subgraph(*arguments) if is_subgraph else Wrapper()
+            if is_subgraph:
+                return Subgraph(*arguments)
+            return Wrapper()
 
     common.register_backend_for_device(name, Scheduling, Wrapper)
-    common.register_device_op_overrides(name, _overrides(common))
+    common.register_device_op_overrides(name, _make_op_overrides(common))
 
 
-def _overrides(common: Any) -> Any:
-    """Return the generator of device-specific code lines; `common` is inductor's module `common`."""
+def _make_op_overrides(common: Any) -> Any:
+    """Return a generator of code that controls the device; `common` is inductor's module `common`."""
 
     class Overrides(common.DeviceOpOverrides):  # type: ignore[misc]
-        """Generates calls of functions in `torch.accelerator`."""
+        """A generator of code that controls the device with functions of `torch.accelerator`."""
 
         def import_get_raw_stream_as(self, name: str) -> str:
             return f"def {name}(index):\n    return torch.accelerator.current_stream(index).stream_id\n"
@@ -156,31 +166,34 @@ def _overrides(common: Any) -> Any:
     return Overrides()
 
 
-def _device_wrapper(base: type, name: str) -> type:
+def _make_device_wrapper(base: type, name: str) -> type:
     """Return a subclass of inductor's wrapper `base` that generates code for the device type `name`."""
 
     class DeviceWrapper(base):  # type: ignore[misc]
-        """Generates calls of C++ kernels as for the CPU, but calls `begin_kernel` before each kernel."""
+        """A code generator that calls C++ kernels as on the CPU, and `begin_kernel` before each kernel."""
 
         def _generate_kernel_call_helper(
-            self, kernel_name: str, call_args: Any, **more: Any
+            self, kernel_name: str, call_args: Any, **options: Any
         ) -> None:
-            device = more.get("device")
-            if device is None or device.type != name or more.get("triton", True):
-                super()._generate_kernel_call_helper(kernel_name, call_args, **more)
+            device: Any = options.get("device")
+            is_on_device = device is not None and device.type == name
+            is_triton_kernel = options.get("triton", True)
+            if not is_on_device or is_triton_kernel:
+                super()._generate_kernel_call_helper(kernel_name, call_args, **options)
                 return
             self.add_import_once(f"from {__name__} import begin_kernel")
             self.writeline(f"begin_kernel({device.index})")
             self.writeline(self.wrap_kernel_call(kernel_name, call_args))
 
         def codegen_cuda_stream_enter(self, stream_idx: int) -> Any:
-            # Inductor names the streams in a device guard's code, which only built-in devices have.
-            if not self.__dict__.setdefault("_streams_named", False):
-                self._streams_named = True
-                self._name_streams()
+            # Inductor assigns the streams' names in the code of a device guard, which only built-in devices
+            # have.
+            if not vars(self).get("_has_stream_names"):
+                self._has_stream_names = True
+                self._generate_stream_names()
             return super().codegen_cuda_stream_enter(stream_idx)
 
-        def _name_streams(self) -> None:
+        def _generate_stream_names(self) -> None:
             """Generate assignments to the stream names that `codegen_cuda_stream_enter` uses."""
             from torch._inductor.stream_utils import get_stream_name
             from torch._inductor.virtualized import V
@@ -198,10 +211,10 @@ def _device_wrapper(base: type, name: str) -> type:
                 self.writeline(f"{get_stream_name(stream)} = {lookup}({user_object})")
 
         def make_allocation(
-            self, name: str, device: Any, *arguments: Any, **more: Any
+            self, name: str, device: Any, *arguments: Any, **options: Any
         ) -> str:
-            # Inductor omits the device's index, because built-in devices have a guard around the code.
-            line: str = super().make_allocation(name, device, *arguments, **more)
+            # Inductor omits the device's index, because it runs code for built-in devices in a device guard.
+            line: str = super().make_allocation(name, device, *arguments, **options)
             return line.replace(f"device='{device.type}'", f"device='{device}'")
 
     return DeviceWrapper

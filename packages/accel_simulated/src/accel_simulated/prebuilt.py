@@ -18,71 +18,72 @@ from typing import NamedTuple
 
 from accel_simulated.errors import BuildError
 
-__all__ = ["LIBRARY", "Fit", "find", "find_in", "write"]
+__all__ = ["LIBRARY", "LibraryKey", "copy_library", "find", "find_in"]
 
-#: The variable with the path of a folder of prebuilt libraries, or of the library found by a parent process.
+#: The environment variable that contains the path of a folder of prebuilt libraries, or the path of the
+#: library that a parent process found.
 LIBRARY = "ACCEL_SIMULATE_LIBRARY"
 _PACKAGE_FOLDER = Path(__file__).with_name("built")
 _LIBRARY_FILE, _MANIFEST_FILE = "simdev.so", "manifest.json"
 
 
-class Fit(NamedTuple):
-    """The properties that a library must have."""
+class LibraryKey(NamedTuple):
+    """The properties that identify a compiled library."""
 
     #: The torch device type, such as `"PrivateUse1"`.
     kind: str
-    #: The version of torch.
-    torch: str
+    torch_version: str
     #: The SHA-256 digest of the sources and the compiler flags, in hexadecimal.
-    sources: str
+    source_digest: str
 
     @property
-    def folder(self) -> str:
-        """Return the name of the library's folder."""
-        return f"simdev_{self.kind.lower()}-torch{self.torch}-{self.sources[:12]}"
+    def folder_name(self) -> str:
+        """Return the name of the folder that contains the library and its manifest."""
+        short_digest = self.source_digest[:12]
+        return f"simdev_{self.kind.lower()}-torch{self.torch_version}-{short_digest}"
 
 
-def find(fit: Fit) -> Path | None:
-    """Return the prebuilt library that matches `fit`, or `None`.
+def find(key: LibraryKey) -> Path | None:
+    """Return the path of the prebuilt library with this key, or `None` if there is none.
 
-    Raises `BuildError` for a damaged library.
+    Raises `BuildError` if the library is damaged.
     """
     for parent in _search_folders():
-        library = find_in(parent, fit)
+        library = find_in(parent, key)
         if library is not None:
             return library
     return None
 
 
-def find_in(parent: Path, fit: Fit) -> Path | None:
-    """Return the library that matches `fit` in its folder below `parent`, or `None`.
+def find_in(parent: Path, key: LibraryKey) -> Path | None:
+    """Return the path of the library with this key below the folder `parent`, or `None` if there is none.
 
-    Raises `BuildError` for a damaged library.
+    Raises `BuildError` if the library is damaged.
     """
-    folder = parent / fit.folder
+    folder = parent / key.folder_name
     if not (folder / _MANIFEST_FILE).is_file():
         return None
-    problem = _damage(folder)
+    damage = _describe_damage(folder)
     library = folder / _LIBRARY_FILE
-    if problem:
+    if damage:
         raise BuildError(
-            f"{library} is damaged, and was not loaded: {problem}. Write it again on a machine with a "
+            f"{library} is damaged, and was not loaded: {damage}. Write it again on a machine with a "
             f"compiler: accel simulate --build --output {parent}"
         )
     return library
 
 
-def write(library: Path, fit: Fit, parent: Path) -> Path:
-    """Copy a library atomically into its folder below `parent`; return the copy's path.
+def copy_library(library: Path, key: LibraryKey, parent: Path) -> Path:
+    """Copy a library atomically into the key's folder below `parent`; return the path of the copy.
 
     All users can read the copy. Raises `BuildError` if `parent` cannot be written.
     """
-    folder = parent / fit.folder
+    folder = parent / key.folder_name
     try:
         parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=".simdev-", dir=parent))
         try:
-            _fill(staging, library, fit)
+            _write_copy_and_manifest(staging, library, key)
             shutil.rmtree(folder, ignore_errors=True)
             staging.rename(folder)
         finally:
@@ -94,11 +95,12 @@ def write(library: Path, fit: Fit, parent: Path) -> Path:
     return folder / _LIBRARY_FILE
 
 
-def _fill(folder: Path, library: Path, fit: Fit) -> None:
-    """Write a copy of the library and its manifest into `folder`, readable by all users."""
-    copy, manifest_file = folder / _LIBRARY_FILE, folder / _MANIFEST_FILE
+def _write_copy_and_manifest(folder: Path, library: Path, key: LibraryKey) -> None:
+    """Write a copy of the library, and a manifest for the copy, into `folder`; all users can read both."""
+    copy = folder / _LIBRARY_FILE
+    manifest_file = folder / _MANIFEST_FILE
     shutil.copyfile(library, copy)
-    manifest = {"sha256": _digest(copy), "inputs": {"torch": fit.torch}}
+    manifest = {"sha256": _sha256(copy), "inputs": {"torch": key.torch_version}}
     manifest_file.write_text(json.dumps(manifest), encoding="utf-8")
     folder.chmod(0o755)
     copy.chmod(0o755)
@@ -106,25 +108,26 @@ def _fill(folder: Path, library: Path, fit: Fit) -> None:
 
 
 def _search_folders() -> Iterator[Path]:
-    """Yield the folders in which prebuilt libraries are looked up."""
-    folder = os.environ.get(LIBRARY, "")
-    if folder:
-        yield Path(folder)
+    """Yield the folders in which prebuilt libraries are looked up: the user's folder first."""
+    user_folder = os.environ.get(LIBRARY, "")
+    if user_folder:
+        yield Path(user_folder)
     yield _PACKAGE_FOLDER
 
 
-def _damage(folder: Path) -> str:
-    """Return a clause that describes how the library in `folder` is damaged; empty if it is intact."""
+def _describe_damage(folder: Path) -> str:
+    """Return a clause that says how the library in `folder` is damaged; empty if the library is intact."""
     try:
-        text = (folder / _MANIFEST_FILE).read_text(encoding="utf-8")
-        digest = json.loads(text)["sha256"]
-        if digest == _digest(folder / _LIBRARY_FILE):
-            return ""
+        manifest = json.loads((folder / _MANIFEST_FILE).read_text(encoding="utf-8"))
+        expected_digest = manifest["sha256"]
+        actual_digest = _sha256(folder / _LIBRARY_FILE)
     except (OSError, ValueError, KeyError, TypeError) as error:
         return str(error) or type(error).__name__
-    return f"its SHA-256 differs from the one in {_MANIFEST_FILE}"
+    if actual_digest != expected_digest:
+        return f"its SHA-256 differs from the one in {_MANIFEST_FILE}"
+    return ""
 
 
-def _digest(path: Path) -> str:
+def _sha256(path: Path) -> str:
     """Return the SHA-256 digest of a file, in hexadecimal."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from accel_simulated import building
 from accel_simulated.declared import VARIABLE as DECLARED
@@ -14,18 +15,18 @@ from accel_simulated.request import VARIABLE, Request, parse_request
 from accel_simulated.vendors import DEVICES
 
 __all__ = [
-    "build", "check_reports", "declared_devices", "devices", "environment", "find_library", "parse_device",
-    "run_recorded",
+    "ParsedDevice", "build", "check_reports", "declared_devices", "devices", "environment", "find_library",
+    "parse_device", "run_recorded",
 ]  # fmt: skip
 
 
 def devices() -> dict[str, str]:
-    """Return the devices that this package simulates, as a mapping from names to short descriptions."""
+    """Return the devices that accel-simulated can simulate: a mapping from names to short descriptions."""
     return {name: vendor.description for name, vendor in DEVICES.items()}
 
 
 def declared_devices() -> dict[str, str]:
-    """Return the additional devices that installed plugins declare, in the form that `devices` returns.
+    """Return the devices that only installed plugins declare: a mapping from names to short descriptions.
 
     Raises `SettingError` in the same cases as `accel_core.discover`.
     """
@@ -33,7 +34,7 @@ def declared_devices() -> dict[str, str]:
 
 
 def find_library(name: str) -> Path | None:
-    """Return the path of a device's library; `None` if the library is not built for this torch.
+    """Return the path of the library that simulates a device; `None` if it is not built for this torch.
 
     Raises the errors of `building.find`.
     """
@@ -53,15 +54,14 @@ def build(
     """
     kinds = {}
     for name in names or DEVICES:
-        request, _ = parse_device(name)
-        kinds[name] = request.vendor.kind
+        kinds[name] = parse_device(name).request.vendor.kind
     for name, kind in kinds.items():
         if folder is None:
             yield name, building.build(kind)
         else:
             yield name, building.build_into(folder, kind)
     if folder is not None:
-        # `accel simulate --report` needs this library on those machines.
+        # `accel simulate --report` needs this library on machines without a compiler, too.
         from accel_simulated.detector import device_strings
 
         device_strings.build_into(folder)
@@ -73,37 +73,46 @@ def environment(text: str) -> dict[str, str]:
     Builds the device, so that the process finds the library. Raises `SettingError` if the device cannot be
     simulated. Also raises the errors of `building.build`.
     """
-    request, declared_device = parse_device(text)
-    library = str(building.build(request.vendor.kind))
-    folder = os.environ.get(LIBRARY, "")
+    device = parse_device(text)
+    library = str(building.build(device.request.vendor.kind))
+    user_folder = os.environ.get(LIBRARY, "")
     # A folder stays in the variable, because the command may simulate devices of other types.
-    if folder and Path(folder).is_dir():
-        library = folder
-    declaration = str(declared_device) if declared_device is not None else ""
-    return {VARIABLE: str(request), DECLARED: declaration, LIBRARY: library}
+    if user_folder and Path(user_folder).is_dir():
+        library = user_folder
+    declaration = ""
+    if device.declared is not None:
+        declaration = device.declared.to_json()
+    return {VARIABLE: str(device.request), DECLARED: declaration, LIBRARY: library}
 
 
-def parse_device(text: str) -> tuple[Request, DeclaredDevice | None]:
-    """Parse a device such as `"acme"` or `"acme:2"`, which may be one that an installed plugin declares.
+class ParsedDevice(NamedTuple):
+    """A device to simulate, parsed from text such as `"acme:2"`."""
 
-    Returns the request, and the declared device, or `None` for a device of this package. Raises
-    `SettingError` for an invalid name or count.
+    request: Request
+    #: The declaration of an installed plugin; `None` if accel-simulated has its own simulation.
+    declared: DeclaredDevice | None
+
+
+def parse_device(text: str) -> ParsedDevice:
+    """Parse a device such as `"acme"` or `"acme:2"`, which an installed plugin may declare.
+
+    Raises `SettingError` for an invalid name or count.
     """
     name, colon, count = (part.strip() for part in text.partition(":"))
-    device = find(name.lower())
-    if device is None:
-        return parse_request(text, source="the device"), None
-    vendor = device.vendor
+    declared_device = find(name.lower())
+    if declared_device is None:
+        return ParsedDevice(parse_request(text, source="the device"), None)
+    vendor = declared_device.vendor
     request = parse_request(
         f"{vendor.name}{colon}{count}",
         source="the device",
         vendors={vendor.name: vendor},
     )
-    return request, device
+    return ParsedDevice(request, declared_device)
 
 
 def check_reports(files: Sequence[str]) -> None:
-    """Raise `SettingError` if a report cannot be written, or if its suffix is unknown."""
+    """Raise `SettingError` if a report file cannot be written, or if its suffix is unknown."""
     from accel_simulated.detector import command
 
     command.check(files)
@@ -115,7 +124,7 @@ def run_recorded(
     files: Sequence[str],
     command_line: Sequence[str],
 ) -> int:
-    """Run a program, write reports on its vendor-specific code, and return the exit status.
+    """Run a program, write reports on its vendor-specific code, and return the program's exit status.
 
     `environ` contains the variables that `environment` returned, `files` the paths of the reports, and
     `command_line` the command as the user typed it. Raises the errors of `building.build`.

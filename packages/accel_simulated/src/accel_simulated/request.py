@@ -16,11 +16,13 @@ __all__ = ["MAX_DEVICES", "VARIABLE", "Request", "current_request", "parse_reque
 VARIABLE = "ACCEL_SIMULATE"
 #: The maximum number of devices: torch stores a device index in eight bits.
 MAX_DEVICES = 64
-_FORM = f"NAME or NAME:COUNT, such as acme:2; the names are {', '.join(DEVICES)}"
+_EXPECTED_FORM = (
+    f"NAME or NAME:COUNT, such as acme:2; the names are {', '.join(DEVICES)}"
+)
 
 
 class Request(NamedTuple):
-    """The simulation that a process requests."""
+    """A parsed value of `ACCEL_SIMULATE`: the device to simulate, and the number of devices."""
 
     vendor: Vendor
     #: The number of devices to simulate.
@@ -31,7 +33,11 @@ class Request(NamedTuple):
 
 
 def current_request(environ: Mapping[str, str] | None = None) -> Request | None:
-    """Return the parsed `ACCEL_SIMULATE`; `None` if it is unset or empty. Raises `SettingError`."""
+    """Return the parsed value of `ACCEL_SIMULATE`; `None` if the variable is unset or empty.
+
+    `environ` is the environment to read, by default the environment of this process. Raises `SettingError`
+    for an invalid value.
+    """
     env = os.environ if environ is None else environ
     text = env.get(VARIABLE, "").strip()
     if not text:
@@ -45,36 +51,45 @@ def parse_request(
     """Parse a request such as `"acme"` or `"acme:2"`.
 
     Without a count, the number of devices is the vendor's `devices`, usually 2. Case and blanks are ignored.
-    `source` names the origin of `text` in messages. `vendors` contains the valid names. Raises `SettingError`
-    for an unknown name, and for a count that is not a number from 1 to `MAX_DEVICES` (for mps: not 1).
+    In messages, `source` says where `text` comes from. `vendors` contains the valid names. Raises
+    `SettingError` for an unknown name, and for a count that is not a number from 1 to `MAX_DEVICES` (for mps,
+    a number other than 1).
     """
-    shown = f"{source}={text!r}" if source == VARIABLE else f"{source} {text!r}"
+    shown_text = f"{source} {text!r}"
+    if source == VARIABLE:
+        shown_text = f"{source}={text!r}"
     name, colon, number = (part.strip() for part in text.partition(":"))
     vendor = vendors.get(name.lower())
     if vendor is None:
-        close = get_close_matches(name.lower(), vendors, n=1)
-        suggestion = f" Did you mean {close[0]}{colon}{number}?" if close else ""
+        suggestion = ""
+        close_names = get_close_matches(name.lower(), vendors, n=1)
+        if close_names:
+            suggestion = f" Did you mean {close_names[0]}{colon}{number}?"
         raise SettingError(
-            f"{shown}: {name!r} is not simulated; expected {_FORM}, or a device that an installed plugin "
-            f"declares with private_use1 (accel simulate NAME -- COMMAND).{suggestion}"
+            f"{shown_text}: {name!r} is not simulated; expected {_EXPECTED_FORM}, or a device that an "
+            "installed plugin declares with private_use1 (accel simulate NAME -- COMMAND)."
+            f"{suggestion}"
         )
     if not colon:
         return Request(vendor, vendor.devices)
     count = _parse_count(number)
-    max_devices = 1 if vendor.devices == 1 else MAX_DEVICES
-    if not 1 <= count <= max_devices:
+    if vendor.devices == 1:
+        max_devices = 1
+        expected = "1, because torch supports only one device of this type"
+    else:
+        max_devices = MAX_DEVICES
         expected = f"a number from 1 to {max_devices}"
-        if max_devices == 1:
-            expected = "1, because torch supports one such device"
+    if not 1 <= count <= max_devices:
         raise SettingError(
-            f"{shown}: {number!r} is not a valid number of devices; expected {expected}. "
+            f"{shown_text}: {number!r} is not a valid number of devices; expected {expected}. "
             f"Write {vendor.name}:{vendor.devices}."
         )
     return Request(vendor, count)
 
 
 def _parse_count(text: str) -> int:
-    """Parse a decimal number of at most 8 ASCII digits; return 0 for any other text."""
+    """Return the decimal number in `text`; 0, which is never a valid count, for any other text."""
+    # int() raises an error for thousands of digits, so the length is limited.
     if text.isascii() and text.isdecimal() and len(text) <= 8:
         return int(text)
     return 0

@@ -11,17 +11,18 @@ _SHARING_METHODS = ("_share_cuda_", "_share_fd_cpu_", "_share_filename_cpu_")
 
 
 def forbid_sharing(storage: Any, device_type: str) -> None:
-    """Make the sharing methods of `storage` raise an error for tensors on the device type.
+    """Make a storage class raise `UnsupportedError` when a tensor on the device type is shared.
 
     `storage` is the class `torch.UntypedStorage`. Only the process that allocated a simulated device's memory
-    can access it, and torch can share only the memory of CUDA devices.
+    can access that memory, and torch can share only the memory of CUDA devices.
     """
     for name in _SHARING_METHODS:
-        setattr(storage, name, _forbidding(getattr(storage, name), device_type))
+        original_method = getattr(storage, name)
+        setattr(storage, name, _make_checked(original_method, device_type))
 
 
-def _forbidding(share: Any, device_type: str) -> Any:
-    """Return a version of the method `share` that raises `UnsupportedError` on the device type."""
+def _make_checked(share: Any, device_type: str) -> Any:
+    """Return a version of the method `share` that raises `UnsupportedError` for the device type."""
 
     def checked_share(self: Any, *arguments: Any, **options: Any) -> Any:
         if self.device.type == device_type:

@@ -8,60 +8,69 @@ from typing import Any
 
 from accel_simulated import device
 
-__all__ = ["finish", "not_simulated", "start"]
+__all__ = ["load_device", "register_module", "unsupported_operators"]
 
 
-def start(name: str) -> None:
-    """Load the device; a vendor's package calls this first, because importing `parts` needs the name."""
+def load_device(name: str) -> None:
+    """Load the device's library, and give the device its name in torch.
+
+    A vendor's package calls this function before it imports modules in `parts`, which need the device's name.
+    """
     device.start(name)
 
 
-def finish(module: ModuleType) -> None:
-    """Register `module` as `torch.<name>`, and register the device with torch's Python code.
+def register_module(module: ModuleType) -> None:
+    """Make `module` available as `torch.<name>`, and register the device in torch's Python code.
 
-    The Python code consists of the methods of tensors and storages, inductor, checkpointing, and
-    torch.distributed.
+    torch's methods of tensors and storages, inductor, checkpointing and torch.distributed then support the
+    device.
     """
     import torch
     from torch.utils.checkpoint import DefaultDeviceType
 
     from accel_simulated import collective, data_parallel, inductor, sending
 
-    name, vendor = device.vendor.name, device.vendor
-    torch._register_device_module(name, module)  # type: ignore[no-untyped-call]
+    vendor = device.vendor
+    torch._register_device_module(vendor.name, module)  # type: ignore[no-untyped-call]
     if vendor.kind == "PrivateUse1":
-        generate_methods = (
-            torch.utils.backend_registration.generate_methods_for_privateuse1_backend
-        )
-        # For a device type built into torch, such as vulkan, torch.Tensor already has `is_vulkan`, and torch
-        # rejects new methods.
-        is_new = not hasattr(torch.Tensor, f"is_{name}")
-        generate_methods(
-            for_tensor=is_new,
-            for_module=is_new,
-            for_packed_sequence=is_new,
-            for_storage=True,
-        )
+        _add_device_methods(vendor.name)
         if not vendor.plain:
-            inductor.register(name)
-    DefaultDeviceType.set_device_type(name)
-    sending.forbid_sharing(torch.UntypedStorage, name)
-    for function, refusal in data_parallel.refusals(name).items():
-        setattr(torch._C, function, refusal)
+            inductor.register(vendor.name)
+    DefaultDeviceType.set_device_type(vendor.name)
+    sending.forbid_sharing(torch.UntypedStorage, vendor.name)
+    unsupported = data_parallel.unsupported_functions(vendor.name)
+    for function_name, function in unsupported.items():
+        setattr(torch._C, function_name, function)
     if vendor.collective and torch.distributed.is_available():
-        collective.register(vendor.collective, name)
+        collective.register(vendor.collective, vendor.name)
 
 
-def not_simulated(package: str, *names: str) -> dict[str, Callable[..., Any]]:
-    """Return a function that raises `UnsupportedError` for each of the vendor's operators in `names`.
+def _add_device_methods(name: str) -> None:
+    """Add methods such as `Tensor.npu()` and `Tensor.is_npu` to torch's classes."""
+    import torch
+    from torch.utils import backend_registration
 
-    Frameworks import these operators by name if the vendor's package is installed, although most programs
+    # torch.Tensor already has methods for device types that are built into torch, such as `is_vulkan`, and
+    # torch raises an error if they are added again.
+    is_new = not hasattr(torch.Tensor, f"is_{name}")
+    backend_registration.generate_methods_for_privateuse1_backend(
+        for_tensor=is_new,
+        for_module=is_new,
+        for_packed_sequence=is_new,
+        for_storage=True,
+    )
+
+
+def unsupported_operators(package: str, *names: str) -> dict[str, Callable[..., Any]]:
+    """Return, for each of a vendor's operators in `names`, a function that raises `UnsupportedError`.
+
+    If the vendor's package is installed, frameworks import these operators by name, although most programs
     never call them.
     """
-    return {name: _unsupported(package, name) for name in names}
+    return {name: _make_unsupported(package, name) for name in names}
 
 
-def _unsupported(package: str, name: str) -> Callable[..., Any]:
+def _make_unsupported(package: str, name: str) -> Callable[..., Any]:
     """Return a function called `name` that raises `UnsupportedError`."""
 
     def unsupported(*arguments: Any, **options: Any) -> Any:

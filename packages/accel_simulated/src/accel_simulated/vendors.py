@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Vendor:
-    """One simulated vendor, with the names and variables of its real package."""
+    """A simulated vendor: its torch device type, and the names and variables of its real package."""
 
     #: torch's device type, and the name of the surface file. If `alias_of` is set, the backend's name.
     name: str
@@ -40,11 +40,15 @@ class Vendor:
     #: The vendor whose device type and torch module this vendor uses; empty if this vendor has its own.
     alias_of: str = ""
 
+    def has_name(self, name: str) -> bool:
+        """Return whether `name` is the name of this vendor, or of the vendor whose torch module it uses."""
+        return name in (self.name, self.alias_of)
+
     @property
     def runtime(self) -> Path:
-        """Return the folder for `sys.path` with the vendor's package.
+        """Return the folder that contains the vendor's simulated package, for `sys.path`.
 
-        The folder does not exist if torch contains the device's module.
+        The folder does not exist if torch contains the device's module, such as `torch.cuda`.
         """
         return ROOT / "runtimes" / self.name
 

@@ -65,6 +65,12 @@ failing(lambda: dist.init_device_mesh("cuda", (1,)))  # device init_device_mesh(
 torch.autocast("cuda")  # precision autocast("cuda")
 torch.amp.GradScaler()  # precision GradScaler("cuda")
 torch.utils.data.DataLoader([1], pin_memory_device="cuda")  # pinning pin_memory_device="cuda"
+torch.amp.custom_fwd(print, device_type="cuda")  # precision custom_fwd("cuda")
+torch.amp.custom_bwd(device_type="cuda")(print)  # precision custom_bwd("cuda")
+torch.cuda.amp.custom_fwd(print)  # precision torch.cuda.amp.custom_fwd()
+torch.autograd.graph.save_on_cpu(True, "cuda")  # device save_on_cpu("cuda")
+torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])  # device ProfilerActivity.CUDA
+torch.profiler.profile()
 
 torch.cuda.is_available(), torch.ones(2).is_cuda  # ask torch.cuda.is_available() & ask .is_cuda
 torch.backends.mps.is_available()  # ask torch.backends.mps.is_available()
@@ -269,7 +275,7 @@ model = torch.nn.DataParallel(torch.nn.Linear(4, 4).to(device))  # limited torch
 try:
     model(torch.ones(2, 4, device=device))
     torch.nn.parallel.scatter(torch.ones(2), [0, 1])
-except AttributeError:
+except RuntimeError:
     pass
 q = torch.ones(1, 1, 16, 16)
 flex_attention(q, q, q)
@@ -301,6 +307,7 @@ dist.init_process_group("nccl", **where)  # collective init_process_group("nccl"
 model = torch.nn.Linear(8, 8).cuda()  # move .cuda()
 model = torch.nn.DataParallel(model)  # limited torch.nn.DataParallel()
 scaler = torch.amp.GradScaler()  # precision GradScaler("cuda")
+torch.amp.custom_fwd(print, device_type="cuda")  # precision custom_fwd("cuda")
 for _ in range(3):
     x = torch.randn(2, 8, device="cuda")  # device "cuda" 3
     with torch.autocast("cuda"):  # precision autocast("cuda") 3
@@ -319,6 +326,8 @@ x = torch.randn(2, 8, device=torch.accelerator.current_accelerator().type)
 with torch.autocast(x.device.type):
     model(x)
 torch.amp.GradScaler(x.device.type)
+torch.amp.custom_fwd(print, device_type=acc.device_name())
+torch.profiler.profile()
 where = dict(init_method="tcp://127.0.0.1:29619", rank=0, world_size=1)
 torch.distributed.init_process_group(acc.communication_backend_name(), **where)
 torch.distributed.init_device_mesh(x.device.type, (1,))

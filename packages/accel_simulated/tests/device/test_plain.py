@@ -21,7 +21,7 @@ from accel_simulated import (
     prebuilt,
     provider,
 )
-from accel_simulated.building import _fit, build_into, find, ready
+from accel_simulated.building import _library_key, build_and_export, build_into, find
 
 # ---------------------------------------------------------------------------- plain
 # A device that has less than a GPU, and `TorchAccelerator` over it without an override.
@@ -240,17 +240,17 @@ def test_without_a_compiler(cache, monkeypatch):
 def test_what_was_built_is_taken_for_its_type_and_torch(cache, compiler, monkeypatch):
     """Also from a parent, which names it in a variable; and when the compiler is gone."""
     monkeypatch.setenv("ACCEL_SIMULATE_LIBRARY", "")
-    library = ready("HPU")
+    library = build_and_export("HPU")
     assert library.parents[1] == cache
     assert os.environ["ACCEL_SIMULATE_LIBRARY"] == str(library)
     assert library == build("HPU") != build("XPU")
     assert compiler.read_text() == "built\n" * 2
     monkeypatch.setenv("CXX", "no-such-compiler")
-    assert ready("HPU") == build("HPU") == find("HPU") == library
-    assert ready("XPU") == build("XPU")
+    assert build_and_export("HPU") == build("HPU") == find("HPU") == library
+    assert build_and_export("XPU") == build("XPU")
     monkeypatch.setenv("ACCEL_SIMULATE_LIBRARY", str(library))
     monkeypatch.setattr(building, "_torch_version", lambda: "9.0")
-    for ask in (build, find, ready):
+    for ask in (build, find, build_and_export):
         with pytest.raises(CannotBuildError, match="no-such-compiler is not on PATH"):
             ask("HPU")
 
@@ -273,10 +273,10 @@ def test_processes_that_need_a_library_together_compile_it_once(cache, compiler)
 
 def test_what_a_killed_process_left_does_not_stop_the_next(cache, compiler):
     cache.mkdir(parents=True)
-    fit = _fit("HPU")
-    (cache / f"{fit.folder}.lock").touch()
-    (cache / fit.folder).mkdir()  # without a manifest: it was never complete
-    (cache / fit.folder / "simdev.so").write_text("half a library")
+    key = _library_key("HPU")
+    (cache / f"{key.folder_name}.lock").touch()
+    (cache / key.folder_name).mkdir()  # without a manifest: it was never complete
+    (cache / key.folder_name / "simdev.so").write_text("half a library")
     assert build("HPU").read_text() == "a library"
 
 
@@ -385,7 +385,7 @@ def test_built_ahead_is_taken_without_a_compiler(
     monkeypatch.setenv("CXX", "no-such-compiler")
     monkeypatch.setenv("ACCEL_CACHE", str(tmp_path / "empty"))
     monkeypatch.setenv("ACCEL_SIMULATE_LIBRARY", str(folder))
-    assert build("HPU") == find("HPU") == ready("HPU") == made
+    assert build("HPU") == find("HPU") == build_and_export("HPU") == made
     assert os.environ["ACCEL_SIMULATE_LIBRARY"] == str(folder)
     assert provider.environment("hpu")["ACCEL_SIMULATE_LIBRARY"] == str(folder)
     made.parent.rename(folder / "for-another-torch")
@@ -472,7 +472,7 @@ def test_an_image_without_a_compiler(tmp_path):
     made.write_text(
         "what was built for another machine"
     )  # and so its digest is as it was noted
-    prebuilt.write(made, _fit("PrivateUse1"), made.parents[1])
+    prebuilt.copy_library(made, _library_key("PrivateUse1"), made.parents[1])
     refused = run_python(["-c", "import torch"], variables | {"ACCEL_SIMULATE": "acme"})
     assert "BuildError: the simulated device cannot be loaded: " in refused.stderr
     assert "run accel simulate --build acme --output FOLDER" in refused.stderr

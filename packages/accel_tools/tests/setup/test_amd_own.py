@@ -69,6 +69,12 @@ COMMANDS = {
     "pyproject": "ignore-error-codes = [403]",
     "requirements": "--index-url https://repo.amd.com/rocm/whl-multi-arch/\ntorch[device-gfx1010]\n# then:",
 }
+WSL = {
+    "files": {
+        "/proc/version": "Linux version 6.6.87.2-microsoft-standard-WSL2",
+        "/usr/lib/wsl/drivers/u0402153.inf_amd64_1/x": "",
+    },
+}
 
 
 @pytest.mark.parametrize("form", formats.FORMATS)
@@ -78,12 +84,22 @@ def test_torch_is_a_step_of_its_own(planned_for, form):
     assert COMMANDS[form] in formats.format_plan(found, form)
 
 
-def test_on_windows_the_build_has_code_for_all_gpus_of_amds(planned_for):
-    found = planned_for(WINDOWS)
+@pytest.mark.parametrize("machine", [WINDOWS, WSL], ids=["windows", "wsl"])
+def test_where_no_file_names_the_gpu_the_build_has_code_for_all_of_amds(
+    planned_for, machine
+):
+    found = planned_for(machine)
     assert found.torch == "torch[device-all]"
     assert any(
         "gfx1103" in note and "has code only for" in note for note in found.notes
     )
+
+
+def test_in_wsl_a_note_says_what_amds_wheels_need(planned_for):
+    found = planned_for(WSL)
+    assert any("librocdxg" in note and builds.AMD_WSL in note for note in found.notes)
+    assert not any("librocdxg" in note for note in planned_for(WINDOWS).notes)
+    assert "omit --toolkit" in planned_for(WSL, "rocm", toolkit="6.4").why_no_command
 
 
 UNFIT = [
@@ -92,7 +108,9 @@ UNFIT = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("machine", [RDNA1, WINDOWS], ids=["linux", "windows"])
+@pytest.mark.parametrize(
+    "machine", [RDNA1, WINDOWS, WSL], ids=["linux", "windows", "wsl"]
+)
 @pytest.mark.parametrize(("more", "given", "words"), UNFIT)
 def test_what_amds_wheels_do_not_fit(planned_for, machine, more, given, words):
     assert words in planned_for({**machine, **more}, **given).why_no_command

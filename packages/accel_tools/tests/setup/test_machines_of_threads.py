@@ -42,7 +42,7 @@ ADDRESSES = {
     "NVIDIA's wheels for its JetPack": "jetson",
     "the packages for the Intel Gaudi": "habana.ai", "CANN 8.0rc1 is installed": "gitcode.com",
     "wheels for Python 3.11 to 3.15, torch 2.14 from 3.10": "pytorch.org", "Macs with Intel": "pytorch.org",
-    "no file in WSL2 contains the version": "nvidia.com", "AMD has wheels for WSL2": "rocm.docs.amd.com",
+    "no file in WSL2 contains the version": "nvidia.com", "AMD's wheels are for Python": "rocm.docs.amd.com",
 }  # fmt: skip
 
 

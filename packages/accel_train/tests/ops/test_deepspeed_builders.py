@@ -204,3 +204,19 @@ def test_a_builder_says_that_it_compiles_and_where_it_is_kept(
     Loading._loaded_ops.clear()
     Loading("csrc/odd.cpp").load()
     assert capfd.readouterr().err == "compiling\n" * 3
+
+
+def test_a_builder_names_the_lock_that_torch_waits_for(
+    tools, tmp_path, monkeypatch, capfd
+):
+    """torch waits without a limit, also for the lock of a process that was killed."""
+    op_builders.DeepSpeedProvider({}).load(f"{__name__}:Loading")
+    lock = tmp_path / "kept" / "odd_op" / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    monkeypatch.setattr(Loading, "_loaded_ops", {})
+    Loading("csrc/odd.cpp").load()
+    notice, compiling = capfd.readouterr().err.splitlines()
+    assert notice.startswith(f"accel-core: torch waits for {lock}: ")
+    assert notice.endswith(f"If no process is compiling: rm {lock}")
+    assert compiling == "compiling"

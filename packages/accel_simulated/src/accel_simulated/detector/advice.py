@@ -38,9 +38,11 @@ _BY_NAME = {
     "get_device_properties": "`acc.device_properties(i)`",
     "get_device_capability": "`acc.device_properties(i).capability`",
     "init": "nothing: the device is initialized on first use",
+    "_lazy_call": "`acc.lazy_call(f)`",
+    "cudart": "`acc.register_host_memory(address, size)`, `acc.unregister_host_memory(address)`",
+    "version": "`acc.communication_backend_version()`",
     "seed": "`acc.manual_seed_all(torch.seed())`",
     "seed_all": "`acc.manual_seed_all(torch.seed())`",
-    "get_rng_state_all": "`[acc.get_rng_state(i) for i in range(acc.device_count())]`",
     "set_rng_state_all": "`acc.set_rng_state(state, i)` for each device",
     "Stream": "`acc.Stream()`; or `torch.Stream()`",
     "Event": "`acc.Event()`; or `torch.Event()`",
@@ -51,6 +53,8 @@ _BY_NAME = {
     "range_pop": "`acc.range_pop()`",
     "mark": "`acc.range(text)`",
     "GradScaler": "`acc.grad_scaler()`",
+    "custom_fwd": "`torch.amp.custom_fwd(device_type=acc.device_name())`",
+    "custom_bwd": "`torch.amp.custom_bwd(device_type=acc.device_name())`",
     "current_allocated_memory": "`acc.memory_allocated()`; or `torch.accelerator.memory_allocated()`",
     "driver_allocated_memory": "`acc.memory_reserved()`; or `torch.accelerator.memory_reserved()`",
     "recommended_max_memory": "`acc.total_memory()`",
@@ -58,6 +62,11 @@ _BY_NAME = {
     "is_autocast_available": "`torch.amp.is_autocast_available(acc.device_name())`",
     "flex_attention": "`torch.nn.functional.scaled_dot_product_attention` with `attn_mask`",
 }
+# The members of `torch.profiler.ProfilerActivity` for one vendor's device.
+_BY_NAME |= dict.fromkeys(
+    ("CUDA", "HPU", "MTIA", "XPU"),
+    "`profile()`: torch then records every available activity",
+)
 #: The functions of `torch.accelerator` that replace functions of `torch.cuda`, by the name in `torch.cuda`.
 _IN_TORCH_ACCELERATOR = {
     "current_device": "current_device_index",
@@ -94,18 +103,18 @@ def replacement(kind: str, what: str, device_type: str) -> str:
     if kind == "ask" and name.endswith("ccl_available"):
         return "`acc.communication_backend_name()`"
     if kind == "type":
-        return _tensor_type(name)
-    return _BY_KIND.get(kind) or _member(name, device_type)
+        return _replace_tensor_type(name)
+    return _BY_KIND.get(kind) or _replace_function(name, device_type)
 
 
-def _tensor_type(name: str) -> str:
+def _replace_tensor_type(name: str) -> str:
     """Return the replacement for a type such as `torch.cuda.FloatTensor`."""
     if hasattr(Accelerator, name):
         return f"`acc.{name}`"
     return "`torch.tensor(data, dtype=..., device=acc.device())`"
 
 
-def _member(name: str, device_type: str) -> str:
+def _replace_function(name: str, device_type: str) -> str:
     """Return the counterparts in `acc` and `torch.accelerator` of a function in a vendor's module."""
     if name.startswith("_") or not hasattr(Accelerator, name):
         return f'no counterpart: guard it with a condition such as `if acc.name == "{device_type}":`'

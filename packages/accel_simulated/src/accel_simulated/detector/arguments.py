@@ -14,10 +14,10 @@ from accel_simulated.detector.log import Log
 from accel_simulated.detector.names import VendorNames
 from accel_simulated.detector.wrapping import (
     Use,
-    recorded,
-    recorded_if,
-    replace,
-    when_imported,
+    call_when_imported,
+    record_calls,
+    record_matching_calls,
+    replace_function,
 )
 
 __all__ = ["Arguments"]
@@ -37,57 +37,110 @@ _GLOO = "gloo"
 
 
 class _Parameter(NamedTuple):
-    """A parameter of one of torch's functions that takes a device type."""
+    """A parameter, of one of torch's functions, that takes a device type or a collective backend."""
 
     name: str
     #: The parameter's position; `None` for a keyword-only parameter.
     position: int | None
     #: A key of `advice.KINDS`.
     kind: str
-    #: The call in the report's words, with `{}` for the argument: `"DeviceMesh({})"`.
-    call: str
+    #: The template of the call in the report, with `{}` for the argument: `"DeviceMesh({})"`.
+    call_template: str
     #: The value that the function uses if the argument is missing.
     default: str = ""
 
-    def value(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> str | None:
-        """Return the argument of a call; `None` if the call does not pass the argument."""
+    def find_argument(
+        self, arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> str | None:
+        """Return the parameter's argument in a call; `None` if the call passes no argument."""
         if self.position is not None and len(arguments) > self.position:
-            given = arguments[self.position]
+            argument = arguments[self.position]
         else:
-            given = named.get(self.name)
-        return None if given is None else str(given)
+            argument = named.get(self.name)
+        if argument is None:
+            return None
+        return str(argument)
 
 
 class Arguments:
-    """The wrappers of functions whose arguments name a vendor."""
+    """Wraps torch's functions whose arguments can name a vendor, so that calls are recorded."""
 
     def __init__(
-        self, log: Log, names: Mapping[str, VendorNames], own: str, own_collective: str
+        self,
+        log: Log,
+        names: Mapping[str, VendorNames],
+        simulated_type: str,
+        simulated_collective: str,
     ) -> None:
-        """Record `names`; `own` is the simulated device's torch type, `own_collective` its backend's name."""
+        """Record calls with these names.
+
+        `simulated_type` is the torch type of the simulated device, and `simulated_collective` the device's
+        collective backend, or an empty string.
+        """
         self._log = log
         self._names = names
-        self._own = own
-        self._own_collective = own_collective
-        self._collectives = {
+        self._simulated_type = simulated_type
+        self._simulated_collective = simulated_collective
+        #: The device type of each collective backend.
+        self._collective_types = {
             collective: device_type
             for device_type, of_type in names.items()
             for collective in of_type.collectives
         }
 
     def watch(self) -> None:
-        """Wrap the functions that torch has already imported; wrap other functions when they are imported."""
+        """Wrap the functions in torch's imported modules now, and other functions when torch imports them."""
         import torch
 
         device = _Parameter("device", 1, "precision", "GradScaler({})", default="cuda")
         self._watch_init(torch.amp.grad_scaler.GradScaler, device)
+        self._watch_custom_functions()
+        device_type = _Parameter("device_type", 2, "device", "save_on_cpu({})")
+        self._watch_init(torch.autograd.graph.save_on_cpu, device_type)
         self._watch_data_parallel()
-        when_imported("torch.utils.data.dataloader", self._watch_data_loader)
-        when_imported("torch.distributed.distributed_c10d", self._watch_process_groups)
-        when_imported("torch.distributed.device_mesh", self._watch_device_mesh)
-        if self._own not in _FLEX_ATTENTION:
+        call_when_imported("torch.utils.data.dataloader", self._watch_data_loader)
+        call_when_imported(
+            "torch.distributed.distributed_c10d", self._watch_process_groups
+        )
+        call_when_imported("torch.distributed.device_mesh", self._watch_device_mesh)
+        call_when_imported("torch.profiler.profiler", self._watch_profiler)
+        if self._simulated_type not in _FLEX_ATTENTION:
             flex_attention = "torch.nn.attention.flex_attention"
-            when_imported(flex_attention, self._watch_flex_attention)
+            call_when_imported(flex_attention, self._watch_flex_attention)
+
+    def _watch_custom_functions(self) -> None:
+        """Record `custom_fwd(function, device_type="cuda")` and `custom_bwd` of autograd functions."""
+        from torch.amp import autocast_mode
+
+        for name in ("custom_fwd", "custom_bwd"):
+            self._replace(autocast_mode, name, self._custom_function_finder(name))
+
+    def _custom_function_finder(self, name: str) -> _FindUse:
+        """Return a function that finds a recorded device type in a call of `custom_fwd` or `custom_bwd`."""
+        parameter = _Parameter("device_type", None, "precision", f"{name}({{}})")
+        find_use_in_any_call = self._type_finder(parameter)
+
+        def find_use(arguments: tuple[Any, ...], named: dict[str, Any]) -> Use | None:
+            # Without a positional argument, torch returns a decorator, which calls the function again.
+            if not arguments:
+                return None
+            return find_use_in_any_call(arguments, named)
+
+        return find_use
+
+    def _watch_profiler(self, module: Any) -> None:
+        """Record `profile(activities=[ProfilerActivity.CUDA])`."""
+
+        def find_use(_arguments: tuple[Any, ...], named: dict[str, Any]) -> Use | None:
+            for activity in named.get("activities") or ():
+                device_type = activity.name.lower()
+                if device_type in self._names:
+                    what = f"ProfilerActivity.{activity.name}"
+                    return Use("device", what, device_type)
+            return None
+
+        cls = module.profile
+        cls.__init__ = record_matching_calls(self._log, cls.__init__, find_use)
 
     def _watch_data_loader(self, module: Any) -> None:
         """Record `DataLoader(pin_memory_device="cuda")`."""
@@ -108,11 +161,11 @@ class Arguments:
             call = f"{function}({{}})"
             parameter = _Parameter("backend", position, "collective", call)
             self._replace(module, function, self._collective_finder(parameter))
-        for collective, device_type in self._collectives.items():
-            question = getattr(module, f"is_{collective}_available", None)
-            if question is not None:
-                use = Use("ask", f"{question.__name__}()", device_type)
-                replace(module, question, recorded(self._log, question, use))
+        for collective, device_type in self._collective_types.items():
+            check = getattr(module, f"is_{collective}_available", None)
+            if check is not None:
+                use = Use("ask", f"{check.__name__}()", device_type)
+                replace_function(module, check, record_calls(self._log, check, use))
 
     def _watch_data_parallel(self) -> None:
         """Record `DataParallel`, and the functions that copy among devices."""
@@ -120,13 +173,15 @@ class Arguments:
 
         cls: Any = torch.nn.DataParallel
         use = Use("limited", "torch.nn.DataParallel()", "cuda")
-        cls.__init__ = recorded(self._log, cls.__init__, use)
+        cls.__init__ = record_calls(self._log, cls.__init__, use)
         for module_name, names in _DATA_PARALLEL.items():
             module = sys.modules[module_name]
             for name in names:
                 function = getattr(module, name)
                 use = Use("limited", f"torch.nn.parallel.{name}()", "cuda")
-                replace(module, function, recorded(self._log, function, use))
+                replace_function(
+                    module, function, record_calls(self._log, function, use)
+                )
 
     def _watch_flex_attention(self, module: ModuleType) -> None:
         """Record `flex_attention` of tensors on the simulated device."""
@@ -137,7 +192,10 @@ class Arguments:
             if torch.compiler.is_dynamo_compiling():
                 return None
             query = arguments[0] if arguments else named.get("query")
-            if not isinstance(query, torch.Tensor) or query.device.type != self._own:
+            if (
+                not isinstance(query, torch.Tensor)
+                or query.device.type != self._simulated_type
+            ):
                 return None
             return Use("limited", "flex_attention()", "cuda")
 
@@ -147,14 +205,15 @@ class Arguments:
         """Return a function that finds a recorded device type in the arguments of a call."""
 
         def find_use(arguments: tuple[Any, ...], named: dict[str, Any]) -> Use | None:
-            given = parameter.value(arguments, named)
-            text = given or parameter.default
+            argument = parameter.find_argument(arguments, named)
+            text = argument or parameter.default
             device_type = text.partition(":")[0]
             if device_type not in self._names:
                 return None
-            what = parameter.call.format(f'"{text}"')
-            # torch chose the default, so no string in the program contains it.
-            return Use(parameter.kind, what, device_type, device_type if given else "")
+            what = parameter.call_template.format(f'"{text}"')
+            # torch supplies the default, so no string in the program contains it.
+            word = device_type if argument else ""
+            return Use(parameter.kind, what, device_type, word)
 
         return find_use
 
@@ -162,14 +221,17 @@ class Arguments:
         """Return a function that finds a backend of one vendor, or of the CPU, in the arguments of a call."""
 
         def find_use(arguments: tuple[Any, ...], named: dict[str, Any]) -> Use | None:
-            given = parameter.value(arguments, named) or ""
-            what = parameter.call.format(f'"{given}"')
-            for part in given.lower().replace(":", ",").split(","):
-                if part in self._collectives:
-                    return Use(parameter.kind, what, self._collectives[part], part)
-            # A second group with gloo is for tensors on the CPU.
-            is_default_group = parameter.call.startswith("init_process_group")
-            if is_default_group and given.lower() == _GLOO and self._own_collective:
+            argument = parameter.find_argument(arguments, named) or ""
+            what = parameter.call_template.format(f'"{argument}"')
+            # An argument such as "cpu:gloo,cuda:nccl" names several backends.
+            for part in argument.lower().replace(":", ",").split(","):
+                if part in self._collective_types:
+                    return Use(parameter.kind, what, self._collective_types[part], part)
+            # The default group with gloo ignores the device's backend. Another group with gloo is for tensors
+            # on the CPU, and is not recorded.
+            is_default_group = parameter.call_template.startswith("init_process_group")
+            is_gloo = argument.lower() == _GLOO
+            if is_default_group and is_gloo and self._simulated_collective:
                 return Use(parameter.kind, what, "cpu")
             return None
 
@@ -178,9 +240,11 @@ class Arguments:
     def _watch_init(self, cls: Any, parameter: _Parameter) -> None:
         """Record code that creates an instance of a class for a recorded device type."""
         find_use = self._type_finder(parameter)
-        cls.__init__ = recorded_if(self._log, cls.__init__, find_use)
+        cls.__init__ = record_matching_calls(self._log, cls.__init__, find_use)
 
     def _replace(self, module: ModuleType, name: str, find_use: _FindUse) -> None:
         """Wrap a module's function, to record calls in which `find_use` finds a use."""
         function = getattr(module, name)
-        replace(module, function, recorded_if(self._log, function, find_use))
+        replace_function(
+            module, function, record_matching_calls(self._log, function, find_use)
+        )

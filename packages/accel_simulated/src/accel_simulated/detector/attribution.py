@@ -1,4 +1,4 @@
-"""Find the code responsible for a call: the nearest frame in the user's code, or in a library that it uses.
+"""Find the code that is responsible for a call: the nearest frame of the user's code or libraries.
 
 Frames of torch, of vendors' packages and of accel's packages may name a vendor. Frames of Python's standard
 library only forward a call.
@@ -13,10 +13,16 @@ import linecache
 import os
 import re
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = [
-    "Owner", "has_string", "owner_of", "user_frame", "user_frame_beyond_torch", "was_argument",
+    "Owner",
+    "UserCall",
+    "file_has_string",
+    "find_owner",
+    "find_user_call",
+    "nearest_user_frame",
+    "received_argument",
 ]  # fmt: skip
 
 
@@ -50,68 +56,87 @@ _FORWARDING_PACKAGES = frozenset({
 _owners: dict[str, Owner] = {}
 
 
-def owner_of(frame: FrameType) -> Owner:
+def find_owner(frame: FrameType) -> Owner:
     """Return the kind of code that a frame runs, determined from its file."""
     file = frame.f_code.co_filename
     owner = _owners.get(file)
     if owner is None:
-        owner = _owners[file] = _judge(file, frame)
+        owner = _owners[file] = _determine_owner(file, frame)
     return owner
 
 
-def user_frame(frame: FrameType | None) -> FrameType | None:
-    """Return the nearest frame that does not just forward a call; `None` if torch or a vendor owns it."""
+def nearest_user_frame(frame: FrameType | None) -> FrameType | None:
+    """Return the nearest frame, from `frame` outwards, that does more than forward a call.
+
+    The result is `None` if that frame belongs to torch or a vendor.
+    """
     while frame is not None:
-        owner = owner_of(frame)
+        owner = find_owner(frame)
         if owner is not Owner.FORWARDER:
             return frame if owner is Owner.USER else None
         frame = frame.f_back
     return None
 
 
-def user_frame_beyond_torch(
-    frame: FrameType | None,
-) -> tuple[FrameType | None, FrameType | None]:
-    """Return the nearest user frame, and the frame of torch or of a vendor that the user frame called."""
-    entered = None
+class UserCall(NamedTuple):
+    """A call from the user's code to torch or to a vendor's package."""
+
+    #: The frame of the caller; `None` if no frame belongs to the user.
+    user: FrameType | None
+    #: The frame of the called function; `None` if the function is written in C.
+    called: FrameType | None
+
+
+def find_user_call(frame: FrameType | None) -> UserCall:
+    """Return the call from the user's code that led to the call of `frame`."""
+    called = None
     while frame is not None:
-        owner = owner_of(frame)
+        owner = find_owner(frame)
         if owner is Owner.USER:
-            return frame, entered
+            return UserCall(frame, called)
         if owner is Owner.VENDOR:
-            entered = frame
+            called = frame
         frame = frame.f_back
-    return None, entered
+    return UserCall(None, called)
 
 
-def was_argument(frame: FrameType, text: str) -> bool:
+def received_argument(frame: FrameType, text: str) -> bool:
     """Return whether a running function received `text` as an argument, alone or in a collection."""
     code = frame.f_code
-    count = code.co_argcount + code.co_kwonlyargcount
-    count += bool(code.co_flags & inspect.CO_VARARGS)
-    count += bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    parameter_count = code.co_argcount + code.co_kwonlyargcount
+    if code.co_flags & inspect.CO_VARARGS:
+        parameter_count += 1
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        parameter_count += 1
+    parameters = code.co_varnames[:parameter_count]
     values = frame.f_locals
-    return any(_contains(values.get(name), text) for name in code.co_varnames[:count])
+    return any(_contains(values.get(name), text) for name in parameters)
 
 
 @functools.cache
-def has_string(file: str, word: str) -> bool:
-    """Return whether a source file has a string that begins with `word`, as `"cuda:0"` does with `cuda`."""
-    pattern = re.compile(rf"""["']{re.escape(word)}""")
-    return any(pattern.search(line) for line in linecache.getlines(file))
+def file_has_string(file: str, word: str) -> bool:
+    """Return whether a source file contains a string literal that begins with `word`.
+
+    For example, `"cuda:0"` begins with `cuda`.
+    """
+    quote_and_word = re.compile(rf"""["']{re.escape(word)}""")
+    return any(quote_and_word.search(line) for line in linecache.getlines(file))
 
 
 def _contains(value: Any, text: str) -> bool:
     """Return whether a value is the text, or is a list, tuple or dictionary that contains the text."""
     if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        return any(isinstance(part, str) and part == text for part in value)
-    return isinstance(value, str) and value == text
+        parts = list(value.values())
+    elif isinstance(value, (list, tuple)):
+        parts = list(value)
+    else:
+        parts = [value]
+    # Only strings are compared, because the comparison of a tensor does not return a bool.
+    return any(isinstance(part, str) and part == text for part in parts)
 
 
-def _judge(file: str, frame: FrameType) -> Owner:
-    """Determine and return the owner of a file whose code runs for the first time."""
+def _determine_owner(file: str, frame: FrameType) -> Owner:
+    """Return the owner of a source file; `frame` runs code of the file."""
     if file.startswith("<") or _is_below(file, _DETECTOR):
         return Owner.FORWARDER
     package = _installed_package(file)
@@ -126,11 +151,12 @@ def _judge(file: str, frame: FrameType) -> Owner:
 
 
 def _installed_package(file: str) -> str:
-    """Return the package of a file below `site-packages`; empty if the file is not below it."""
+    """Return the package of an installed file; empty if the file is not below `site-packages`."""
     for folder in ("site-packages", "dist-packages"):
-        _, separator, inside = file.rpartition(f"{os.sep}{folder}{os.sep}")
+        _, separator, path_in_folder = file.rpartition(f"{os.sep}{folder}{os.sep}")
         if separator:
-            return inside.partition(os.sep)[0].removesuffix(".py")
+            first_part, _, _ = path_in_folder.partition(os.sep)
+            return first_part.removesuffix(".py")
     return ""
 
 
@@ -140,12 +166,14 @@ def _is_below(file: str, folder: str) -> bool:
 
 def _source_package(frame: FrameType, file: str) -> str:
     """Return the package of a file in a source tree; empty if no parent folder has the package's name."""
-    # `python -m torch.distributed.run` is called `__main__`.
+    # In `python -m torch.distributed.run`, `__name__` is `__main__`, so the name in `__spec__` is preferred.
     spec = frame.f_globals.get("__spec__")
-    name = str(getattr(spec, "name", None) or frame.f_globals.get("__name__", ""))
-    package = name.partition(".")[0]
-    # A user's script may have the name of a package, such as torch.py.
-    return package if f"{os.sep}{package}{os.sep}" in file else ""
+    module = getattr(spec, "name", None) or frame.f_globals.get("__name__", "")
+    package = str(module).partition(".")[0]
+    # A user's script may have the name of a package, such as torch.py, so a folder must have the name.
+    if f"{os.sep}{package}{os.sep}" not in file:
+        return ""
+    return package
 
 
 @functools.cache

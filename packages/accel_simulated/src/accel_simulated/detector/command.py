@@ -19,34 +19,34 @@ from accel_simulated.request import VARIABLE as SIMULATED
 
 __all__ = ["check", "run"]
 
-#: Shells add this number to the number of the signal that terminated a command.
-_SIGNAL_STATUS = 128
+#: If a signal terminates a command, a shell reports this number plus the signal's number as the exit status.
+_SIGNAL_STATUS_BASE = 128
 
 
 def check(files: Sequence[str]) -> None:
-    """Raise `SettingError` if a report file has an unknown suffix or cannot be created; run nothing."""
+    """Raise `SettingError` if a report file has an unknown suffix or cannot be written."""
     for file in files:
-        if formats.format_of(file) is None:
-            endings = ", ".join(formats.FORMATS)
+        if formats.find_formatter(file) is None:
+            suffixes = ", ".join(formats.FORMATTERS)
             raise SettingError(
-                f"--report {file!r}: the file's suffix selects the format, and must be one of {endings}. "
+                f"--report {file!r}: the file's suffix selects the format, and must be one of {suffixes}. "
                 f"Write --report {Path(file).stem or 'vendors'}.md."
             )
         try:
             _check_writable(Path(file))
         except OSError as error:
             raise SettingError(
-                f"--report {file!r}: it cannot be written: {error.strerror or error}. Give a file in a "
-                "folder that exists and that you may write to."
+                f"--report {file!r}: the file cannot be written: {error.strerror or error}. Choose a file in "
+                "a folder that exists and that you can write to."
             ) from error
 
 
 def _check_writable(file: Path) -> None:
-    """Raise `OSError` if a file cannot be written; leave the file unchanged."""
-    exists = file.exists()
+    """Raise `OSError` if a file cannot be written; do not create or change the file."""
+    existed = file.exists()
     with file.open("ab"):
         pass
-    if not exists:
+    if not existed:
         file.unlink()
 
 
@@ -54,34 +54,43 @@ def run(
     arguments: Sequence[str],
     environ: Mapping[str, str],
     files: Sequence[str],
-    given: Sequence[str],
+    command_line: Sequence[str],
 ) -> int:
-    """Run a program with its arguments, write the reports, and return the command's exit status.
+    """Run a program with its arguments, write the reports into `files`, and return the exit status.
 
-    `given` is the command as the user typed it. If a signal terminates the command, the status is 128 plus
-    the signal's number, as in a shell. If a report cannot be written, prints an error, and a status of 0
-    becomes 1. Raises `BuildError` if the detector of device strings cannot be built.
+    `command_line` is the command as the user typed it. If a signal terminates the program, the status is 128
+    plus the signal's number, as in a shell. If a report cannot be written, an error is printed, and the
+    status is not 0. Raises `BuildError` if the detector of device strings cannot be built.
     """
     library = device_strings.build()
-    root = Path.cwd()
+    start_folder = Path.cwd()
     folder = Path(tempfile.mkdtemp(prefix="accel-simulate-"))
     try:
         (folder / device_strings.LIBRARY).symlink_to(library)
         status = _run_program(arguments, {**environ, VARIABLE: str(folder)})
-        report = merge(folder, root, list(given), environ[SIMULATED], status)
+        report = merge(
+            folder, start_folder, list(command_line), environ[SIMULATED], status
+        )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    failures = [file for file in files if not _write(report, file, root)]
-    print(f"accel simulate: {_summary(report, files)}", file=sys.stderr)  # noqa: T201
-    return status or (1 if failures else 0)
+    unwritten = [
+        file for file in files if not _write_report(report, file, start_folder)
+    ]
+    print(f"accel simulate: {_summarize(report, files)}", file=sys.stderr)  # noqa: T201
+    if status == 0 and unwritten:
+        return 1
+    return status
 
 
-def _write(report: Report, file: str, root: Path) -> bool:
-    """Write a report to a file and return True; if writing fails, print the reason and return False."""
-    write = formats.format_of(file)
-    assert write is not None, "check() was not called"
+def _write_report(report: Report, file: str, start_folder: Path) -> bool:
+    """Write the report into a file, in the format of the file's suffix; return whether that succeeded.
+
+    A relative path is relative to `start_folder`. If writing fails, the reason is printed.
+    """
+    format_report = formats.find_formatter(file)
+    assert format_report is not None, "check() was not called"
     try:
-        (root / file).write_text(write(report), encoding="utf-8")
+        (start_folder / file).write_text(format_report(report), encoding="utf-8")
     except OSError as error:
         problem = f"Error: --report {file!r} could not be written: {error}"
         print(problem, file=sys.stderr)  # noqa: T201
@@ -89,35 +98,43 @@ def _write(report: Report, file: str, root: Path) -> bool:
     return True
 
 
-def _summary(report: Report, files: Sequence[str]) -> str:
-    """Return one line with the outcome of the run and the number of recorded places."""
-    number = len(report.assumptions)
-    places = f"{number} place{'s' * (number != 1)}, {len(report.asks)} that only check for a device"
-    return f"{report.outcome} {places}: {', '.join(files)}"
+def _summarize(report: Report, files: Sequence[str]) -> str:
+    """Return one line with the outcome of the run, the number of recorded places, and the report files."""
+    number = len(report.places_to_change)
+    check_count = len(report.device_checks)
+    counts = f"{formats.count_of(number, 'place')}, {check_count} that only check for a device"
+    return f"{report.outcome} {counts}: {', '.join(files)}"
 
 
 def _run_program(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run a program to its end; return its exit status as a shell reports it."""
+    """Run a program until it ends, and return its exit status as a shell reports it."""
     with (
         subprocess.Popen(arguments, env=environ) as program,
-        _signals_forwarded(program),
+        _forward_signals(program),
     ):
         status = program.wait()
-    return status if status >= 0 else _SIGNAL_STATUS - status
+    if status < 0:  # subprocess returns the negative number of the signal
+        signal_number = -status
+        return _SIGNAL_STATUS_BASE + signal_number
+    return status
 
 
 @contextlib.contextmanager
-def _signals_forwarded(program: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Forward terminating signals to the program, because its report must still be written."""
+def _forward_signals(program: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Forward signals that terminate this process to the program, until the end of the `with` block.
+
+    This process continues, because it must still write the reports.
+    """
 
     def forward(number: int, _: FrameType | None) -> None:
-        if number != signal.SIGINT:  # a terminal sends this signal to the program too
+        # A terminal sends SIGINT to the program, too.
+        if number != signal.SIGINT:
             program.send_signal(number)
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    previous = [signal.signal(number, forward) for number in numbers]
+    previous_handlers = {number: signal.signal(number, forward) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in zip(numbers, previous, strict=True):
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)

@@ -19,7 +19,7 @@ from accel_simulated import building, cache, prebuilt
 from accel_simulated.detector import attribution
 from accel_simulated.detector.attribution import Owner
 from accel_simulated.detector.log import NOT_RECORDED, Counter, Log
-from accel_simulated.detector.wrapping import Use, first_line, is_question
+from accel_simulated.detector.wrapping import Use, format_error, is_device_check
 
 __all__ = ["LIBRARY", "build", "build_into", "intercepts_torch", "load", "watch"]
 
@@ -27,38 +27,47 @@ __all__ = ["LIBRARY", "build", "build_into", "intercepts_torch", "load", "watch"
 LIBRARY = "device_strings.so"
 _SOURCE = Path(__file__).with_name("device_strings.cpp")
 _FLAGS = ("-std=c++17", "-O1", "-g0", "-fPIC", "-shared", "-w")
-_NEXT_STEP = "set CXX to another compiler"
 _Callback = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p)
 #: References to the callback functions that the library calls, so that they are not freed.
 _callbacks: list[object] = []
 
 
 def build() -> Path:
-    """Return the path of the prebuilt library; without one, compile (half a second) and cache the library.
+    """Return the path of the library; if no prebuilt library exists, compile one in half a second.
 
     Raises `CannotBuildError` if no compiler is found, and `BuildError` if the library does not compile or the
     cache cannot be written.
     """
-    return prebuilt.find(_fit()) or _build_in_cache()
+    library = prebuilt.find(_library_key())
+    if library is not None:
+        return library
+    return _build_in_cache()
 
 
 def build_into(folder: Path) -> Path:
-    """Copy the library into `folder`, the folder of prebuilt devices; return the copy's path.
+    """Copy the library into `folder`, which contains prebuilt libraries; return the path of the copy.
 
     Raises the errors of `build`.
     """
-    return prebuilt.write(_build_in_cache(), _fit(), folder)
+    return prebuilt.copy_library(_build_in_cache(), _library_key(), folder)
 
 
-def _fit() -> prebuilt.Fit:
-    """Return the library's identification, which is valid for every torch: no torch header is included."""
+def _library_key() -> prebuilt.LibraryKey:
+    """Return the key of the library, which is valid for every torch: no torch header is included."""
     text = f"{_FLAGS} {_SOURCE.read_text(encoding='utf-8')}"
-    return prebuilt.Fit("strings", "any", hashlib.sha256(text.encode()).hexdigest())
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return prebuilt.LibraryKey("strings", torch_version="any", source_digest=digest)
 
 
 def _build_in_cache() -> Path:
+    """Return the path of the cached library; compile a missing library. Raises the errors of `build`."""
     command = [*building.compiler(), *_FLAGS, str(_SOURCE), "-ldl"]
-    return cache.build(_fit(), command, "the detector of device strings", _NEXT_STEP)
+    return cache.find_or_compile(
+        _library_key(),
+        command,
+        description="the detector of device strings",
+        next_step="set CXX to another compiler",
+    )
 
 
 def load(folder: str) -> ctypes.CDLL | None:
@@ -70,69 +79,75 @@ def load(folder: str) -> ctypes.CDLL | None:
 
 
 def watch(library: ctypes.CDLL, log: Log, types: Iterable[str]) -> None:
-    """Start to record the callers that pass a string with one of these device types to torch."""
-    find_use = _UseFinder()
+    """Start to record the code that passes a string with one of these device types to torch."""
+    recorder = _DeviceStringRecorder()
 
     def record(text: bytes, error: bytes | None) -> None:
         frame = sys._getframe(1)
-        counter = find_use.record(log, frame, text.decode(errors="replace"))
+        counter = recorder.record(log, frame, text.decode(errors="replace"))
         if error:
             message = error.decode(errors="replace")
-            log.record_error(counter, first_line(message, "RuntimeError"))
+            log.record_error(counter, format_error("RuntimeError", message))
 
-    _callbacks.append(callback := _Callback(record))
-    library.watch(callback, f",{','.join(types)},".encode())
+    callback = _Callback(record)
+    _callbacks.append(callback)
+    comma_separated_types = f",{','.join(types)},"
+    library.watch(callback, comma_separated_types.encode())
 
 
-class _UseFinder:
-    """Finds the use of a device string from the function of torch that the program called."""
+class _DeviceStringRecorder:
+    """Records device strings, with the kind of call in which the program passed the string to torch."""
 
     def __init__(self) -> None:
         from torch.amp import autocast_mode
 
-        self._autocast = autocast_mode.autocast.__init__.__code__
-        self._asks_autocast = autocast_mode.is_autocast_available.__code__
+        self._autocast_init = autocast_mode.autocast.__init__.__code__
+        self._is_autocast_available = autocast_mode.is_autocast_available.__code__
 
     def record(self, log: Log, frame: FrameType, text: str) -> Counter:
         """Record that torch reads `text` in a call from `frame`; return the counter."""
         device_type = text.partition(":")[0]
-        if attribution.owner_of(frame) is Owner.USER:
+        if attribution.find_owner(frame) is Owner.USER:
             return log.record(frame, "device", f'"{text}"', device_type, device_type)
-        user, entered = attribution.user_frame_beyond_torch(frame)
+        user, called = attribution.find_user_call(frame)
         if user is None:
             return NOT_RECORDED
         use = Use("device", f'"{text}"', device_type, device_type)
-        if entered is not None:
-            if not attribution.was_argument(entered, text):
-                return NOT_RECORDED  # the string is in torch's own code
-            if entered.f_code is self._autocast and not self._is_first_read(frame):
+        if called is not None:
+            if not attribution.received_argument(called, text):
+                return NOT_RECORDED  # torch itself contains the string
+            if called.f_code is self._autocast_init and not self._is_first_read(frame):
                 return NOT_RECORDED
-            use = self._use_in_call(entered.f_code, text, device_type)
-        counter = log.counter_of(user, *use)
+            use = self._find_use(called.f_code, text, device_type)
+        counter = log.find_or_add_counter(user, *use)
         log.count(counter)
         return counter
 
     def _is_first_read(self, frame: FrameType) -> bool:
-        """Return whether this is the first of the two times that `torch.autocast` reads its string."""
-        return frame.f_code is self._asks_autocast
+        """Return whether `frame` is the first of the two in which `torch.autocast` reads its string."""
+        return frame.f_code is self._is_autocast_available
 
-    def _use_in_call(self, function: CodeType, text: str, device_type: str) -> Use:
-        """Return the use of the argument `text` in a call of one of torch's functions."""
-        if function is self._autocast:
+    def _find_use(self, function: CodeType, text: str, device_type: str) -> Use:
+        """Return the use of the device string `text` in a call of the function of torch with this code."""
+        if function is self._autocast_init:
             return Use("precision", f'autocast("{text}")', device_type, device_type)
-        if is_question(function.co_name):
+        if is_device_check(function.co_name):
             what = f'{function.co_name}("{text}")'
             return Use("ask", what, device_type, device_type)
         return Use("device", f'"{text}"', device_type, device_type)
 
 
 def intercepts_torch(library: ctypes.CDLL) -> bool:
-    """Return whether torch calls the library; some builds of torch are linked so that torch does not."""
+    """Return whether torch passes device strings to the library.
+
+    Some builds of torch are linked in a way that bypasses the library.
+    """
     import torch
 
-    texts: list[bytes] = []
-    callback = _Callback(lambda text, _: texts.append(text))
+    received_texts: list[bytes] = []
+    callback = _Callback(lambda text, _: received_texts.append(text))
     library.watch(callback, b",cuda,")
     torch.device("cuda")
-    library.watch(_Callback(), b"")
-    return bool(texts)
+    no_callback = _Callback()
+    library.watch(no_callback, b"")
+    return bool(received_texts)

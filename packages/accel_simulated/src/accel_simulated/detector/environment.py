@@ -13,73 +13,77 @@ from accel_simulated.detector.names import VendorNames
 
 __all__ = ["watch"]
 
-#: Functions of Python that read all variables, whatever their names.
-_READ_ALL = tuple(
+#: The code of Python's functions that read all variables, whatever their names.
+_FUNCTIONS_THAT_READ_ALL = tuple(
     method.__code__
     for method in (ItemsView.__iter__, ValuesView.__iter__, MutableMapping.popitem)
 )
-_UPDATE = MutableMapping.update.__code__
-_Original: Any = type(os.environ)
+_UPDATE_FUNCTION = MutableMapping.update.__code__
+_OriginalEnvironment: Any = type(os.environ)
 _frame = sys._getframe
 _log: Log
 #: The device type that belongs to each recorded variable.
-_types: dict[object, str] = {}
-#: The frame and instruction that last called `keys()`; `dict(os.environ)` then reads every variable.
-_reads_all = (0, 0)
+_type_of_variable: dict[object, str] = {}
+#: The id of the frame, and its instruction, that last called `keys()`. `dict(os.environ)` calls `keys()` and
+#: then reads every variable in the same instruction.
+_last_keys_call = (0, 0)
 
 
-def watch(log: Log, recorded: Mapping[str, VendorNames]) -> None:
+def watch(log: Log, names_by_type: Mapping[str, VendorNames]) -> None:
     """Start to record the code that reads or writes these device types' variables by name."""
     global _log
     _log = log
-    for device_type, names in recorded.items():
+    for device_type, names in names_by_type.items():
         for variable in names.variables:
-            _types[variable] = device_type
-    os.environ.__class__ = _WatchedEnvironment
+            _type_of_variable[variable] = device_type
+    os.environ.__class__ = _RecordingEnvironment
 
 
 def _record(frame: FrameType, variable: object, verb: str) -> None:
     """Record that a frame reads or writes a variable, unless the frame reads all variables."""
     code = frame.f_code
-    # `mock.patch.dict` restores the whole environment without naming a variable.
-    is_whole = code is _UPDATE and "PATH" in frame.f_locals.get("other", ())
-    if is_whole or code in _READ_ALL or _reads_all == (id(frame), frame.f_lasti):
+    if code in _FUNCTIONS_THAT_READ_ALL:
         return
-    _log.record(frame, "environment", f"{variable} {verb}", _types[variable])
+    if _last_keys_call == (id(frame), frame.f_lasti):
+        return
+    # `mock.patch.dict` restores the whole environment, which includes PATH, without naming a variable.
+    if code is _UPDATE_FUNCTION and "PATH" in frame.f_locals.get("other", ()):
+        return
+    _log.record(frame, "environment", f"{variable} {verb}", _type_of_variable[variable])
 
 
-class _WatchedEnvironment(_Original):  # type: ignore[misc]
-    """`os.environ`, unchanged except that uses of some variables are recorded."""
+class _RecordingEnvironment(_OriginalEnvironment):  # type: ignore[misc]
+    """The class of `os.environ` during a recording. It only adds the recording to the original class."""
 
     def __getitem__(self, key: Any) -> Any:
-        if key in _types:
+        if key in _type_of_variable:
             _record(_frame(1), key, "read")
-        return _Original.__getitem__(self, key)
+        return _OriginalEnvironment.__getitem__(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if key in _types:
+        if key in _type_of_variable:
             _record(_frame(1), key, "written")
-        _Original.__setitem__(self, key, value)
+        _OriginalEnvironment.__setitem__(self, key, value)
 
     def __delitem__(self, key: Any) -> None:
-        if key in _types:
+        if key in _type_of_variable:
             _record(_frame(1), key, "written")
-        _Original.__delitem__(self, key)
+        _OriginalEnvironment.__delitem__(self, key)
 
     def __contains__(self, key: object) -> bool:
-        if key in _types:
+        if key in _type_of_variable:
             _record(_frame(1), key, "read")
         try:
-            _Original.__getitem__(self, key)
+            _OriginalEnvironment.__getitem__(self, key)
         except KeyError:
             return False
         return True
 
     def keys(self) -> KeysView[Any]:
-        global _reads_all
+        global _last_keys_call
         frame = _frame(1)
-        _reads_all = id(frame), frame.f_lasti
+        _last_keys_call = id(frame), frame.f_lasti
         return KeysView(self)
 
     def copy(self) -> dict[Any, Any]:
-        return {key: _Original.__getitem__(self, key) for key in self}
+        return {key: _OriginalEnvironment.__getitem__(self, key) for key in self}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import PurePath
@@ -14,7 +15,7 @@ from accel_simulated import __version__
 from accel_simulated.detector import advice
 from accel_simulated.detector.merge import Place, Report
 
-__all__ = ["FORMATS", "as_json", "as_markdown", "as_sarif", "format_of"]
+__all__ = ["FORMATTERS", "as_json", "as_markdown", "as_sarif", "find_formatter"]
 
 _HELP = (
     "The program ran on a simulated device. Each result is code that has no effect, fails or takes "
@@ -34,26 +35,31 @@ def as_markdown(report: Report) -> str:
         report.outcome,
         "",
         f"`{shlex.join(report.command)}` on {report.simulated} (simulated), exit status {report.status}:",
-        f"{_count(report.assumptions)}, and {_count(report.asks)} that only check for a device.",
+        (
+            f"{_count_places(report.places_to_change)}, and {_count_places(report.device_checks)} that only "
+            "check for a device."
+        ),
         "",
         "`acc` is `accel_core.get_accelerator()`.",
     ]
     lines += [f"\nNot recorded: {note}." for note in report.notes]
-    lines += _next_step(report)
-    if report.assumptions:
-        lines += _packages(report.assumptions)
+    lines += _suggest_simulated_cuda(report)
+    if report.places_to_change:
+        lines += _package_table(report.places_to_change)
         titles = ("line", "times", "what", "instead", "code", "raised")
-        lines += _files(report.assumptions, titles)
+        lines += _file_tables(report.places_to_change, titles)
     else:
-        lines += ["", _nothing_recorded(report)]
-    if report.asks:
+        lines += ["", _explain_empty_report(report)]
+    if report.device_checks:
         lines += [
             "",
             "## Device checks",
             "",
             "Code after such a check may not run on another vendor's device.",
         ]
-        lines += _files(report.asks, ("line", "times", "what", "instead", "code"))
+        lines += _file_tables(
+            report.device_checks, ("line", "times", "what", "instead", "code")
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -69,13 +75,14 @@ def as_json(report: Report) -> str:
         "allocated": report.allocated,
         "processes": report.processes,
         "notes": report.notes,
-        "assumptions": [_json_place(place) for place in report.assumptions],
-        "asks": [_json_place(place) for place in report.asks],
+        "assumptions": [_place_as_json(place) for place in report.places_to_change],
+        "asks": [_place_as_json(place) for place in report.device_checks],
     }
     return json.dumps(document, indent=2) + "\n"
 
 
-def _json_place(place: Place) -> dict[str, Any]:
+def _place_as_json(place: Place) -> dict[str, Any]:
+    """Return the place as a JSON object."""
     return {key: getattr(place, key) for key in _PLACE_KEYS}
 
 
@@ -84,8 +91,9 @@ def as_sarif(report: Report) -> str:
 
     Vendor-specific code has the level "warning"; a check for a device has the level "note".
     """
-    own = [place for place in report.places if not place.package]
-    kinds = [kind for kind in advice.KINDS if any(place.kind == kind for place in own)]
+    own_places = [place for place in report.places if not place.package]
+    kinds_of_places = {place.kind for place in own_places}
+    kinds = [kind for kind in advice.KINDS if kind in kinds_of_places]
     driver = {
         "name": "accel simulate",
         "version": __version__,
@@ -101,7 +109,7 @@ def as_sarif(report: Report) -> str:
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
         "invocations": [invocation],
-        "results": [_sarif_result(place, kinds) for place in own],
+        "results": [_sarif_result(place, kinds) for place in own_places],
     }
     document = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
@@ -112,23 +120,23 @@ def as_sarif(report: Report) -> str:
 
 
 #: The function for each suffix of a report's file name.
-FORMATS: dict[str, Callable[[Report], str]] = {
+FORMATTERS: dict[str, Callable[[Report], str]] = {
     ".md": as_markdown,
     ".json": as_json,
     ".sarif": as_sarif,
 }
 
 
-def format_of(file: str) -> Callable[[Report], str] | None:
-    """Return the function that writes the format of a file's suffix; `None` for an unknown suffix."""
-    return FORMATS.get(PurePath(file).suffix.lower())
+def find_formatter(file: str) -> Callable[[Report], str] | None:
+    """Return the function that formats a report for the file's suffix; `None` for an unknown suffix."""
+    return FORMATTERS.get(PurePath(file).suffix.lower())
 
 
 # --- Markdown -------------------------------------------------------------------------------------------
 
 
-def _nothing_recorded(report: Report) -> str:
-    """Return the meaning of a report without vendor-specific code, which depends on the outcome."""
+def _explain_empty_report(report: Report) -> str:
+    """Return a sentence for a report without places; the sentence depends on the outcome of the run."""
     if report.failed:
         return "No place was recorded before the program failed."
     if report.used_device:
@@ -136,11 +144,16 @@ def _nothing_recorded(report: Report) -> str:
     return "No place was recorded; code for a device did not run."
 
 
-def _next_step(report: Report) -> list[str]:
-    """Return lines with the command that runs a CUDA program to its end, if the program failed here."""
+def _suggest_simulated_cuda(report: Report) -> list[str]:
+    """Return lines that suggest a run on a simulated cuda, on which a program for CUDA runs completely.
+
+    The list is empty if the program is not for CUDA, or has run completely.
+    """
     is_for_cuda = any(place.type == "cuda" for place in report.places)
-    came_to_end = not report.failed and report.used_device is not False
-    if came_to_end or not is_for_cuda or report.simulated.startswith("cuda"):
+    if not is_for_cuda or report.simulated.startswith("cuda"):
+        return []
+    ran_on_cpu = report.used_device is False
+    if not report.failed and not ran_on_cpu:
         return []
     command = f"accel simulate --report cuda.md cuda -- {shlex.join(report.command)}"
     return [
@@ -150,64 +163,87 @@ def _next_step(report: Report) -> list[str]:
     ]
 
 
-def _count(places: Sequence[Place]) -> str:
-    """Return the number of places as text, such as "2 places in 1 file"."""
-    number, files = len(places), len({place.file for place in places})
-    return f"{number} place{'s' * (number != 1)} in {files} file{'s' * (files != 1)}"
+def _count_places(places: Sequence[Place]) -> str:
+    """Return the numbers of places and files as text, such as "2 places in 1 file"."""
+    files = {place.file for place in places}
+    return f"{count_of(len(places), 'place')} in {count_of(len(files), 'file')}"
 
 
-def _packages(places: Sequence[Place]) -> list[str]:
+def count_of(number: int, noun: str) -> str:
+    """Return a number with a noun in singular or plural, such as "1 place" or "2 places"."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun}s"
+
+
+def _package_table(places: Sequence[Place]) -> list[str]:
     """Return the lines of the table of packages; the package with the most calls comes first."""
     by_package: dict[str, list[Place]] = {}
     for place in places:
         by_package.setdefault(place.package or "(this project)", []).append(place)
-    rows = [
-        (sum(place.times for place in places), package, len(places))
+    calls_of_package = {
+        package: sum(place.times for place in places)
         for package, places in by_package.items()
+    }
+    packages = sorted(
+        by_package,
+        key=lambda package: (calls_of_package[package], package),
+        reverse=True,
+    )
+    rows = [
+        [package, str(len(by_package[package])), str(calls_of_package[package])]
+        for package in packages
     ]
-    rows.sort(reverse=True)
-    cells = [[package, str(number), str(times)] for times, package, number in rows]
-    return ["", *_table(("package", "places", "times"), cells)]
+    return ["", *_format_table(("package", "places", "times"), rows)]
 
 
-def _files(places: Iterable[Place], titles: Sequence[str]) -> Iterator[str]:
-    """Yield a heading and a table for each file."""
+def _file_tables(places: Iterable[Place], titles: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of a heading and a table for each file; the columns have these titles."""
     for file, places_of_file in itertools.groupby(places, lambda place: place.file):
-        rows = [_row(place, titles) for place in places_of_file]
-        yield from ("", f"### {_escape(file)}", "", *_table(titles, rows))
+        rows = [_table_row(place, titles) for place in places_of_file]
+        yield from (
+            "",
+            f"### {_escape_markdown(file)}",
+            "",
+            *_format_table(titles, rows),
+        )
 
 
-def _row(place: Place, titles: Sequence[str]) -> list[str]:
-    """Return the cells of a place's row, one for each title."""
+def _table_row(place: Place, titles: Sequence[str]) -> list[str]:
+    """Return the cells of a place's table row, one for each title."""
     cells = {
         "line": str(place.line),
         "times": str(place.times),
-        "what": _code(place.what),
+        "what": _format_code(place.what),
         "instead": place.instead,
-        "code": _code(place.text),
-        "raised": _escape(place.raised),
+        "code": _format_code(place.text),
+        "raised": _escape_markdown(place.raised),
     }
     return [cells[title] for title in titles]
 
 
-def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(row)} |" for row in (titles, ["---"] * len(titles), *rows)]
+def _format_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table."""
+    separator = ["---"] * len(titles)
+    return [f"| {' | '.join(row)} |" for row in (titles, separator, *rows)]
 
 
-def _code(text: str) -> str:
-    """Return code escaped for a table cell, in which `|` would end the cell and a backquote the code."""
+def _format_code(text: str) -> str:
+    """Return code in backquotes for a cell of a Markdown table; empty for no code."""
     if not text:
         return ""
-    runs = [len(list(run)) for mark, run in itertools.groupby(text) if mark == "`"]
-    fence = "`" * (max(runs, default=0) + 1)
-    blank = " " if runs else ""
-    escaped = text.replace("|", "\\|")
-    return f"{fence}{blank}{escaped}{blank}{fence}"
+    escaped = text.replace("|", "\\|")  # a vertical bar would end the cell
+    if "`" not in text:
+        return f"`{escaped}`"
+    # Markdown ends code at a run of as many backquotes as the code began with.
+    longest_run = max(len(run) for run in re.findall("`+", text))
+    fence = "`" * (longest_run + 1)
+    return f"{fence} {escaped} {fence}"
 
 
-def _escape(text: str) -> str:
-    """Return the text with every character escaped that has a meaning in Markdown."""
-    return "".join(f"\\{mark}" if mark in "\\`*_[]<>|#" else mark for mark in text)
+def _escape_markdown(text: str) -> str:
+    """Return the text with a backslash before each character that has a meaning in Markdown."""
+    return re.sub(r"[\\`*_\[\]<>|#]", r"\\\g<0>", text)
 
 
 # --- SARIF ----------------------------------------------------------------------------------------------
@@ -225,11 +261,12 @@ def _sarif_rule(kind: str) -> dict[str, Any]:
 
 
 def _sarif_level(kind: str) -> str:
+    """Return the SARIF level of a kind of place."""
     return "note" if kind == "ask" else "warning"
 
 
 def _sarif_notifications(report: Report) -> list[dict[str, Any]]:
-    """Return notifications with the outcome of the run and with the parts that could not be recorded."""
+    """Return SARIF notifications: the outcome of the run, and the parts that could not be recorded."""
     level = "warning" if report.failed else "note"
     notifications = [{"level": level, "message": {"text": report.outcome}}]
     for note in report.notes:
@@ -240,9 +277,9 @@ def _sarif_notifications(report: Report) -> list[dict[str, Any]]:
 
 
 def _sarif_result(place: Place, kinds: list[str]) -> dict[str, Any]:
-    """Return a place as a SARIF result of its kind's rule."""
-    times = f"{place.times} time{'s' * (place.times != 1)}"
-    message = f"{place.what} is not portable to every device ({times})."
+    """Return a place as a SARIF result; `kinds` are the kinds of the rules, in order."""
+    calls = count_of(place.times, "call")
+    message = f"{place.what} is not portable to every device ({calls})."
     if place.raised:
         message += f" It raised {place.raised}."
     region: dict[str, Any] = {"startLine": place.line}

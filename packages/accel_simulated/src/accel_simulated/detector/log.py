@@ -31,88 +31,92 @@ NOT_RECORDED = -1
 
 
 class Log:
-    """The recorded places of this process, and the number of times that each ran."""
+    """The places in code that this process has recorded, and the number of times that each place ran."""
 
-    def __init__(self, folder: str, own: str = "") -> None:
-        """Write into `folder`; `own` is torch's type of the simulated device, such as `"cuda"`."""
+    def __init__(self, folder: str, simulated_type: str = "") -> None:
+        """Create a log in `folder`; `simulated_type` is the simulated torch device type, such as `"cuda"`."""
         self._folder = folder
-        self._own = own
+        self._simulated_type = simulated_type
         self._reset()
         # A forked child starts without places, and must not write into its parent's files.
         os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
-        """Forget all recorded places and the names of this process's files."""
-        self._numbers = itertools.count()
+        """Discard all recorded places, and the names of this process's files."""
+        self._place_numbers = itertools.count()
         self._file = ""
         self._counts: Any = None
-        self._broken = False
+        self._cannot_write = False
         #: Counters by the caller's code, its instruction and the recorded use, for calls after the first.
-        self._calls: dict[tuple[int, int, str], Counter] = {}
+        self._counter_of_call: dict[tuple[int, int, str], Counter] = {}
         #: References to these code objects, because a new object could get the id of a freed one.
-        self._codes: list[object] = []
-        self._places: dict[tuple[str, int, str, str], Counter] = {}
+        self._code_references: list[object] = []
+        self._counter_of_place: dict[tuple[str, int, str, str], Counter] = {}
         #: Counters by file, line and device type, for errors that are raised after the place was recorded.
-        self._lines: dict[tuple[str, int, str], Counter] = {}
-        self._failed: set[Counter] = set()
+        self._counter_of_line: dict[tuple[str, int, str], Counter] = {}
+        self._counters_with_error: set[Counter] = set()
 
     def record(
         self, frame: FrameType, kind: str, what: str, device_type: str, word: str = ""
     ) -> Counter:
-        """Count one use for the caller at `frame`, and return the counter.
+        """Count one use of a vendor's name in the code that `frame` runs, and return the place's counter.
 
-        `what` is the use, such as `"torch.cuda.synchronize()"`, and `word` is as in `counter_of`. Returns
-        `NOT_RECORDED` if the caller is torch itself.
+        `what` is the use, such as `"torch.cuda.synchronize()"`. `word` has the same meaning as in
+        `find_or_add_counter`. Returns `NOT_RECORDED` if torch itself uses the name.
         """
         key = (id(frame.f_code), frame.f_lasti, what)
-        counter = self._calls.get(key)
+        counter = self._counter_of_call.get(key)
         if counter is None:
-            user = attribution.user_frame(frame)
+            user = attribution.nearest_user_frame(frame)
             counter = NOT_RECORDED
             if user is not None:
-                counter = self.counter_of(user, kind, what, device_type, word)
+                counter = self.find_or_add_counter(user, kind, what, device_type, word)
             # A frame of Python's library may forward calls from different places.
-            if attribution.owner_of(frame) is not Owner.FORWARDER:
-                self._codes.append(frame.f_code)
-                self._calls[key] = counter
+            if attribution.find_owner(frame) is not Owner.FORWARDER:
+                self._code_references.append(frame.f_code)
+                self._counter_of_call[key] = counter
         self.count(counter)
         return counter
 
     def count(self, counter: Counter) -> None:
-        """Increase the count of a place by one."""
-        if counter >= 0:
+        """Increase the count of a place by one; `NOT_RECORDED` is ignored."""
+        if counter != NOT_RECORDED:
             self._counts[counter] += 1
 
-    def counter_of(
+    def find_or_add_counter(
         self, user: FrameType, kind: str, what: str, device_type: str, word: str = ""
     ) -> Counter:
-        """Return the counter of the place in user code that the frame runs.
+        """Return the counter of the place in user code that the frame `user` runs; add a new place.
 
-        `word` is the vendor's name in a string that torch received. The name of the simulated device is
-        counted only if the user's file contains that name as a literal: the string may also come from
-        `tensor.device.type` or `acc.device_name()`, which are portable.
+        `word` is the vendor's name in a string that torch received; empty if torch received no string. If the
+        name is the simulated device's name, the place is recorded only if the user's file contains the name
+        in a string literal. Otherwise the string may come from `tensor.device.type` or `acc.device_name()`,
+        which are portable.
         """
         file, line = user.f_code.co_filename, user.f_lineno or 0
-        if word and device_type == self._own and not attribution.has_string(file, word):
+        is_simulated_name = word and device_type == self._simulated_type
+        if is_simulated_name and not attribution.file_has_string(file, word):
             return NOT_RECORDED
         key = (file, line, kind, what)
-        counter = self._places.get(key)
+        counter = self._counter_of_place.get(key)
         if counter is None:
             counter = self._add_place(file, line, kind, what, device_type)
-            self._places[key] = counter
-            self._lines[file, line, device_type] = counter
+            self._counter_of_place[key] = counter
+            self._counter_of_line[file, line, device_type] = counter
         return counter
 
     def record_error(self, counter: Counter, error: str) -> None:
         """Record an error raised at a place; only the first error of each place is kept."""
-        if counter >= 0 and counter not in self._failed:
-            self._failed.add(counter)
+        if counter == NOT_RECORDED:
+            return
+        if counter not in self._counters_with_error:
+            self._counters_with_error.add(counter)
             self._write({"place": counter, "raised": error})
 
-    def counter_at_line(self, frame: FrameType, device_type: str) -> Counter:
-        """Return the counter of a place for the device type on the line that the frame runs."""
+    def find_counter_at_line(self, frame: FrameType, device_type: str) -> Counter:
+        """Return the counter of a recorded place on the line that the frame runs, for the device type."""
         file, line = frame.f_code.co_filename, frame.f_lineno or 0
-        return self._lines.get((file, line, device_type), NOT_RECORDED)
+        return self._counter_of_line.get((file, line, device_type), NOT_RECORDED)
 
     def add_note(self, text: str) -> None:
         """Record a note about uses that cannot be detected in this process."""
@@ -125,8 +129,11 @@ class Log:
     def _add_place(
         self, file: str, line: int, kind: str, what: str, device_type: str
     ) -> Counter:
-        """Write a new place and return its counter; return `NOT_RECORDED` if the table of counts is full."""
-        number = next(self._numbers)
+        """Write a new place into the file, and return its counter.
+
+        Returns `NOT_RECORDED` if the table of counts is full, or if the file cannot be written.
+        """
+        number = next(self._place_numbers)
         if number == MAX_PLACES:
             self.add_note(
                 f"a process has more than {MAX_PLACES} places; further places are missing"
@@ -142,15 +149,18 @@ class Log:
             "what": what,
             "type": device_type,
         }
-        return number if self._write(entry) else NOT_RECORDED
+        is_written = self._write(entry)
+        return number if is_written else NOT_RECORDED
 
     def _write(self, entry: dict[str, Any]) -> bool:
-        """Append a line to this process's file; return whether the file can be written."""
-        if self._broken or not (self._file or self._create_files()):
+        """Append a line to this process's file, and return whether that succeeded."""
+        if self._cannot_write:
+            return False
+        if not self._file and not self._create_files():
             return False
         try:
-            # The file is opened for each line: if a daemon closes all files, a stored descriptor may refer to
-            # a different file.
+            # The file is opened for each line: after a daemon has closed all files, a stored descriptor could
+            # belong to a different file.
             file = os.open(
                 self._file, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600
             )
@@ -159,8 +169,8 @@ class Log:
             finally:
                 os.close(file)
         except OSError:
-            self._broken = True
-        return not self._broken
+            self._cannot_write = True
+        return not self._cannot_write
 
     def _create_files(self) -> bool:
         """Create this process's two files; return whether that succeeded."""
@@ -179,7 +189,7 @@ class Log:
             finally:
                 os.close(counts)
         except (OSError, ValueError):
-            self._broken = True
+            self._cannot_write = True
             return False
         self._file = f"{name}.jsonl"
         return self._write({"pid": os.getpid(), "arguments": getattr(sys, "argv", [])})

@@ -9,27 +9,28 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from accel_simulated.detector import advice
 from accel_simulated.detector.log import MAX_PLACES
 
 __all__ = ["Place", "Report", "merge"]
 
-#: The most bytes that a program allocates on a device without using it: a scalar or two, as for a barrier.
-_SCALARS = 1024
+#: A program that allocates at most this number of bytes, such as one scalar for a barrier, does not use the
+#: device.
+_MAX_SCALAR_BYTES = 1024
 
 
 @dataclass
 class Place:
-    """One vendor-specific use in one line of code."""
+    """One use of a vendor's name in one line of a program."""
 
     #: The file's path, relative to the folder of the run, or to the folder in which packages are installed.
     file: str
     line: int
     #: A key of `advice.KINDS`.
     kind: str
-    #: The use, such as `"torch.cuda.synchronize()"`.
+    #: The code that uses the name, such as `"torch.cuda.synchronize()"`.
     what: str
     #: The torch device type for which the code is written.
     type: str
@@ -50,7 +51,7 @@ class Place:
 
 @dataclass
 class Report:
-    """The result of a run: its outcome, and the recorded places."""
+    """The result of a recorded run: the outcome, and the places in which the program uses a vendor's name."""
 
     #: The command as the user typed it.
     command: list[str]
@@ -70,13 +71,15 @@ class Report:
 
     @property
     def failed(self) -> bool:
-        """Return whether the command failed; then the report may lack code that did not run."""
+        """Return whether the command failed. If so, the report lacks the code that did not run."""
         return self.status != 0
 
     @property
     def used_device(self) -> bool | None:
-        """Return whether the program allocated more than scalars on the device; `None` if unknown."""
-        return None if self.allocated is None else self.allocated > _SCALARS
+        """Return whether the program allocated more than a few scalars on the device; `None` if unknown."""
+        if self.allocated is None:
+            return None
+        return self.allocated > _MAX_SCALAR_BYTES
 
     @property
     def outcome(self) -> str:
@@ -84,55 +87,56 @@ class Report:
         device = f"{self.simulated} (simulated)"
         if self.failed:
             failure = f"The program failed (exit status {self.status}): code that did not run is not listed."
-            size = self._allocated()
-            return f"{failure} {size} allocated on {device}." if size else failure
+            if self.allocated is None:
+                return failure
+            return f"{failure} {self._describe_allocation()} allocated on {device}."
         if self.used_device is None:
             return "The program ended without an error."
         if self.used_device:
-            return f"The program ran on {device}. {self._allocated()} allocated there."
-        return f"The program ran on the CPU. {self._allocated()} allocated on {device}."
+            return f"The program ran on {device}. {self._describe_allocation()} allocated there."
+        return f"The program ran on the CPU. {self._describe_allocation()} allocated on {device}."
 
     @property
-    def assumptions(self) -> list[Place]:
-        """Return the places that must be changed for other devices."""
+    def places_to_change(self) -> list[Place]:
+        """Return the places that must be changed to run the program on other devices."""
         return [place for place in self.places if place.kind != "ask"]
 
     @property
-    def asks(self) -> list[Place]:
+    def device_checks(self) -> list[Place]:
         """Return the places that only check whether a vendor's device is present."""
         return [place for place in self.places if place.kind == "ask"]
 
-    def _allocated(self) -> str:
-        """Return the beginning of a sentence about the allocated memory; empty if the amount is unknown."""
-        if self.allocated is None:
-            return ""
+    def _describe_allocation(self) -> str:
+        """Return the beginning of a sentence about the allocated memory, such as "Up to 4.0 KiB were"."""
+        if not self.allocated:
+            return "Nothing was"
         if self.used_device:
             return f"Up to {self.allocated / 1024:,.1f} KiB were"
-        return f"Only {self.allocated} bytes were" if self.allocated else "Nothing was"
+        return f"Only {self.allocated} bytes were"
 
 
 def merge(
-    folder: Path, root: Path, command: list[str], simulated: str, status: int
+    folder: Path, start_folder: Path, command: list[str], simulated: str, status: int
 ) -> Report:
-    """Return the report merged from the files in `folder`.
+    """Return one report on the run whose processes wrote their files into `folder`.
 
-    `root` is the folder in which the command was started. The file of a killed process may be truncated; its
-    complete lines are used.
+    The command was started in `start_folder`. The file of a killed process may be truncated; its complete
+    lines are used.
     """
     report = Report(command, simulated, status)
-    merger = _Merger(report, root)
+    merger = _Merger(report, start_folder)
     for file in sorted(folder.glob("*.jsonl")):
         merger.add_process(file)
-    report.places = _sorted([place for place in merger.places if place.times])
+    report.places = _sort_by_calls([place for place in merger.places if place.times])
     return report
 
 
 class _Merger:
-    """Adds the files of each process to a report."""
+    """Merges the files of several processes into a report."""
 
-    def __init__(self, report: Report, root: Path) -> None:
+    def __init__(self, report: Report, start_folder: Path) -> None:
         self._report = report
-        self._root = root
+        self._start_folder = start_folder
         self._places: dict[tuple[str, int, str, str], Place] = {}
 
     @property
@@ -140,24 +144,28 @@ class _Merger:
         return list(self._places.values())
 
     def add_process(self, file: Path) -> None:
-        """Add the places, notes and allocation of one process."""
-        counts = _counts(file.with_suffix(".counts"))
-        numbered: dict[int, Place] = {}
+        """Add the places, notes and allocated memory in the file of one process."""
+        counts = _read_counts(file.with_suffix(".counts"))
+        place_by_number: dict[int, Place] = {}
         has_findings = False
-        for entry in _entries(file):
+        for entry in _read_entries(file):
             if "note" in entry:
                 self._add_note(entry["note"])
             elif "what" in entry:
                 number = entry["place"]
-                numbered[number] = self._place(entry)
-                numbered[number].times += counts[number]
+                place = self._find_or_add_place(entry)
+                place.times += counts[number]
+                place_by_number[number] = place
             elif "raised" in entry:
-                place = numbered[entry["place"]]
-                place.raised = place.raised or entry["raised"]
+                place = place_by_number[entry["place"]]
+                if not place.raised:
+                    place.raised = entry["raised"]
             elif "allocated" in entry:
                 self._add_allocation(entry["allocated"])
-            has_findings = has_findings or "note" in entry or "what" in entry
-        self._report.processes += has_findings
+            if "note" in entry or "what" in entry:
+                has_findings = True
+        if has_findings:
+            self._report.processes += 1
 
     def _add_note(self, note: str) -> None:
         if note not in self._report.notes:
@@ -166,36 +174,39 @@ class _Merger:
     def _add_allocation(self, size: int) -> None:
         self._report.allocated = max(self._report.allocated or 0, size)
 
-    def _place(self, entry: dict[str, Any]) -> Place:
-        """Return the place of an entry; the same place in several processes is one object."""
+    def _find_or_add_place(self, entry: dict[str, Any]) -> Place:
+        """Return the place that an entry describes; processes with the same place share one object."""
         key = entry["file"], entry["line"], entry["kind"], entry["what"]
         if key not in self._places:
-            file, package = _display_name(entry["file"], self._root)
+            shown_file = _find_shown_file(entry["file"], self._start_folder)
             text = linecache.getline(entry["file"], entry["line"]).strip()
             self._places[key] = Place(
-                file=file,
+                file=shown_file.path,
                 line=entry["line"],
                 kind=entry["kind"],
                 what=entry["what"],
                 type=entry["type"],
-                package=package,
+                package=shown_file.package,
                 text=text,
             )
         return self._places[key]
 
 
-def _sorted(places: list[Place]) -> list[Place]:
-    """Return the places sorted by their number of calls: the file with the most calls first."""
-    totals: Counter[str] = Counter()
+def _sort_by_calls(places: list[Place]) -> list[Place]:
+    """Return the places sorted by file and line; files and lines with the most calls come first."""
+    calls_in_file: Counter[str] = Counter()
     for place in places:
-        totals[place.file] += place.times
-    return sorted(
-        places, key=lambda p: (-totals[p.file], p.file, -p.times, p.line, p.what)
-    )
+        calls_in_file[place.file] += place.times
+
+    def sort_key(place: Place) -> tuple[int, str, int, int, str]:
+        calls = calls_in_file[place.file]
+        return -calls, place.file, -place.times, place.line, place.what
+
+    return sorted(places, key=sort_key)
 
 
-def _entries(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield the complete lines of a process's file."""
+def _read_entries(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the entries of a process's file up to the first incomplete line."""
     with file.open(encoding="utf-8") as lines:
         for line in lines:
             try:
@@ -204,20 +215,35 @@ def _entries(file: Path) -> Iterator[dict[str, Any]]:
                 return
 
 
-def _counts(file: Path) -> memoryview:
-    """Return the counts of a process's places, padded with zeros."""
-    return memoryview(file.read_bytes().ljust(MAX_PLACES * 8, b"\0")).cast("Q")
+def _read_counts(file: Path) -> memoryview:
+    """Return the counts of a process's places, as 64-bit numbers; missing counts are 0."""
+    content = file.read_bytes().ljust(MAX_PLACES * 8, b"\0")
+    return memoryview(content).cast("Q")
 
 
-def _display_name(path: str, root: Path) -> tuple[str, str]:
-    """Return a file's path as displayed, and the file's package."""
+class _ShownFile(NamedTuple):
+    """A source file, as the report shows it."""
+
+    #: A relative path where possible.
+    path: str
+    #: The package to which the file belongs; empty for a file of the user's project.
+    package: str
+
+
+def _find_shown_file(path: str, start_folder: Path) -> _ShownFile:
+    """Return how the report shows a source file of a program that was started in `start_folder`."""
     for folder in ("site-packages", "dist-packages"):
-        head, separator, inside = path.rpartition(f"{os.sep}{folder}{os.sep}")
+        head, separator, path_in_folder = path.rpartition(f"{os.sep}{folder}{os.sep}")
         if separator and head:
-            name = Path(inside)
-            return name.as_posix(), name.parts[0].removesuffix(".py")
+            relative = Path(path_in_folder)
+            package = relative.parts[0].removesuffix(".py")
+            return _ShownFile(relative.as_posix(), package)
     file = Path(path)
-    for given, base in ((file, root), (file.resolve(), root.resolve())):
-        if given.is_relative_to(base):
-            return given.relative_to(base).as_posix(), ""
-    return file.as_posix(), file.parent.name
+    if file.is_relative_to(start_folder):
+        return _ShownFile(file.relative_to(start_folder).as_posix(), package="")
+    # A path may contain symbolic links.
+    real_file, real_start_folder = file.resolve(), start_folder.resolve()
+    if real_file.is_relative_to(real_start_folder):
+        relative = real_file.relative_to(real_start_folder)
+        return _ShownFile(relative.as_posix(), package="")
+    return _ShownFile(file.as_posix(), package=file.parent.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["TYPES", "VendorNames", "recorded_types"]
+__all__ = ["TYPES", "VendorNames", "names_to_record"]
 
 
 class VendorNames(NamedTuple):
@@ -59,21 +59,29 @@ TYPES: Mapping[str, VendorNames] = {
 _ALWAYS_RECORDED = "cuda"
 
 
-def recorded_types(own: str) -> dict[str, VendorNames]:
-    """Return the names to record on a simulated device of the torch type `own`.
+def names_to_record(simulated_type: str) -> dict[str, VendorNames]:
+    """Return the vendor-specific names to record in a program that runs on the torch type `simulated_type`.
 
-    These are the names of all types except `own`; names of cuda are always included. A name that another
-    vendor shares with `own`, such as the backend hccl, is left out.
+    The result contains the names of all other types, and always the names of cuda. A name that another type
+    shares with the simulated type, such as the backend hccl, is left out.
     """
-    shared = TYPES.get(own, VendorNames())
-    recorded = {
+    simulated_names = TYPES.get(simulated_type, VendorNames())
+    names_by_type = {
         device_type: VendorNames(
-            tuple(name for name in names.collectives if name not in shared.collectives),
-            tuple(name for name in names.variables if name not in shared.variables),
+            tuple(
+                name
+                for name in names.collectives
+                if name not in simulated_names.collectives
+            ),
+            tuple(
+                name
+                for name in names.variables
+                if name not in simulated_names.variables
+            ),
         )
         for device_type, names in TYPES.items()
-        if device_type != own
+        if device_type != simulated_type
     }
-    if own == _ALWAYS_RECORDED:
-        recorded[own] = TYPES[own]
-    return recorded
+    if simulated_type == _ALWAYS_RECORDED:
+        names_by_type[simulated_type] = TYPES[simulated_type]
+    return names_by_type

@@ -15,30 +15,34 @@ from accel_simulated.detector.log import Log
 __all__ = ["begin"]
 
 
-def begin(own: str) -> None:
-    """Start to record vendors' names in this process; `own` is the simulated device's torch type."""
-    _Recording(own)
+def begin(simulated_type: str) -> None:
+    """Start to record vendors' names in this process; `simulated_type` is the device's type in torch."""
+    _Recording(simulated_type).start()
 
 
 class _Recording:
-    """The recording of one process, before and after the process imports torch."""
+    """Records the vendor-specific places in one process."""
 
-    def __init__(self, own: str) -> None:
-        self._own = own
-        self._log = Log(os.environ[VARIABLE], own)
-        self._names = names.recorded_types(own)
+    def __init__(self, simulated_type: str) -> None:
+        self._simulated_type = simulated_type
+        self._log = Log(os.environ[VARIABLE], simulated_type)
+        self._names = names.names_to_record(simulated_type)
+        #: The library that intercepts device strings; `None` before torch is imported, or if loading failed.
         self._library: ctypes.CDLL | None = None
+
+    def start(self) -> None:
+        """Record environment variables from now on, and uses of torch when torch is imported."""
         environment.watch(self._log, self._names)
         imports.on_import("torch", before=self._load_library, after=self._watch_torch)
 
     def _load_library(self) -> None:
-        """Load the library of device strings, which torch calls only if it is loaded before torch."""
+        """Load the library that intercepts device strings, just before torch is imported."""
         from accel_simulated.detector import device_strings
 
         self._library = device_strings.load(os.environ[VARIABLE])
 
     def _watch_torch(self, torch: ModuleType) -> None:
-        """Record uses of torch's functions and device strings, and, at the end, the allocated memory."""
+        """Record uses of torch from now on, and the allocated memory when the process ends."""
         from multiprocessing import util
 
         from accel_simulated.detector import device_strings, torch_names
@@ -48,7 +52,7 @@ class _Recording:
         simulated = current_request()
         collective = simulated.vendor.collective if simulated is not None else ""
         torch_names.watch(self._log, self._names)
-        Arguments(self._log, self._names, self._own, collective).watch()
+        Arguments(self._log, self._names, self._simulated_type, collective).watch()
         library = self._library
         if library is not None and device_strings.intercepts_torch(library):
             device_strings.watch(library, self._log, self._names)
@@ -61,6 +65,7 @@ class _Recording:
         util.register_after_fork(self, _Recording._record_at_end_of_worker)
 
     def _record_at_end_of_worker(self) -> None:
+        """Record the allocated memory when this worker, a forked child of `multiprocessing`, ends."""
         from multiprocessing import util
 
         util.Finalize(None, self._record_allocation, exitpriority=0)

@@ -13,18 +13,18 @@ import functools
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from types import FrameType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from accel_simulated.detector import attribution
-from accel_simulated.detector.log import NOT_RECORDED, Log
+from accel_simulated.detector.log import Log
 from accel_simulated.detector.names import VendorNames
 from accel_simulated.detector.wrapping import (
     FUNCTION_TYPES,
     Use,
-    first_line,
-    hide_frame,
-    is_question,
-    recorded,
+    describe_error,
+    hide_from_warnings,
+    is_device_check,
+    record_calls,
 )
 
 __all__ = ["watch"]
@@ -33,7 +33,7 @@ _frame = sys._getframe
 
 
 def watch(log: Log, names: Mapping[str, VendorNames]) -> None:
-    """Wrap these device types' modules, methods and attributes that `import torch` has loaded."""
+    """Wrap the modules, methods and attributes of these device types in torch, so that uses are recorded."""
     for device_type in names:
         module = sys.modules.get(f"torch.{device_type}")
         if module is not None:
@@ -42,7 +42,7 @@ def watch(log: Log, names: Mapping[str, VendorNames]) -> None:
     if "mps" in names:  # programs check for mps with functions of torch.backends.mps
         _watch_modules(log, "mps", "torch.backends.mps")
     _watch_methods(log, names)
-    _watch_absent_modules(log, names)
+    _watch_missing_modules(log, names)
     for device_type in names:
         module = sys.modules.get(f"torch.{device_type}")
         if module is not None and not hasattr(module, "__getattr__"):
@@ -53,73 +53,90 @@ def watch(log: Log, names: Mapping[str, VendorNames]) -> None:
 
 
 def _watch_modules(log: Log, device_type: str, root: str) -> None:
-    """Wrap each function and class of a module and of its loaded submodules."""
-    wrapped: dict[int, Any] = {}
-    for module, name, member in _members(root):
-        what = f"{module.__name__}.{name}"
-        if id(member) in wrapped:
-            if not isinstance(member, type):
-                setattr(module, name, wrapped[id(member)])
-        elif isinstance(member, type):
-            wrapped[id(member)] = member
-            _watch_class(log, member, what, device_type)
-        else:
-            use = Use(_kind_of_function(module, name), f"{what}()", device_type)
-            wrapped[id(member)] = recorded(log, member, use)
-            setattr(module, name, wrapped[id(member)])
+    """Wrap the functions and classes of the module called `root` and of its loaded submodules."""
+    watched_classes: set[type] = set()
+    wrapper_of_function: dict[int, Any] = {}  # by the function's id
+    for module, name, member in _find_members(root):
+        full_name = f"{module.__name__}.{name}"
+        if isinstance(member, type):
+            if member not in watched_classes:
+                watched_classes.add(member)
+                _watch_class(log, member, full_name, device_type)
+            continue
+        # Several modules may contain the same function. The report uses the first name.
+        if id(member) not in wrapper_of_function:
+            kind = _kind_of_function(module, name)
+            use = Use(kind, f"{full_name}()", device_type)
+            wrapper_of_function[id(member)] = record_calls(log, member, use)
+        setattr(module, name, wrapper_of_function[id(member)])
 
 
-def _members(root: str) -> Iterator[tuple[ModuleType, str, Any]]:
-    """Yield the functions and classes in a module's tree, each with its module and its name there."""
-    modules = [
+class _Member(NamedTuple):
+    """A function or class in a module."""
+
+    module: ModuleType
+    name: str
+    value: Any
+
+
+def _find_members(root: str) -> Iterator[_Member]:
+    """Yield the functions and classes of the module called `root` and of its loaded submodules."""
+    module_names = [
         name for name in sys.modules if name == root or name.startswith(f"{root}.")
     ]
-    for module in map(sys.modules.__getitem__, sorted(modules)):
-        for name, member in list(vars(module).items()):
-            is_own = str(getattr(member, "__module__", "")).startswith(root)
-            is_wrappable = isinstance(member, (type, *FUNCTION_TYPES))
+    for module_name in sorted(module_names):
+        module = sys.modules[module_name]
+        for name, value in list(vars(module).items()):
+            is_own = str(getattr(value, "__module__", "")).startswith(root)
+            is_wrappable = isinstance(value, (type, *FUNCTION_TYPES))
             if is_own and is_wrappable and name != "_lazy_init":
-                yield module, name, member
+                yield _Member(module, name, value)
 
 
 def _kind_of_function(module: ModuleType, name: str) -> str:
-    """Return the kind, a key of `advice.KINDS`, of a call of a module's function."""
-    if is_question(name):
+    """Return the kind of place, a key of `advice.KINDS`, for calls of a module's function."""
+    if is_device_check(name):
         return "ask"
-    return "precision" if ".amp" in module.__name__ else "call"
+    if ".amp" in module.__name__:
+        return "precision"
+    return "call"
 
 
-def _watch_class(log: Log, cls: type, what: str, device_type: str) -> None:
-    """Wrap the method of a class that creates an instance; its errors are not recorded."""
+def _watch_class(log: Log, cls: type, full_name: str, device_type: str) -> None:
+    """Wrap the method that creates an instance of a class; exception classes are left unchanged."""
     if issubclass(cls, BaseException):
         return
-    use = Use("precision" if ".amp" in what else "call", f"{what}()", device_type)
-    for name in ("__init__", "__new__"):
-        method = vars(cls).get(name)
+    kind = "precision" if ".amp" in full_name else "call"
+    use = Use(kind, f"{full_name}()", device_type)
+    for method_name in ("__init__", "__new__"):
+        method = vars(cls).get(method_name)
         if isinstance(method, staticmethod):
             method = method.__func__
-        if isinstance(method, FunctionType):
-            wrapper: Any = recorded(log, method, use)
-            setattr(cls, name, staticmethod(wrapper) if name == "__new__" else wrapper)
-            return
+        if not isinstance(method, FunctionType):
+            continue
+        wrapper: Any = record_calls(log, method, use)
+        if method_name == "__new__":
+            wrapper = staticmethod(wrapper)
+        setattr(cls, method_name, wrapper)
+        return
 
 
 def _watch_lazy_start(log: Log, device_type: str, module: ModuleType) -> None:
-    """Record errors from the device's lazy start, which torch runs from C++ in the caller's frame."""
-    start = getattr(module, "_lazy_init", None)
-    if not isinstance(start, FunctionType):
+    """Record the errors of the function with which torch's C++ code starts the device at its first use."""
+    lazy_init = getattr(module, "_lazy_init", None)
+    if not isinstance(lazy_init, FunctionType):
         return
 
-    @hide_frame
-    @functools.wraps(start)
+    @hide_from_warnings
+    @functools.wraps(lazy_init)
     def wrapper() -> Any:
         try:
-            return start()
+            return lazy_init()
         except Exception as error:
-            user, _ = attribution.user_frame_beyond_torch(_frame(1))
+            user = attribution.find_user_call(_frame(1)).user
             if user is not None:
-                counter = log.counter_at_line(user, device_type)
-                log.record_error(counter, first_line(error))
+                counter = log.find_counter_at_line(user, device_type)
+                log.record_error(counter, describe_error(error))
             raise
 
     module._lazy_init = wrapper  # type: ignore[attr-defined]
@@ -145,7 +162,7 @@ def _watch_methods(log: Log, device_types: Iterable[str]) -> None:
         for cls in classes:
             method = getattr(cls, device_type, None)
             if callable(method):
-                setattr(cls, device_type, recorded(log, method, use))
+                setattr(cls, device_type, record_calls(log, method, use))
         name = f"is_{device_type}"
         descriptor = getattr(torch.Tensor, name, None)
         if descriptor is not None and hasattr(descriptor, "__get__"):
@@ -155,49 +172,57 @@ def _watch_methods(log: Log, device_types: Iterable[str]) -> None:
 
 
 def _recorded_property(log: Log, descriptor: Any, device_type: str) -> property:
-    """Return a property like `Tensor.is_cuda` that records the code that reads it."""
-    record, get = log.record, descriptor.__get__
+    """Return a property like `Tensor.is_cuda`, which `descriptor` implements, that records each read."""
     use = Use("ask", f".is_{device_type}", device_type)
+    # Attribute lookups are done once here, because programs read the property often.
+    record, get = log.record, descriptor.__get__
 
-    def read(tensor: Any) -> Any:
+    def recorded_get(tensor: Any) -> Any:
         record(_frame(1), *use)
         return get(tensor)
 
-    return property(read, doc=descriptor.__doc__)
+    return property(recorded_get, doc=descriptor.__doc__)
 
 
-def _watch_absent_modules(log: Log, device_types: Iterable[str]) -> None:
-    """Record code that looks up a module that torch lacks, such as `torch.npu`."""
+def _watch_missing_modules(log: Log, device_types: Iterable[str]) -> None:
+    """Record code that reads a module that torch lacks, such as `torch.npu`."""
     import torch
 
-    missing = torch.__getattr__
-    types = frozenset(device_types)
+    original_getattr = torch.__getattr__
+    recorded_names = frozenset(device_types)
 
-    @hide_frame
-    @functools.wraps(missing)
+    @hide_from_warnings
+    @functools.wraps(original_getattr)
     def wrapper(name: str) -> Any:
-        if name not in types:
-            return missing(name)
-        is_read = _reads_attribute(_frame(1))
-        kind = "call" if is_read else "ask"
-        counter = log.record(_frame(1), kind, f"torch.{name}", name)
+        if name not in recorded_names:
+            return original_getattr(name)
+        caller = _frame(1)
+        # `hasattr(torch, "npu")` only checks for the module; `torch.npu` uses it.
+        is_use = _reads_attribute(caller)
+        kind = "call" if is_use else "ask"
+        counter = log.record(caller, kind, f"torch.{name}", name)
         try:
-            return missing(name)
+            return original_getattr(name)
         except AttributeError as error:
-            log.record_error(counter if is_read else NOT_RECORDED, first_line(error))
+            if is_use:
+                log.record_error(counter, describe_error(error))
             raise
 
     torch.__getattr__ = wrapper  # type: ignore[method-assign]
 
 
 def _reads_attribute(frame: FrameType) -> bool:
-    """Return whether a frame reads an attribute, as in `torch.npu` but not in `hasattr(torch, "npu")`."""
+    """Return whether a frame reads an attribute, as `torch.npu` does and `hasattr(torch, "npu")` does not."""
     instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]]
     return instruction in ("LOAD_ATTR", "LOAD_METHOD")
 
 
 def _watch_tensor_types(log: Log, device_type: str, module: ModuleType) -> None:
-    """Record lookups of types such as `torch.cuda.FloatTensor`, whose classes cannot be modified."""
+    """Record code that reads a tensor type such as `torch.cuda.FloatTensor`.
+
+    The types themselves cannot be modified. They are removed from the module, so that reading one calls the
+    module's `__getattr__`.
+    """
     tensor_types = {
         name: member
         for name, member in vars(module).items()

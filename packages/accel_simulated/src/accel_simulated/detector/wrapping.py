@@ -10,66 +10,73 @@ from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from accel_simulated import imports
-from accel_simulated.detector.log import Log
+from accel_simulated.detector.log import NOT_RECORDED, Log
 
 __all__ = [
-    "FUNCTION_TYPES", "Use", "first_line", "hide_frame", "is_question", "recorded", "recorded_if",
-    "replace", "when_imported",
+    "FUNCTION_TYPES",
+    "Use",
+    "call_when_imported",
+    "describe_error",
+    "hide_from_warnings",
+    "is_device_check",
+    "record_calls",
+    "record_matching_calls",
+    "replace_function",
 ]  # fmt: skip
 
+_MAX_MESSAGE_LENGTH = 200
 FUNCTION_TYPES = (FunctionType, functools._lru_cache_wrapper)
 
 
 class Use(NamedTuple):
-    """A use of one vendor's name, as described in the report."""
+    """A use of one vendor's name in a program, in the words of the report."""
 
     #: A key of `advice.KINDS`.
     kind: str
-    #: The use, such as `"torch.cuda.synchronize()"`.
+    #: The code that uses the name, such as `"torch.cuda.synchronize()"`.
     what: str
     #: The torch device type to which the name belongs.
     device_type: str
-    #: The name as spelled in the received string; empty if no string contains it (see `Log.counter_of`).
+    #: The name as spelled in the received string; empty if no string contains it (see
+    #: `Log.find_or_add_counter`).
     word: str = ""
 
 
-def recorded(log: Log, function: Callable[..., Any], use: Use) -> Callable[..., Any]:
-    """Return a wrapper of `function` that records each caller, and the errors raised for that caller."""
-    return recorded_if(log, function, lambda _arguments, _named: use)
+def record_calls(
+    log: Log, function: Callable[..., Any], use: Use
+) -> Callable[..., Any]:
+    """Return a wrapper of `function` that records each call, and the error that the call raises."""
+    return record_matching_calls(log, function, lambda _positional, _named: use)
 
 
-def recorded_if(
+def record_matching_calls(
     log: Log,
     function: Callable[..., Any],
     find_use: Callable[[tuple[Any, ...], dict[str, Any]], Use | None],
 ) -> Callable[..., Any]:
-    """Return a wrapper of `function` that records a caller if `find_use` finds a use in the arguments."""
-    # These names are local, because the wrapper gets the globals of `function`.
-    record, record_error, frame_at, line_of = (
-        log.record,
-        log.record_error,
-        sys._getframe,
-        first_line,
-    )
+    """Return a wrapper of `function` that records a call if `find_use` finds a use in the arguments."""
+    # These names are local variables, because the wrapper gets the global variables of `function`.
+    get_frame, describe = sys._getframe, describe_error
+    not_recorded = NOT_RECORDED
 
     def wrapper(*arguments: Any, **named: Any) -> Any:
         use = find_use(arguments, named)
         if use is None:
             return function(*arguments, **named)
-        counter = record(frame_at(1), *use)
-        if counter < 0:
+        counter = log.record(get_frame(1), *use)
+        if counter == not_recorded:
             return function(*arguments, **named)
         try:
             return function(*arguments, **named)
         except Exception as error:
-            record_error(counter, line_of(error))
+            log.record_error(counter, describe(error))
             raise
 
-    return _disguised(wrapper, function)
+    return _disguise(wrapper, function)
 
 
-def _disguised(wrapper: Any, function: Any) -> Callable[..., Any]:
-    """Return the wrapper disguised as a function of the original module, which accel_core inspects too."""
+def _disguise(wrapper: Any, function: Any) -> Callable[..., Any]:
+    """Return a copy of the wrapper that looks like `function`, also to code that inspects its module."""
     original = inspect.unwrap(function)
     disguised = FunctionType(
         wrapper.__code__,
@@ -81,43 +88,55 @@ def _disguised(wrapper: Any, function: Any) -> Callable[..., Any]:
         vars(disguised).update(
             cache_clear=function.cache_clear, cache_info=function.cache_info
         )
-    return hide_frame(disguised)
+    return hide_from_warnings(disguised)
 
 
-def hide_frame(wrapper: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the wrapper a file name that `warnings` skips, so that a warning names the wrapper's caller."""
-    hidden: Any = wrapper
-    hidden.__code__ = hidden.__code__.replace(
+def hide_from_warnings(wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    """Give the wrapper a file name that `warnings` skips, so that a warning names the wrapper's caller.
+
+    Returns the wrapper.
+    """
+    function: Any = wrapper
+    # `warnings` skips files whose names contain both `importlib` and `_bootstrap`.
+    function.__code__ = function.__code__.replace(
         co_filename="<accel_simulated importlib._bootstrap>"
     )
     return wrapper
 
 
-def replace(module: ModuleType, old: Any, new: Any) -> None:
-    """Replace a function in its module, and in the parent package if the package has imported it."""
+def replace_function(module: ModuleType, old: Any, new: Any) -> None:
+    """Replace the function `old` in its module, and in the parent package if it imports the function."""
     name: str = old.__name__
-    package = sys.modules[module.__name__.rpartition(".")[0]]
-    for place in (module, package):
-        if getattr(place, name, None) is old:
-            setattr(place, name, new)
+    package_name, _, _ = module.__name__.rpartition(".")
+    package = sys.modules[package_name]
+    for namespace in (module, package):
+        if getattr(namespace, name, None) is old:
+            setattr(namespace, name, new)
 
 
-def when_imported(module: str, change: Callable[[ModuleType], None]) -> None:
-    """Call `change` with a module: immediately if the module is imported, otherwise after its import."""
+def call_when_imported(module: str, change: Callable[[ModuleType], None]) -> None:
+    """Call `change(module)` now if the module has been imported, and otherwise just after its import."""
     if module in sys.modules:
         change(sys.modules[module])
     else:
         imports.on_import(module, after=change)
 
 
-def is_question(name: str) -> bool:
-    """Return whether a function only queries what is present, as `is_available` and `device_count` do."""
+def is_device_check(name: str) -> bool:
+    """Return whether a function with this name only checks which devices or features are present.
+
+    Examples are `is_available` and `device_count`.
+    """
     prefixes = ("is_", "has_", "can_")
     return name.lstrip("_").startswith(prefixes) or name == "device_count"
 
 
-def first_line(error: BaseException | str, error_type: str = "") -> str:
+def describe_error(error: BaseException) -> str:
     """Return an error in one line, such as "AssertionError: Torch not compiled with CUDA enabled"."""
-    error_type = error_type or type(error).__name__
-    lines = str(error).splitlines()
-    return f"{error_type}: {lines[0][:200] if lines else ''}"
+    return format_error(type(error).__name__, str(error))
+
+
+def format_error(error_type: str, message: str) -> str:
+    """Return the type of an error, and at most 200 characters of the first line of its message."""
+    first_line = message.partition("\n")[0]
+    return f"{error_type}: {first_line[:_MAX_MESSAGE_LENGTH]}"

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from accel_simulated import device as simulated
-from accel_simulated.parts.lifecycle import running
+from accel_simulated.parts.lifecycle import started_accelerator
 
 __all__ = [
     "_get_device_index", "can_device_access_peer", "current_device", "device", "device_count", "device_of",
@@ -21,26 +21,25 @@ def _get_device_index(
 ) -> int:
     """Return the index of `device`, which may be an index, a name or a `torch.device`.
 
-    If `optional` is true, `None` means the current device. If `allow_cpu` is true, the index of the CPU is
-    -1. Raises `ValueError` for a device of a different type.
+    If `optional` is true, `None` and a device without an index mean the current device. If `allow_cpu` is
+    true, the index of the CPU is -1. Raises `ValueError` for a device of a different type.
     """
+    device_type = simulated.vendor.name
     if isinstance(device, str):
         device = torch.device(device)
     if isinstance(device, torch.device):
-        if device.type != simulated.vendor.name and not (
-            allow_cpu and device.type == "cpu"
-        ):
-            raise ValueError(
-                f"Expected a {simulated.vendor.name} device, but got: {device}"
-            )
-        device = -1 if device.type == "cpu" else device.index
-    if device is None:
-        if not optional:
-            raise ValueError(
-                f"Expected an index or a device of type {simulated.vendor.name}, but got: None"
-            )
-        return int(running().current_device_index())
-    return int(device)
+        if device.type == "cpu" and allow_cpu:
+            return -1
+        if device.type != device_type:
+            raise ValueError(f"Expected a {device_type} device, but got: {device}")
+        device = device.index
+    if device is not None:
+        return int(device)
+    if not optional:
+        raise ValueError(
+            f"Expected an index or a device of type {device_type}, but got: None"
+        )
+    return int(started_accelerator().current_device_index())
 
 
 def device_count() -> int:
@@ -48,21 +47,21 @@ def device_count() -> int:
 
 
 def current_device() -> int:
-    return int(running().current_device_index())
+    return int(started_accelerator().current_device_index())
 
 
 def set_device(device: Any) -> None:
     index = _get_device_index(device, optional=True)
     if index >= 0:
-        running().set_device_index(index)
+        started_accelerator().set_device_index(index)
 
 
 def synchronize(device: Any = None) -> None:
-    running().synchronize(_get_device_index(device, optional=True))
+    started_accelerator().synchronize(_get_device_index(device, optional=True))
 
 
 class device:
-    """Context manager that selects a device."""
+    """A context manager that makes a device the current device."""
 
     def __init__(self, device: Any) -> None:
         self.idx = _get_device_index(device, optional=True)
@@ -78,15 +77,13 @@ class device:
 
 
 class device_of(device):
-    """Context manager that selects the device on which a tensor is."""
+    """A context manager that makes the device of a tensor the current device."""
 
     def __init__(self, obj: Any) -> None:
-        here = getattr(obj, "device", None)
-        index = (
-            here.index
-            if here is not None and here.type == simulated.vendor.name
-            else -1
-        )
+        tensor_device = getattr(obj, "device", None)
+        index = -1  # keeps the current device
+        if tensor_device is not None and tensor_device.type == simulated.vendor.name:
+            index = tensor_device.index
         super().__init__(index)
 
 
@@ -102,10 +99,10 @@ def get_device_capability(device: Any = None) -> tuple[int, int]:
 def get_device_properties(device: Any = None) -> Any:
     index = _get_device_index(device, optional=True)
     if not 0 <= index < simulated.count:
-        raise AssertionError("Invalid device id")
+        raise AssertionError("Invalid device id")  # torch.cuda's error
     return SimpleNamespace(
         name=simulated.name(),
-        total_memory=simulated.memories[index],
+        total_memory=simulated.memory_sizes[index],
         major=9,
         minor=0,
         multi_processor_count=1,

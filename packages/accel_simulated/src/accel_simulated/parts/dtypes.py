@@ -20,18 +20,22 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
     return [torch.float16, torch.bfloat16]
 
 
-def _tensor_type(dtype: torch.dtype) -> type:
-    def new(cls: type, *data: Any) -> torch.Tensor:
-        if len(data) == 1 and not isinstance(data[0], int):
-            return torch.tensor(data[0], dtype=dtype, device=simulated.vendor.name)
-        return torch.empty(*data, dtype=dtype, device=simulated.vendor.name)
+def _make_tensor_type(dtype: torch.dtype) -> type:
+    """Return a class such as `torch.npu.FloatTensor`, whose constructor takes data or sizes."""
+
+    def new(cls: type, *arguments: Any) -> torch.Tensor:
+        device_type = simulated.vendor.name
+        is_data = len(arguments) == 1 and not isinstance(arguments[0], int)
+        if is_data:
+            return torch.tensor(arguments[0], dtype=dtype, device=device_type)
+        return torch.empty(*arguments, dtype=dtype, device=device_type)
 
     return type("TensorType", (), {"__new__": new, "dtype": dtype})
 
 
 #: Types such as `torch.<name>.FloatTensor`, which generated code of torch creates for PrivateUse1.
 TENSOR_TYPES = {
-    f"{name}Tensor": _tensor_type(dtype)
+    f"{name}Tensor": _make_tensor_type(dtype)
     for name, dtype in {
         "BFloat16": torch.bfloat16, "Bool": torch.bool, "Byte": torch.uint8, "Char": torch.int8,
         "Double": torch.float64, "Float": torch.float32, "Half": torch.float16, "Int": torch.int32,

@@ -8,7 +8,7 @@ import torch
 
 from accel_simulated import device as simulated
 from accel_simulated.parts.devices import synchronize
-from accel_simulated.parts.lifecycle import running
+from accel_simulated.parts.lifecycle import started_accelerator
 from accel_simulated.parts.memory import empty_cache
 from accel_simulated.parts.streams import Stream, StreamContext
 
@@ -18,7 +18,7 @@ __all__ = [
 
 
 class BareGraph:
-    """A graph with capture and replay, without a shared memory pool."""
+    """A graph that can be captured and replayed, but has no memory pool to share with other graphs."""
 
     def __init__(self) -> None:
         # torch's graph is an attribute and not a base class: it has methods that a vendor's graph lacks.
@@ -35,9 +35,12 @@ class BareGraph:
 
 
 class PooledGraph(BareGraph):
-    """A graph with a memory pool; a vendor's subclass defines `capture_begin` with its default mode."""
+    """A graph with a memory pool that other graphs can share.
 
-    def _sim_begin(self, pool: Any, mode: str) -> None:
+    Each vendor's subclass defines `capture_begin` with the vendor's parameters and defaults.
+    """
+
+    def _sim_capture_begin(self, pool: Any, mode: str) -> None:
         self._sim_graph.capture_begin(pool=pool, capture_error_mode=mode)
 
     def pool(self) -> Any:
@@ -48,28 +51,35 @@ class PooledGraph(BareGraph):
 
 
 class VendorGraph(PooledGraph):
-    """The base of vendors' graph classes that have the methods of `torch.cuda.CUDAGraph`."""
+    """A graph with all methods of `torch.cuda.CUDAGraph`."""
 
     def enable_debug_mode(self) -> None:
         self._sim_graph.enable_debug_mode()
 
 
 class Capture:
-    """The context manager that vendors call `graph`; captures on `stream`, by default a new stream."""
+    """A context manager that captures the work of its `with` block into a graph.
 
-    def __init__(self, graph: Any, arguments: dict[str, Any], stream: Any) -> None:
-        self._graph, self._arguments = graph, arguments
-        self._context = StreamContext(Stream() if stream is None else stream)
+    The work is captured on `stream`, or on a new stream if `stream` is `None`. `options` are the arguments of
+    the graph's method `capture_begin`. Vendors call this class `graph`.
+    """
+
+    def __init__(self, graph: Any, options: dict[str, Any], stream: Any) -> None:
+        self._graph = graph
+        self._capture_options = options
+        if stream is None:
+            stream = Stream()
+        self._stream_context = StreamContext(stream)
 
     def __enter__(self) -> None:
         synchronize()
         empty_cache()
-        self._context.__enter__()
-        self._graph.capture_begin(**self._arguments)
+        self._stream_context.__enter__()
+        self._graph.capture_begin(**self._capture_options)
 
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
         self._graph.capture_end()
-        self._context.__exit__(exc_type, exc_value, traceback)
+        self._stream_context.__exit__(exc_type, exc_value, traceback)
 
 
 def graph_pool_handle() -> tuple[int, int]:
@@ -77,5 +87,5 @@ def graph_pool_handle() -> tuple[int, int]:
 
 
 def is_current_stream_capturing() -> bool:
-    running()
+    started_accelerator()
     return bool(simulated.library.sim_is_capturing())

@@ -23,19 +23,19 @@ __all__ = [
 ]
 
 _lock = threading.RLock()
-_waiting_calls: list[Callable[[], Any]] = []
-_running = False
-_forked = False
+_deferred_calls: list[Callable[[], Any]] = []
+_is_started = False
+_is_forked_child = False
 
 
 @lru_cache
-def generators() -> tuple[torch.Generator, ...]:
-    """Return the default generator of each device."""
-    return device.generators()
+def cached_generators() -> tuple[torch.Generator, ...]:
+    """Return the default random number generator of each visible device; the result is cached."""
+    return device.default_generators()
 
 
-def running() -> Any:
-    """Start the runtime if necessary, and return the module `torch.accelerator`."""
+def started_accelerator() -> Any:
+    """Start the device's runtime if it has not started yet, and return the module `torch.accelerator`."""
     _lazy_init()
     return torch.accelerator
 
@@ -45,11 +45,11 @@ def is_available() -> bool:
 
 
 def is_initialized() -> bool:
-    return _running and not _forked
+    return _is_started and not _is_forked_child
 
 
 def _is_in_bad_fork() -> bool:
-    return _forked
+    return _is_forked_child
 
 
 def init() -> None:
@@ -57,41 +57,43 @@ def init() -> None:
 
 
 def _lazy_init() -> None:
-    global _running
-    if _running and not _forked:
+    """Start the device's runtime at the first call, and then make the deferred calls."""
+    global _is_started
+    if _is_started and not _is_forked_child:
         return
     with _lock:
-        if _forked:
+        if _is_forked_child:
             raise RuntimeError(
                 f"Cannot re-initialize {device.name()} in forked subprocess"
             )
         if not device.count:
             raise RuntimeError(device.no_device_message())
-        if not _running:
-            _running = True
+        if not _is_started:
+            _is_started = True
             _set_module_attributes(sys.modules[f"torch.{device.vendor.name}"])
-            os.register_at_fork(
-                after_in_child=_mark_fork
-            )  # the streams' threads do not survive a fork
-        while _waiting_calls:
-            _waiting_calls.pop(0)()
+            # The threads of the streams do not exist in a forked child.
+            os.register_at_fork(after_in_child=_mark_as_forked)
+        while _deferred_calls:
+            deferred_call = _deferred_calls.pop(0)
+            deferred_call()
 
 
 def _set_module_attributes(module: Any) -> None:
-    """Set the attributes by which the vendor's module shows that the runtime has started."""
+    """Set the attributes of `torch.<name>` that the vendor's runtime sets when it starts."""
     if hasattr(module, "_initialized"):
         module._initialized = True
     if hasattr(module, "default_generators"):
-        module.default_generators = generators()
+        module.default_generators = cached_generators()
 
 
-def _mark_fork() -> None:
-    global _forked
-    _forked = True
+def _mark_as_forked() -> None:
+    global _is_forked_child
+    _is_forked_child = True
 
 
 def _lazy_call(callable: Callable[[], Any], **kwargs: Any) -> None:
+    """Make the call now if the runtime has started, and otherwise when the runtime starts."""
     if is_initialized():
         callable()
     else:
-        _waiting_calls.append(callable)
+        _deferred_calls.append(callable)

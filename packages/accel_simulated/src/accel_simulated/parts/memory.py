@@ -8,7 +8,7 @@ import torch
 
 from accel_simulated import device as simulated
 from accel_simulated.parts.devices import _get_device_index
-from accel_simulated.parts.lifecycle import is_initialized, running
+from accel_simulated.parts.lifecycle import is_initialized, started_accelerator
 
 __all__ = [
     "empty_cache", "max_memory_allocated", "max_memory_cached", "max_memory_reserved", "mem_get_info",
@@ -19,12 +19,11 @@ __all__ = [
 
 
 def memory_stats(device: Any = None) -> dict[str, Any]:
-    """Return statistics by torch's keys; empty before the runtime has started, as in vendors' modules."""
+    """Return the memory statistics under torch's keys; empty before the runtime has started."""
     if not is_initialized():
         return {}
-    return dict(
-        torch.accelerator.memory_stats(_get_device_index(device, optional=True))
-    )
+    index = _get_device_index(device, optional=True)
+    return dict(torch.accelerator.memory_stats(index))
 
 
 def memory_allocated(device: Any = None) -> int:
@@ -44,7 +43,9 @@ def max_memory_reserved(device: Any = None) -> int:
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
-    free, total = running().get_memory_info(_get_device_index(device, optional=True))
+    free, total = started_accelerator().get_memory_info(
+        _get_device_index(device, optional=True)
+    )
     return int(free), int(total)
 
 
@@ -54,11 +55,15 @@ def empty_cache() -> None:
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    running().reset_peak_memory_stats(_get_device_index(device, optional=True))
+    started_accelerator().reset_peak_memory_stats(
+        _get_device_index(device, optional=True)
+    )
 
 
 def reset_accumulated_memory_stats(device: Any = None) -> None:
-    running().reset_accumulated_memory_stats(_get_device_index(device, optional=True))
+    started_accelerator().reset_accumulated_memory_stats(
+        _get_device_index(device, optional=True)
+    )
 
 
 def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
@@ -71,7 +76,8 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
     )
 
 
-# These are old names. `shape.fill` adds a warning to each name that the surface file marks as deprecated.
+# These are old names. `surface.add_vendor_names` adds a warning to each name that the surface file marks as
+# deprecated.
 
 
 def memory_cached(device: Any = None) -> int:

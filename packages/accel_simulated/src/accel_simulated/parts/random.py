@@ -12,7 +12,7 @@ import torch
 
 from accel_simulated import device as simulated
 from accel_simulated.parts.devices import _get_device_index
-from accel_simulated.parts.lifecycle import _lazy_call, _lazy_init, generators
+from accel_simulated.parts.lifecycle import _lazy_call, _lazy_init, cached_generators
 
 __all__ = [
     "get_rng_state", "get_rng_state_all", "initial_seed", "manual_seed", "manual_seed_all", "seed",
@@ -23,8 +23,9 @@ NAME = simulated.vendor.name
 
 
 def _generator(device: Any) -> torch.Generator:
+    """Return the default generator of a device; `None` means the current device."""
     _lazy_init()
-    return generators()[_get_device_index(device, optional=True)]
+    return cached_generators()[_get_device_index(device, optional=True)]
 
 
 def get_rng_state(device: Any = NAME) -> torch.Tensor:
@@ -50,7 +51,9 @@ def manual_seed(seed: int) -> None:
 
 
 def manual_seed_all(seed: int) -> None:
-    _lazy_call(lambda: [generator.manual_seed(int(seed)) for generator in generators()])
+    _lazy_call(
+        lambda: [generator.manual_seed(int(seed)) for generator in cached_generators()]
+    )
 
 
 def seed() -> None:

@@ -8,7 +8,7 @@ import torch
 
 from accel_simulated import device as simulated
 from accel_simulated.parts.devices import _get_device_index
-from accel_simulated.parts.lifecycle import running
+from accel_simulated.parts.lifecycle import started_accelerator
 
 __all__ = [
     "Event", "Stream", "StreamContext", "_sleep", "current_stream", "default_stream", "set_stream", "stream",
@@ -33,7 +33,8 @@ class Stream(torch.Stream):
         self.wait_event(stream.record_event())
 
     def record_event(self, event: Any = None) -> Any:
-        event = Event() if event is None else event
+        if event is None:
+            event = Event()
         event.record(self)
         return event
 
@@ -53,7 +54,7 @@ class Stream(torch.Stream):
 class Event(torch.Event):
     """A marker in a stream's queue of work."""
 
-    _plain: torch.Event
+    _timing_event: torch.Event
 
     def __new__(
         cls,
@@ -64,33 +65,36 @@ class Event(torch.Event):
         self = super().__new__(
             cls, device=simulated.vendor.name, enable_timing=enable_timing
         )
-        # torch measures the time between plain `torch.Event`s only, so each event contains one.
-        self._plain = torch.Event(
+        # torch measures time only between instances of `torch.Event` itself, not of a subclass.
+        self._timing_event = torch.Event(
             device=simulated.vendor.name, enable_timing=enable_timing
         )
         return self
 
     def record(self, stream: Any = None) -> None:
-        stream = current_stream() if stream is None else stream
+        if stream is None:
+            stream = current_stream()
         super().record(stream)
-        self._plain.record(stream)
+        self._timing_event.record(stream)
 
     def wait(self, stream: Any = None) -> None:
-        super().wait(current_stream() if stream is None else stream)
+        if stream is None:
+            stream = current_stream()
+        super().wait(stream)
 
     def query(self) -> bool:
         return bool(super().query())
 
     def elapsed_time(self, end_event: Any) -> float:
-        return float(self._plain.elapsed_time(end_event._plain))
+        return float(self._timing_event.elapsed_time(end_event._timing_event))
 
     def synchronize(self) -> None:
         super().synchronize()
-        self._plain.synchronize()
+        self._timing_event.synchronize()
 
 
 class StreamContext:
-    """Context manager that makes a stream the current stream; `None` changes nothing."""
+    """A context manager that makes `stream` the current stream; `None` changes nothing."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
@@ -102,12 +106,12 @@ class StreamContext:
         if self.stream is not None:
             self.previous = current_stream()
             self.previous_on_device = current_stream(self.stream.device)
-            running().set_stream(self.stream)
+            started_accelerator().set_stream(self.stream)
 
     def __exit__(self, type: Any, value: Any, traceback: Any) -> None:
         if self.stream is not None:
-            running().set_stream(self.previous_on_device)
-            running().set_stream(self.previous)
+            started_accelerator().set_stream(self.previous_on_device)
+            started_accelerator().set_stream(self.previous)
 
 
 def stream(stream: Any) -> StreamContext:
@@ -116,23 +120,24 @@ def stream(stream: Any) -> StreamContext:
 
 def set_stream(stream: Any) -> None:
     if stream is not None:
-        running().set_stream(stream)
+        started_accelerator().set_stream(stream)
 
 
 def current_stream(device: Any = None) -> Stream:
-    return _wrap(running().current_stream(_get_device_index(device, optional=True)))
+    index = _get_device_index(device, optional=True)
+    return _as_vendor_stream(started_accelerator().current_stream(index))
 
 
 def default_stream(device: Any = None) -> Stream:
-    current = running().current_stream(_get_device_index(device, optional=True))
+    current = current_stream(device)
     default: Stream = Stream(
         stream_id=0, device_index=current.device_index, device_type=current.device_type
     )
     return default
 
 
-def _wrap(stream: torch.Stream) -> Stream:
-    """Return the stream as an instance of this module's class `Stream`."""
+def _as_vendor_stream(stream: torch.Stream) -> Stream:
+    """Return a `torch.Stream` as an instance of the vendor's class `Stream`."""
     wrapped: Stream = Stream(
         stream_id=stream.stream_id,
         device_index=stream.device_index,
@@ -142,4 +147,4 @@ def _wrap(stream: torch.Stream) -> Stream:
 
 
 def _sleep(cycles: int) -> None:
-    simulated.sleep(max(1, cycles // 1_000_000))
+    simulated.sleep_cycles(cycles)

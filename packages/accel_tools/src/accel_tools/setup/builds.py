@@ -106,6 +106,8 @@ AMD_TARGETS = (
     "gfx1150", "gfx1151", "gfx1152", "gfx1153",
     "gfx1200", "gfx1201", "gfx1250",
 )  # fmt: skip
+#: AMD's page about WSL2: the wheels of `AMD_INDEX` run there with AMD's driver for Windows and librocdxg.
+AMD_WSL = "https://github.com/ROCm/rocm-cli/blob/main/docs/wsl.md"
 #: Architectures on which AMD's wheels are reported to compute wrong results, and the report's URL.
 AMD_WRONG = {"gfx1033": "https://github.com/unslothai/unsloth/pull/8412"}
 #: The release of torch in `AMD_INDEX`, and the oldest and newest Python that it supports:

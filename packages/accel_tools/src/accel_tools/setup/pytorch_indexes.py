@@ -366,13 +366,17 @@ def _add_amd_build(plan: Plan, machine: Machine, torch: str) -> Plan:
     Raises `_NoBuildError` if no wheels fit.
     """
     if machine.system == "win32":
-        return _add_amd_wheels_for_windows(plan, torch)
+        no_pytorch_wheels = "PyTorch has no ROCm wheels for Windows"
+        return _add_amd_wheels_for_all_gpus(plan, torch, no_pytorch_wheels)
     if plan.machine_kind == "WSL2":
-        reason = (
-            "PyTorch has no ROCm wheels for Windows; AMD has wheels for WSL2 and some "
-            "Radeon GPUs"
+        no_pytorch_wheels = (
+            "PyTorch's ROCm wheels need the kernel driver amdgpu, which WSL2 lacks"
         )
-        raise _NoBuildError(reason, _ROCM)
+        note = (
+            "AMD supports WSL2 on Windows 11 for some Radeon and Ryzen GPUs. AMD's build also needs "
+            f"AMD's driver for Windows, and librocdxg in the Linux distribution: {builds.AMD_WSL}"
+        )
+        return _add_amd_wheels_for_all_gpus(plan, torch, no_pytorch_wheels, note)
     if plan.toolkit:
         return _add_build_for_rocm(plan, torch)
     if not plan.hardware.amd_architectures:
@@ -449,9 +453,13 @@ def _add_amd_wheels_for_linux(
     return _with_amd_wheels(plan, torch, f"device-{architecture}", why)
 
 
-def _add_amd_wheels_for_windows(plan: Plan, torch: str) -> Plan:
-    """Return the plan with AMD's wheels for all GPUs; no file of Windows has the GPU's architecture."""
-    no_pytorch_wheels = "PyTorch has no ROCm wheels for Windows"
+def _add_amd_wheels_for_all_gpus(
+    plan: Plan, torch: str, no_pytorch_wheels: str, *notes: str
+) -> Plan:
+    """Return the plan with AMD's wheels for all GPUs; no file of Windows or WSL2 has the GPU's architecture.
+
+    `no_pytorch_wheels` is the reason that PyTorch's wheels do not fit.
+    """
     if plan.toolkit:
         reason = f"{no_pytorch_wheels}, and AMD's wheels include ROCm: omit --toolkit"
         raise _NoBuildError(reason, _ROCM)
@@ -461,6 +469,7 @@ def _add_amd_wheels_for_windows(plan: Plan, torch: str) -> Plan:
     targets = [gfx for gfx in builds.AMD_TARGETS if gfx not in builds.AMD_WRONG]
     notes = (
         *plan.notes,
+        *notes,
         f"AMD's build has code only for {', '.join(targets)}",
         "If you know the architecture, replace device-all with device-gfxNNNN to download about 2 GB",
     )

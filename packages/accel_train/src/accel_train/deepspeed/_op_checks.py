@@ -11,6 +11,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from accel_core.errors import OpInputError
@@ -48,12 +49,13 @@ def wrap_load(
     builder_class: Any,
     is_built: Callable[[Any], bool],
     build_folder: Callable[[Any], str],
+    lock_file: Callable[[Any], Path | None],
 ) -> None:
     """Replace `builder_class.load` with a method that reports compilation and returns a checked operator.
 
     Only the first rank of a host writes the report, to stderr. `is_built(builder)` returns whether nothing is
-    left to compile. `build_folder(builder)` returns the folder for the compiled module. A second call changes
-    nothing.
+    left to compile. `build_folder(builder)` returns the folder for the compiled module, and
+    `lock_file(builder)` returns the lock that torch would wait for, or None. A second call changes nothing.
     """
     original = builder_class.load
     if getattr(original, "is_patched_by_accel", False):
@@ -65,8 +67,7 @@ def wrap_load(
         is_first_rank_of_host = LOCAL_RANK.read(os.environ) == 0
         if is_first_rank_of_host and not is_loaded and not is_built(self):
             sys.stderr.write(
-                f"accel-core: compiling DeepSpeed's {self.name} once, which may take minutes. The compiled "
-                f"module is kept in {build_folder(self)}\n"
+                _compilation_notice(self.name, build_folder(self), lock_file(self))
             )
         is_verbose_passed_by_position = bool(args)
         if not is_verbose_passed_by_position:
@@ -77,6 +78,22 @@ def wrap_load(
 
     load.is_patched_by_accel = True  # type: ignore[attr-defined]
     builder_class.load = load
+
+
+def _compilation_notice(operator: str, folder: str, lock: Path | None) -> str:
+    """Return the line to print before torch compiles `operator` in `folder`.
+
+    `lock` is the file for which torch waits before it compiles; `None` if there is no such file.
+    """
+    if lock is not None:
+        return (
+            f"accel-core: torch waits for {lock}: a process is compiling DeepSpeed's {operator}, or was "
+            f"killed while it compiled. If no process is compiling: rm {lock}\n"
+        )
+    return (
+        f"accel-core: compiling DeepSpeed's {operator} once, which may take minutes. The compiled module is "
+        f"kept in {folder}\n"
+    )
 
 
 def _add_checks(builder: Any, module: Any) -> Any:

@@ -69,7 +69,7 @@ class DeepSpeedProvider(OpProvider):
         _install.prepare(for_training=False)
         builder_class = super().load(source)
         if hasattr(builder_class, "load"):
-            _op_checks.wrap_load(builder_class, is_built, build_folder)
+            _op_checks.wrap_load(builder_class, is_built, build_folder, lock_file)
         has_path = hasattr(builder_class, "deepspeed_src_path")
         if has_path and "deepspeed_src_path" not in vars(builder_class):
             _use_source_paths_of_deepspeed(builder_class)
@@ -286,6 +286,20 @@ def build_folders(builder: Any) -> list[Path]:
         return [Path(extensions_folder, builder.name)]
     python_tag = f"py{sys.version_info.major}{sys.version_info.minor}_*"
     return list(_default_build_root().glob(f"{python_tag}/{builder.name}"))
+
+
+def lock_file(builder: Any) -> Path | None:
+    """Return the lock file that torch would wait for before it compiles `builder`; `None` without a lock.
+
+    torch creates the file `lock` in the build folder while it compiles. If the file exists already, torch
+    waits without a limit (`torch.utils.file_baton`). A process that is killed while it compiles leaves its
+    lock file behind.
+    """
+    for folder in build_folders(builder):
+        lock = folder / "lock"
+        if lock.exists():
+            return lock
+    return None
 
 
 def _compiled_modules_in(folder: Path, names: tuple[str, ...]) -> list[Path]:

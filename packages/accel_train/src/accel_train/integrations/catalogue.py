@@ -193,7 +193,7 @@ FRAMEWORKS = (
         _FRAMEWORKS_PAGE,
         adapter="accel_train.integrations.verl",
         group="verl.plugins",
-        limitation="PPO counts only Ray's GPU and NPU; no training on the CPU",
+        limitation="PPO needs vLLM, SGLang or TensorRT-LLM; no training on the CPU",
         native_devices=("cuda", "npu"),
     ),
     Framework(

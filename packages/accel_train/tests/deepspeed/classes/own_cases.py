@@ -40,11 +40,11 @@ def _vendor_ranges():
     from accel_simulated.parts import ranges
 
     def reached(acc):
-        ranges._open.clear()
+        ranges._open_ranges.clear()
         acc.range_push("step", domain="training")
-        pushed = len(ranges._open)
+        pushed = len(ranges._open_ranges)
         acc.range_pop(domain="training")
-        return [pushed, len(ranges._open)]
+        return [pushed, len(ranges._open_ranges)]
 
     return {"range_push: at the vendor's profiler": reached}
 

@@ -13,8 +13,8 @@ def autoload():
     """Do nothing: torch calls this function when it is imported, and importing this module was enough."""
 
 
-vendor_package.start("acme")
+vendor_package.load_device("acme")
 
 import torch_acme.acme
 
-vendor_package.finish(torch_acme.acme)
+vendor_package.register_module(torch_acme.acme)

@@ -4,10 +4,10 @@ from accel_simulated import vendor_package
 
 __version__ = "2.4+simulated"
 
-vendor_package.start("mlu")
+vendor_package.load_device("mlu")
 
 import torch_mlu.mlu
 import torch_mlu.mlu.amp
 import torch_mlu.mlu.cnpx
 
-vendor_package.finish(torch_mlu.mlu)
+vendor_package.register_module(torch_mlu.mlu)

@@ -10,13 +10,13 @@ from accel_simulated import vendor_package as _sim_vendor_package
 
 __version__ = "2.11.0.post2+simulated"
 
-_sim_vendor_package.start("musa")
+_sim_vendor_package.load_device("musa")
 
 from accel_simulated.parts.devices import device
 from accel_simulated.parts.dtypes import is_bf16_supported as _sim_is_bf16_supported
 from accel_simulated.parts.graphs import Capture as _sim_Capture
 from accel_simulated.parts.graphs import VendorGraph as _sim_Graph
-from accel_simulated.shape import fill
+from accel_simulated.surface import add_vendor_names
 from torch_musa.core import mccl, memory
 
 _initialized = False
@@ -29,7 +29,7 @@ def is_bf16_supported(including_emulation=True):
 
 class MUSAGraph(_sim_Graph):
     def capture_begin(self, pool=None, capture_error_mode="global"):
-        self._sim_begin(pool, capture_error_mode)
+        self._sim_capture_begin(pool, capture_error_mode)
 
 
 class graph(_sim_Capture):
@@ -39,7 +39,7 @@ class graph(_sim_Capture):
         )
 
 
-fill(globals(), "torch.musa")
-del fill
+add_vendor_names(globals(), "torch.musa")
+del add_vendor_names
 
-_sim_vendor_package.finish(_sim_sys.modules[__name__])
+_sim_vendor_package.register_module(_sim_sys.modules[__name__])

@@ -11,11 +11,11 @@ from accel_simulated.imports import on_import
 
 __version__ = "2.13.3.0+simulated"
 
-vendor_package.start("neuron")
+vendor_package.load_device("neuron")
 
 import torch_neuronx.neuron
 
-vendor_package.finish(torch_neuronx.neuron)
+vendor_package.register_module(torch_neuronx.neuron)
 
 
 def _register_compiler(registry):

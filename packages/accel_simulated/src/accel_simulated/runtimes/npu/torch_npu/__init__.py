@@ -13,16 +13,16 @@ def _autoload():
     """Do nothing: torch calls this function when it is imported, and importing this module was enough."""
 
 
-vendor_package.start("npu")
+vendor_package.load_device("npu")
 
 import torch_npu.npu
 import torch_npu.npu.amp
 
-vendor_package.finish(torch_npu.npu)
+vendor_package.register_module(torch_npu.npu)
 
 # Transformers, diffusers, verl, ms-swift and LLaMA-Factory use these names.
 globals().update(
-    vendor_package.not_simulated(
+    vendor_package.unsupported_operators(
         "torch_npu",
         "npu_cross_entropy_loss",
         "npu_dynamic_mx_quant",

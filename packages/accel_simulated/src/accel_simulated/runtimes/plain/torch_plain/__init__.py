@@ -12,8 +12,8 @@ def autoload():
     """Do nothing: torch calls this function when it is imported, and importing this module was enough."""
 
 
-vendor_package.start("plain")
+vendor_package.load_device("plain")
 
 import torch_plain.plain
 
-vendor_package.finish(torch_plain.plain)
+vendor_package.register_module(torch_plain.plain)

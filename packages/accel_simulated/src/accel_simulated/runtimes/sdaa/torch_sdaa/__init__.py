@@ -8,8 +8,8 @@ from accel_simulated import vendor_package
 
 __version__ = "3.2+simulated"
 
-vendor_package.start("sdaa")
+vendor_package.load_device("sdaa")
 
 import torch_sdaa.sdaa
 
-vendor_package.finish(torch_sdaa.sdaa)
+vendor_package.register_module(torch_sdaa.sdaa)

@@ -8,8 +8,8 @@ from accel_simulated import vendor_package
 
 __version__ = "1.0.0.21300+simulated"
 
-vendor_package.start("supa")
+vendor_package.load_device("supa")
 
 import torch_supa.supa
 
-vendor_package.finish(torch_supa.supa)
+vendor_package.register_module(torch_supa.supa)

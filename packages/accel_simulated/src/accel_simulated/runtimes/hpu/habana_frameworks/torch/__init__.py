@@ -15,8 +15,8 @@ assert not (_lazy and os.environ.get("ACCEL_SIMULATE_STOCK_TORCH") == "1"), (
     "lazy mode needs Habana's torch"
 )
 
-vendor_package.start("hpu")
+vendor_package.load_device("hpu")
 
 from habana_frameworks.torch import hpu
 
-vendor_package.finish(hpu)
+vendor_package.register_module(hpu)

@@ -2,7 +2,7 @@
 
 from accel_simulated.parts.devices import device
 from accel_simulated.parts.devices import get_device_properties as _sim_properties
-from accel_simulated.shape import fill
+from accel_simulated.surface import add_vendor_names
 from torch_mlu.mlu import cncl, graphs, memory, random, streams
 from torch_mlu.mlu.cncl import is_cncl_available
 from torch_mlu.mlu.graphs import MLUGraph, graph
@@ -20,5 +20,5 @@ def is_fp8_supported(including_emulation=True):
     return False
 
 
-fill(globals(), "torch.mlu")
-del fill
+add_vendor_names(globals(), "torch.mlu")
+del add_vendor_names

@@ -1,6 +1,6 @@
 """`torch.mlu.memory`, simulated."""
 
-from accel_simulated.shape import fill
+from accel_simulated.surface import add_vendor_names
 
-fill(globals(), "torch.mlu.memory")
-del fill
+add_vendor_names(globals(), "torch.mlu.memory")
+del add_vendor_names

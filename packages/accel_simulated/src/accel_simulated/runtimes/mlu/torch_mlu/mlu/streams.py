@@ -1,6 +1,6 @@
 """`torch.mlu.streams`, simulated."""
 
-from accel_simulated.shape import fill
+from accel_simulated.surface import add_vendor_names
 
-fill(globals(), "torch.mlu.streams")
-del fill
+add_vendor_names(globals(), "torch.mlu.streams")
+del add_vendor_names

@@ -1,6 +1,6 @@
 """`torch.musa.memory`, simulated."""
 
-from accel_simulated.shape import fill
+from accel_simulated.surface import add_vendor_names
 
-fill(globals(), "torch.musa.memory")
-del fill
+add_vendor_names(globals(), "torch.musa.memory")
+del add_vendor_names

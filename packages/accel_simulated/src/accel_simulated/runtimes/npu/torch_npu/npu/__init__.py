@@ -7,7 +7,7 @@ from accel_simulated import device as _sim_device
 from accel_simulated.host_memory import HostMemory as _sim_HostMemory
 from accel_simulated.parts import devices as _sim_devices
 from accel_simulated.parts import lifecycle as _sim_lifecycle
-from accel_simulated.shape import fill
+from accel_simulated.surface import add_vendor_names
 from torch_npu.npu import graphs, memory, random, streams, utils
 from torch_npu.npu.graphs import NPUGraph, graph
 from torch_npu.npu.memory import (
@@ -29,27 +29,31 @@ def _lazy_call(cb):
 
 
 def can_device_access_peer(device_id, peer_device_id):
-    one, other = _sim_checked(device_id), _sim_checked(peer_device_id)
-    return one != other
+    index = _sim_valid_index(device_id)
+    peer_index = _sim_valid_index(peer_device_id)
+    return index != peer_index
 
 
 def get_device_name(device_name=None):
-    _sim_checked(device_name)
+    _sim_valid_index(device_name)
     return _sim_device.name()
 
 
 def get_device_capability(device=None):
-    # Ascend has no compute capability. The vendor's function returns the value of a variable, for code that
-    # was written for CUDA.
-    numbers = _sim_os.environ.get("TORCH_NPU_DEVICE_CAPABILITY", "").split(".")
-    return tuple(map(int, numbers)) if len(numbers) == 2 else None
+    # Ascend has no compute capability. For code that was written for CUDA, the vendor's function returns the
+    # capability that the user sets in this variable.
+    capability = _sim_os.environ.get("TORCH_NPU_DEVICE_CAPABILITY", "")
+    numbers = capability.split(".")
+    if len(numbers) != 2:
+        return None
+    return tuple(int(number) for number in numbers)
 
 
 def get_device_properties(device_name=None):
-    index = _sim_checked(device_name)
+    index = _sim_valid_index(device_name)
     return _sim_SimpleNamespace(
         name=_sim_device.name(),
-        total_memory=_sim_device.memories[index],
+        total_memory=_sim_device.memory_sizes[index],
         multi_processor_count=1,
         cube_core_num=1,
         vector_core_num=1,
@@ -58,7 +62,7 @@ def get_device_properties(device_name=None):
     )
 
 
-def _sim_checked(device):
+def _sim_valid_index(device):
     index = _sim_devices._get_device_index(device, optional=True)
     if not 0 <= index < _sim_device.count:
         raise AssertionError("Invalid device id")
@@ -75,5 +79,5 @@ def npurt():
     )
 
 
-fill(globals(), "torch.npu")
-del fill
+add_vendor_names(globals(), "torch.npu")
+del add_vendor_names

@@ -33,17 +33,17 @@ class autocast(_sim_autocast):
         )
 
 
-def _sim_old(name):
+def _sim_warn_deprecated(name):
     _sim_warnings.warn(
         f"torch_npu.npu.amp.{name} is deprecated", FutureWarning, stacklevel=3
     )
 
 
 def custom_fwd(fwd=None, *, cast_inputs=None):
-    _sim_old("custom_fwd")
+    _sim_warn_deprecated("custom_fwd")
     return _sim_custom_fwd(fwd, device_type="npu", cast_inputs=cast_inputs)
 
 
 def custom_bwd(bwd):
-    _sim_old("custom_bwd")
+    _sim_warn_deprecated("custom_bwd")
     return _sim_custom_bwd(bwd, device_type="npu")

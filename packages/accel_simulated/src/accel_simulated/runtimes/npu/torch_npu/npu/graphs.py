@@ -2,12 +2,12 @@
 
 from accel_simulated.parts.graphs import Capture as _sim_Capture
 from accel_simulated.parts.graphs import PooledGraph as _sim_Graph
-from accel_simulated.shape import fill
+from accel_simulated.surface import add_vendor_names
 
 
 class NPUGraph(_sim_Graph):
     def capture_begin(self, pool=None, capture_error_mode="global"):
-        self._sim_begin(pool, capture_error_mode)
+        self._sim_capture_begin(pool, capture_error_mode)
 
 
 class graph(_sim_Capture):
@@ -25,5 +25,5 @@ class graph(_sim_Capture):
         )
 
 
-fill(globals(), "torch.npu.graphs")
-del fill
+add_vendor_names(globals(), "torch.npu.graphs")
+del add_vendor_names

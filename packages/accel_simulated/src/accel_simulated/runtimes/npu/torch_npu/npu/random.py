@@ -1,7 +1,7 @@
 """`torch.npu.random`, simulated."""
 
 from accel_simulated.parts import lifecycle as _sim_lifecycle
-from accel_simulated.shape import fill
+from accel_simulated.surface import add_vendor_names
 
 
 def _lazy_call(cb):
@@ -9,8 +9,8 @@ def _lazy_call(cb):
 
 
 def get_default_generator(device_index):
-    return _sim_lifecycle.generators()[device_index]
+    return _sim_lifecycle.cached_generators()[device_index]
 
 
-fill(globals(), "torch.npu.random")
-del fill
+add_vendor_names(globals(), "torch.npu.random")
+del add_vendor_names

@@ -1,6 +1,6 @@
 """`torch.npu.streams`, simulated."""
 
-from accel_simulated.shape import fill
+from accel_simulated.surface import add_vendor_names
 
-fill(globals(), "torch.npu.streams")
-del fill
+add_vendor_names(globals(), "torch.npu.streams")
+del add_vendor_names

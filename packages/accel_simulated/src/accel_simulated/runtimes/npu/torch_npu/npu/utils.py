@@ -2,7 +2,7 @@
 
 from accel_simulated.parts.dtypes import is_bf16_supported as _sim_is_bf16_supported
 from accel_simulated.parts.streams import StreamContext as _sim_StreamContext
-from accel_simulated.shape import fill
+from accel_simulated.surface import add_vendor_names
 
 
 class StreamContext(_sim_StreamContext):
@@ -18,5 +18,5 @@ def is_bf16_supported(including_emulation=False):
     return _sim_is_bf16_supported()
 
 
-fill(globals(), "torch.npu.utils")
-del fill
+add_vendor_names(globals(), "torch.npu.utils")
+del add_vendor_names

@@ -2,7 +2,7 @@
 
 from accel_simulated.parts.dtypes import get_amp_supported_dtype
 from accel_simulated.parts.lifecycle import _is_in_bad_fork, _lazy_init
-from accel_simulated.shape import fill
+from accel_simulated.surface import add_vendor_names
 from torch_sdaa.sdaa import amp
 
 # torch uses `_initialized` and the three functions imported above in every device module, although no public
@@ -17,5 +17,5 @@ def get_device_name(device=None):
     )
 
 
-fill(globals(), "torch.sdaa")
-del fill
+add_vendor_names(globals(), "torch.sdaa")
+del add_vendor_names

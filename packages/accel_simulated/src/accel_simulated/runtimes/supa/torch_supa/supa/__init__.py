@@ -6,7 +6,7 @@ from accel_simulated.host_memory import HostMemory as _sim_HostMemory
 from accel_simulated.parts.dtypes import is_bf16_supported as _sim_is_bf16_supported
 from accel_simulated.parts.lifecycle import _lazy_call as _sim_lazy_call
 from accel_simulated.parts.streams import StreamContext as _sim_StreamContext
-from accel_simulated.shape import fill
+from accel_simulated.surface import add_vendor_names
 from torch_supa.supa import bccl, brtx, graphs, memory, random, streams
 from torch_supa.supa.graphs import SUPAGraph, graph
 
@@ -42,5 +42,5 @@ def check_error(res):
         raise RuntimeError(f"SUPA error {res}")
 
 
-fill(globals(), "torch.supa")
-del fill
+add_vendor_names(globals(), "torch.supa")
+del add_vendor_names

@@ -1,6 +1,6 @@
 """`torch.supa.brtx`, simulated."""
 
-from accel_simulated.shape import fill
+from accel_simulated.surface import add_vendor_names
 
-fill(globals(), "torch.supa.brtx")
-del fill
+add_vendor_names(globals(), "torch.supa.brtx")
+del add_vendor_names

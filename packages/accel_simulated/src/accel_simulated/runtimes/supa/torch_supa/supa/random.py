@@ -1,6 +1,6 @@
 """`torch.supa.random`, simulated."""
 
-from accel_simulated.shape import fill
+from accel_simulated.surface import add_vendor_names
 
-fill(globals(), "torch.supa.random")
-del fill
+add_vendor_names(globals(), "torch.supa.random")
+del add_vendor_names

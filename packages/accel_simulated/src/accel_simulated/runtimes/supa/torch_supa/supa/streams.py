@@ -1,6 +1,6 @@
 """`torch.supa.streams`, simulated."""
 
-from accel_simulated.shape import fill
+from accel_simulated.surface import add_vendor_names
 
-fill(globals(), "torch.supa.streams")
-del fill
+add_vendor_names(globals(), "torch.supa.streams")
+del add_vendor_names

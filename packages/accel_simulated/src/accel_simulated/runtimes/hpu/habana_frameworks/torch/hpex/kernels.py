@@ -7,7 +7,7 @@ class FusedSDPA:
     """Habana's attention, a `torch.autograd.Function`."""
 
     apply = staticmethod(
-        vendor_package.not_simulated(
+        vendor_package.unsupported_operators(
             "habana_frameworks.torch.hpex.kernels", "FusedSDPA"
         )["FusedSDPA"]
     )

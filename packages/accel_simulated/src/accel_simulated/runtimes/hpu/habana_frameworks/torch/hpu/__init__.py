@@ -27,7 +27,7 @@ from habana_frameworks.torch.hpu.random import (
 )
 
 from accel_simulated.parts import devices as _sim_devices
-from accel_simulated.shape import fill
+from accel_simulated.surface import add_vendor_names
 
 _initialized = False
 is_lazy_mode = is_lazy()
@@ -40,5 +40,7 @@ def synchronize():
     _sim_devices.synchronize()
 
 
-fill(globals(), "torch.hpu", absent=() if is_lazy_mode else ("is_lazy()",))
-del fill
+add_vendor_names(
+    globals(), "torch.hpu", false_conditions=() if is_lazy_mode else ("is_lazy()",)
+)
+del add_vendor_names

@@ -1,7 +1,7 @@
 """`torch.hpu.events`, simulated."""
 
 from accel_simulated.parts.streams import Event as _sim_Event
-from accel_simulated.shape import fill
+from accel_simulated.surface import add_vendor_names
 
 
 class Event(_sim_Event):
@@ -9,5 +9,5 @@ class Event(_sim_Event):
         return super().__new__(cls, enable_timing)
 
 
-fill(globals(), "torch.hpu.events")
-del fill
+add_vendor_names(globals(), "torch.hpu.events")
+del add_vendor_names

@@ -2,7 +2,7 @@
 
 from accel_simulated.parts.graphs import BareGraph as _sim_Graph
 from accel_simulated.parts.graphs import Capture as _sim_Capture
-from accel_simulated.shape import fill
+from accel_simulated.surface import add_vendor_names
 
 
 class HPUGraph(_sim_Graph):
@@ -18,5 +18,5 @@ class graph(_sim_Capture):
         super().__init__(hpu_graph, {"dry_run": dry_run}, stream)
 
 
-fill(globals(), "torch.hpu.graphs")
-del fill
+add_vendor_names(globals(), "torch.hpu.graphs")
+del add_vendor_names

@@ -4,15 +4,12 @@ import warnings as _sim_warnings
 
 from accel_simulated.parts import devices as _sim_devices
 from accel_simulated.parts import memory as _sim_memory
-from accel_simulated.shape import fill
+from accel_simulated.surface import add_vendor_names
 
 
 def memory_stats(device=None):
-    if (
-        not 0
-        <= _sim_devices._get_device_index(device, optional=True)
-        < _sim_devices.device_count()
-    ):
+    index = _sim_devices._get_device_index(device, optional=True)
+    if not 0 <= index < _sim_devices.device_count():
         raise AssertionError("Invalid device id")
     stats = _sim_memory.memory_stats(device)
     return {
@@ -53,7 +50,7 @@ def mem_get_info(device=None):
     return stats["Limit"] - stats["InUse"], stats["Limit"]
 
 
-def _sim_renamed(old, new):
+def _sim_warn_renamed(old, new):
     # The warning is issued at one line, so once per process: Python shows a warning once for each line.
     _sim_warnings.warn(
         f"torch.hpu.{old} has been renamed to torch.hpu.{new}",
@@ -63,14 +60,14 @@ def _sim_renamed(old, new):
 
 
 def memory_cached(device=None):
-    _sim_renamed("memory_cached", "memory_reserved")
+    _sim_warn_renamed("memory_cached", "memory_reserved")
     return memory_reserved(device)
 
 
 def max_memory_cached(device=None):
-    _sim_renamed("max_memory_cached", "max_memory_reserved")
+    _sim_warn_renamed("max_memory_cached", "max_memory_reserved")
     return max_memory_reserved(device)
 
 
-fill(globals(), "torch.hpu.memory")
-del fill
+add_vendor_names(globals(), "torch.hpu.memory")
+del add_vendor_names

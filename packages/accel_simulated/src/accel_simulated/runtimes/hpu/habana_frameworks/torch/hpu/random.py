@@ -2,8 +2,8 @@
 
 from accel_simulated.parts import random as _sim_random
 from accel_simulated.parts.devices import _get_device_index
-from accel_simulated.parts.lifecycle import generators as _sim_generators
-from accel_simulated.shape import fill
+from accel_simulated.parts.lifecycle import cached_generators as _sim_generators
+from accel_simulated.surface import add_vendor_names
 
 
 def __getattr__(name):
@@ -13,14 +13,14 @@ def __getattr__(name):
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _sim_only(device):
+def _sim_index_0(device):
     if _get_device_index(device, optional=True):
         raise ValueError("random number state of device 0 only")
     return 0
 
 
 def get_rng_state(device="hpu"):
-    return _sim_random.get_rng_state(_sim_only(device))
+    return _sim_random.get_rng_state(_sim_index_0(device))
 
 
 def get_rng_state_all():
@@ -28,7 +28,7 @@ def get_rng_state_all():
 
 
 def set_rng_state(new_state, device="hpu"):
-    _sim_random.set_rng_state(new_state, _sim_only(device))
+    _sim_random.set_rng_state(new_state, _sim_index_0(device))
 
 
 def set_rng_state_all(new_states):
@@ -36,5 +36,5 @@ def set_rng_state_all(new_states):
         set_rng_state(state, 0)
 
 
-fill(globals(), "torch.hpu.random")
-del fill
+add_vendor_names(globals(), "torch.hpu.random")
+del add_vendor_names

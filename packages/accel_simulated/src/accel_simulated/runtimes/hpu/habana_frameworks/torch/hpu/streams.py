@@ -1,6 +1,6 @@
 """`torch.hpu.streams`, simulated."""
 
-from accel_simulated.shape import fill
+from accel_simulated.surface import add_vendor_names
 
-fill(globals(), "torch.hpu.streams")
-del fill
+add_vendor_names(globals(), "torch.hpu.streams")
+del add_vendor_names

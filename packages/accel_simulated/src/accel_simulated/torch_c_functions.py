@@ -1,4 +1,4 @@
-"""Replace the functions of `torch._C` that `torch.xpu` and `torch.cuda` call but the CPU wheel lacks.
+"""Add the functions to `torch._C` that `torch.xpu` and `torch.cuda` call and torch's CPU wheel lacks.
 
 The replacements are installed while torch is being imported, so they may use other modules of torch only when
 they are called.
@@ -21,35 +21,46 @@ from accel_simulated.parts import ranges
 __all__ = ["install"]
 
 #: True if this process was forked after the runtime had started.
-_forked = False
+_is_forked_child = False
 
 
 def install(c: ModuleType, name: str) -> None:
     """Add the functions and classes for `torch.<name>` to `c`, the module `torch._C`."""
     title = name.capitalize()
     classes = {
-        f"_{title}StreamBase": _stream_base(c, name),
-        f"_{title}EventBase": _event_base(c, name),
+        f"_{title}StreamBase": _make_stream_base(c, name),
+        f"_{title}EventBase": _make_event_base(c, name),
         f"_{title}DeviceProperties": Properties,
-        f"_{name.upper()}Graph": _graph_base(c),
+        f"_{name.upper()}Graph": _make_graph_base(c),
     }
-    functions = _functions(c, name)
-    prefixed = {f"_{name}_{key}": function for key, function in functions.items()}
-    not_simulated = {key: _unusable_class(key) for key in _NOT_SIMULATED[name]}
-    cuda_only = _cuda_only(c) if name == "cuda" else {}
-    for key, value in {**not_simulated, **classes, **prefixed, **cuda_only}.items():
-        setattr(c, key, value)
+    functions = {
+        f"_{name}_{suffix}": function
+        for suffix, function in _functions_of_runtime(c, name).items()
+    }
+    unusable_classes = {
+        class_name: _make_unusable_class(class_name)
+        for class_name in _UNUSABLE_CLASSES[name]
+    }
+    members = {**unusable_classes, **classes, **functions}
+    if name == "cuda":
+        members.update(_cuda_only_members(c))
+    for member_name, member in members.items():
+        setattr(c, member_name, member)
     c.__getattr__ = functools.partial(_raise_missing, name)  # type: ignore[method-assign]
 
 
 class NotSimulatedError(UnsupportedError, AttributeError):
-    """A function of the vendor's torch build is not simulated; `hasattr` returns False for the function."""
+    """An error for a function of the vendor's torch build that is not simulated.
+
+    The class is an `AttributeError`, so that `hasattr` returns False for the function.
+    """
 
 
 def _raise_missing(name: str, attribute: str) -> Any:
-    """Raise the error for an attribute that `torch._C` lacks; `name` is the module's name in torch.
+    """Raise the error for an attribute that `torch._C` lacks, on a simulated `torch.<name>`.
 
-    torch tests for some missing attributes with `hasattr`, and calls other attributes without a test.
+    The error is a `NotSimulatedError` if the attribute belongs to the vendor's build of torch, and a plain
+    `AttributeError` otherwise.
     """
     vendor_prefixes = (f"_{name}_", f"_{name.upper()}", f"_{name.title()}", "_nccl_")
     if attribute.startswith(vendor_prefixes):
@@ -60,9 +71,9 @@ def _raise_missing(name: str, attribute: str) -> Any:
     raise AttributeError(f"module 'torch._C' has no attribute {attribute!r}")
 
 
-#: Functions of `torch._C` whose names have a vendor's prefix: the name without the prefix, and the equivalent
-#: function with the prefix `_accelerator_`.
-_SAME_FUNCTIONS = {
+#: The functions of `torch._C` that do the same as a function for every accelerator. `_cuda_setDevice`, for
+#: example, is the same as `_accelerator_setDeviceIndex`.
+_ACCELERATOR_FUNCTIONS = {
     "getDevice": "getDeviceIndex",
     "setDevice": "setDeviceIndex",
     "exchangeDevice": "exchangeDevice",
@@ -75,17 +86,17 @@ _SAME_FUNCTIONS = {
 }
 
 
-def _functions(c: ModuleType, name: str) -> dict[str, Callable[..., Any]]:
-    """Return the functions that `torch.<name>` calls in `torch._C`, by their names without a prefix."""
-    fractions: dict[int, float] = {}
+def _functions_of_runtime(c: ModuleType, name: str) -> dict[str, Callable[..., Any]]:
+    """Return the functions that `torch.<name>` calls in `torch._C`, by name without the prefix `_<name>_`."""
+    memory_fractions: dict[int, float] = {}
 
-    def synchronize(index: int = -1) -> None:
-        c._accelerator_synchronizeDevice(
-            c._accelerator_getDeviceIndex() if index in (-1, None) else index
-        )
+    def synchronize(index: int | None = None) -> None:
+        if index is None or index == -1:
+            index = c._accelerator_getDeviceIndex()
+        c._accelerator_synchronizeDevice(index)
 
-    def set_fraction(fraction: float, index: int) -> None:
-        fractions[index] = fraction
+    def set_memory_fraction(fraction: float, index: int) -> None:
+        memory_fractions[index] = fraction
         device.library.sim_set_fraction(index, fraction)
 
     def set_stream(stream_id: int, device_index: int, device_type: int) -> None:
@@ -94,27 +105,32 @@ def _functions(c: ModuleType, name: str) -> dict[str, Callable[..., Any]]:
         )
         c._accelerator_setStream(stream)
 
-    def default_stream(index: int) -> tuple[int, int, int]:
-        return 0, index, _numbers(c._accelerator_getStream(index))[2]
+    def get_current_stream(index: int) -> tuple[int, int, int]:
+        return _stream_fields(c._accelerator_getStream(index))
 
-    same = {
-        ours: getattr(c, f"_accelerator_{general}")
-        for ours, general in _SAME_FUNCTIONS.items()
+    def get_default_stream(index: int) -> tuple[int, int, int]:
+        default_stream_id = 0
+        _, _, device_type = get_current_stream(index)
+        return default_stream_id, index, device_type
+
+    accelerator_functions = {
+        suffix: getattr(c, f"_accelerator_{accelerator_suffix}")
+        for suffix, accelerator_suffix in _ACCELERATOR_FUNCTIONS.items()
     }
     return {
-        **same,
-        "init": lambda: _start(name),
-        "isInBadFork": lambda: _forked,
+        **accelerator_functions,
+        "init": lambda: _start_runtime(name),
+        "isInBadFork": lambda: _is_forked_child,
         "getDeviceCount": lambda: device.count,
         "synchronize": synchronize,
-        "getCurrentStream": lambda index: _numbers(c._accelerator_getStream(index)),
-        "getDefaultStream": default_stream,
+        "getCurrentStream": get_current_stream,
+        "getDefaultStream": get_default_stream,
         "getCurrentRawStream": lambda index: c._accelerator_getStream(index).stream_id,
         "setStream": set_stream,
         "isCurrentStreamCapturing": lambda: bool(device.library.sim_is_capturing()),
-        "graph_pool_handle": _new_pool,
-        "setMemoryFraction": set_fraction,
-        "getMemoryFraction": lambda index: fractions.get(index, 1.0),
+        "graph_pool_handle": _create_memory_pool,
+        "setMemoryFraction": set_memory_fraction,
+        "getMemoryFraction": lambda index: memory_fractions.get(index, 1.0),
         "canDeviceAccessPeer": lambda one, other: one != other,
         "getArchFlags": lambda: "",
         "getCompiledVersion": lambda: 0,
@@ -122,30 +138,32 @@ def _functions(c: ModuleType, name: str) -> dict[str, Callable[..., Any]]:
     }
 
 
-def _start(name: str) -> None:
-    """Start the runtime, and set the attributes of `torch.<name>` that torch's C code would set.
+def _start_runtime(name: str) -> None:
+    """Start the runtime, and set the attributes of `torch.<name>` that torch's C++ code sets in a real build.
 
     Raises `RuntimeError` if no device is available.
     """
     if not device.count:
         raise RuntimeError(device.no_device_message())
     module = sys.modules[f"torch.{name}"]
-    module.default_generators = device.generators()  # type: ignore[attr-defined]
+    module.default_generators = device.default_generators()  # type: ignore[attr-defined]
     module._get_device_properties = Properties  # type: ignore[attr-defined]
-    os.register_at_fork(after_in_child=_mark_fork)
+    os.register_at_fork(after_in_child=_mark_as_forked)
 
 
-def _mark_fork() -> None:
-    global _forked
-    _forked = True
+def _mark_as_forked() -> None:
+    """Note, in a forked child process, that the runtime cannot be used in this process."""
+    global _is_forked_child
+    _is_forked_child = True
 
 
-def _new_pool() -> tuple[int, int]:
+def _create_memory_pool() -> tuple[int, int]:
+    """Return the id of a new memory pool for graphs, in the form of torch's C functions."""
     return device.library.sim_new_pool(), 0
 
 
-def _numbers(stream: Any) -> tuple[int, int, int]:
-    """Return a stream's id, device index and device type, as torch's C functions return a stream."""
+def _stream_fields(stream: Any) -> tuple[int, int, int]:
+    """Return a stream's id, device index and device type, as torch's C functions represent a stream."""
     return stream.stream_id, stream.device_index, int(stream.device_type)
 
 
@@ -157,7 +175,7 @@ class Properties:
 
     def __init__(self, index: int) -> None:
         self.name = device.name()
-        self.total_memory = device.memories[index]
+        self.total_memory = device.memory_sizes[index]
         self.major, self.minor = 9, 0
         self.multi_processor_count = self.max_compute_units = 1
         self.uuid = f"simulated-{index}"
@@ -174,46 +192,55 @@ class Properties:
         )
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
-        return f"Properties({shown})"
+        fields = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"Properties({fields})"
 
 
-def _stream_base(c: ModuleType, name: str) -> type:
+def _make_stream_base(c: ModuleType, name: str) -> type:
+    """Return the base class of `torch.<name>.Stream`."""
+
     class StreamBase(c.Stream):  # type: ignore[name-defined, misc]
         def __new__(
-            cls, priority: int = 0, stream_ptr: int | None = None, **known: Any
+            cls,
+            priority: int = 0,
+            stream_ptr: int | None = None,
+            **existing_stream: Any,
         ) -> Any:
-            if "stream_id" in known:
-                return super().__new__(cls, **known)
+            if "stream_id" in existing_stream:
+                return super().__new__(cls, **existing_stream)
             index = c._accelerator_getDeviceIndex()
             return super().__new__(cls, device=c.device(name, index), priority=priority)
 
-        # A real stream has a native handle here. This number must not be passed to a vendor's library.
+        # On a real device, the property is a native handle. A simulated stream has only its number.
         cuda_stream = sycl_queue = property(lambda self: self.stream_id)
 
     return StreamBase
 
 
-def _event_base(c: ModuleType, name: str) -> type:
+def _make_event_base(c: ModuleType, name: str) -> type:
+    """Return the base class of `torch.<name>.Event`."""
+
     class EventBase(c.Event):  # type: ignore[name-defined, misc]
         def __new__(cls, enable_timing: bool = False, **_: Any) -> Any:
             self = super().__new__(cls, device=name, enable_timing=enable_timing)
-            # torch measures the time between plain `torch.Event`s only, so each event contains one.
-            self._plain = c.Event(device=name, enable_timing=enable_timing)
+            # torch measures time only between instances of `torch.Event` itself, not of a subclass.
+            self._timing_event = c.Event(device=name, enable_timing=enable_timing)
             return self
 
         def record(self, stream: Any) -> None:
-            # The inner event is recorded first: a stream keeps the order, so the inner event completes first.
-            self._plain.record(stream)
+            # The stream keeps the order, so the timing event is complete when this event is.
+            self._timing_event.record(stream)
             super().record(stream)
 
         def elapsed_time(self, end: Any) -> float:
-            return float(self._plain.elapsed_time(end._plain))
+            return float(self._timing_event.elapsed_time(end._timing_event))
 
     return EventBase
 
 
-def _graph_base(c: ModuleType) -> type:
+def _make_graph_base(c: ModuleType) -> type:
+    """Return the base class of `torch.<name>`'s graphs."""
+
     class GraphBase(c._acceleratorGraph):  # type: ignore[name-defined, misc]
         def capture_begin(
             self, pool: Any = None, capture_error_mode: str = "default"
@@ -223,8 +250,8 @@ def _graph_base(c: ModuleType) -> type:
     return GraphBase
 
 
-def _unusable_class(name: str) -> type:
-    """Return a class called `name` that can be imported; its constructor raises `NotImplementedError`."""
+def _make_unusable_class(name: str) -> type:
+    """Return a class called `name`, whose constructor raises `NotImplementedError`."""
 
     def new(cls: type, *_: Any, **__: Any) -> Any:
         raise NotImplementedError(f"torch._C.{name} is not simulated")
@@ -232,8 +259,8 @@ def _unusable_class(name: str) -> type:
     return type(name, (), {"__new__": new})
 
 
-#: Names that torch imports from `torch._C` but that are not simulated.
-_NOT_SIMULATED = {
+#: The classes and functions that torch imports from `torch._C` and that are not simulated.
+_UNUSABLE_CLASSES = {
     "xpu": (
         "_xpu_XPUAllocator", "_XPUMemPool", "_xpu_beginAllocateCurrentThreadToPool", "_xpu_endAllocateToPool",
         "_xpu_releasePool",
@@ -245,20 +272,19 @@ _NOT_SIMULATED = {
 }  # fmt: skip
 
 
-def _cuda_only(c: ModuleType) -> dict[str, Any]:
-    """Return the functions and modules that only `torch.cuda` uses, by name in `torch._C`."""
+def _encode_nccl_version(major: int, minor: int, patch: int) -> int:
+    """Return an NCCL version as the number that `torch.cuda.nccl.version` decodes."""
+    return major << 32 | minor << 16 | patch
 
-    def memory_info(index: int) -> tuple[int, int]:
+
+def _cuda_only_members(c: ModuleType) -> dict[str, Any]:
+    """Return the members of `torch._C` that only `torch.cuda` uses, by name."""
+
+    def get_memory_info(index: int) -> tuple[int, int]:
         free, total = c._accelerator_getMemoryInfo(index)
         return free, total
 
-    def sleep(cycles: int) -> None:
-        stream_id, index, _ = _numbers(
-            c._accelerator_getStream(c._accelerator_getDeviceIndex())
-        )
-        device.library.sim_sleep(index, stream_id, max(1, cycles // 1_000_000))
-
-    host = HostMemory()
+    host_memory = HostMemory()
     sync_debug_mode = 0
 
     def set_sync_debug_mode(mode: int) -> None:
@@ -267,11 +293,11 @@ def _cuda_only(c: ModuleType) -> dict[str, Any]:
 
     return {
         **data_parallel.FUNCTIONS,
-        "_graph_pool_handle": _new_pool,
+        "_graph_pool_handle": _create_memory_pool,
         "_host_emptyCache": lambda: None,
-        "_nccl_version": lambda: 2 << 32 | 27 << 16 | 3,
+        "_nccl_version": lambda: _encode_nccl_version(2, 27, 3),
         "_nccl_version_suffix": lambda: b"",
-        "_cuda_sleep": sleep,
+        "_cuda_sleep": device.sleep_cycles,
         "_cuda_ipc_collect": lambda: None,
         "_cuda_set_sync_debug_mode": set_sync_debug_mode,
         "_cuda_get_sync_debug_mode": lambda: sync_debug_mode,
@@ -290,12 +316,12 @@ def _cuda_only(c: ModuleType) -> dict[str, Any]:
             markA=ranges.mark,
         ),
         "_cudart": SimpleNamespace(
-            cudaMemGetInfo=memory_info,
+            cudaMemGetInfo=get_memory_info,
             cudaError=SimpleNamespace(success=0),
             cudaGetErrorString=str,
             cudaProfilerStart=lambda: 0,
             cudaProfilerStop=lambda: 0,
-            cudaHostRegister=host.register,
-            cudaHostUnregister=host.unregister,
+            cudaHostRegister=host_memory.register,
+            cudaHostUnregister=host_memory.unregister,
         ),
     }
