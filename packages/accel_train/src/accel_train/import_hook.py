@@ -34,8 +34,8 @@ class ImportHook:
     def install(self) -> None:
         """Put this hook first in `sys.meta_path`, before finders that handle every name (editable installs).
 
-        If this module was imported before and is imported again, a hook of the earlier import for the same
-        modules is removed. Otherwise each of the two hooks would set a different accelerator.
+        A program may import this module a second time, as a new module. The hook that the first module
+        installed for the same modules is then removed, because each hook would set a different accelerator.
         """
         if self in sys.meta_path:
             return

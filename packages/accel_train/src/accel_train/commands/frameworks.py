@@ -126,7 +126,7 @@ def _named_backend(name: Pin, settings: Settings) -> BackendNames:
     failures = []
     for candidate in find_backends(name, settings, loader):
         if candidate.backend is not None:
-            device_type = _declared_type(candidate.backend, name)
+            device_type = _declared_device_type(candidate.backend, name)
             return _backend_names(candidate.backend, device_type)
         failures.append(f"{candidate.provenance}: {candidate.reason}")
     if not failures:
@@ -136,18 +136,17 @@ def _named_backend(name: Pin, settings: Settings) -> BackendNames:
     raise BackendUnavailableError(". ".join([*failures, f"See: accel why {name}"]))
 
 
-def _declared_type(backend: Backend, name: Pin) -> str:
+def _declared_device_type(backend: Backend, typed_name: Pin) -> str:
     """Return the backend's device type in torch.
 
-    The backend `generic` declares no particular type. If the user typed a device type as `name`, and this
-    type selected `generic`, the result is the device type. If `name` is `generic`, the result is empty,
-    because only the device itself reports the type.
+    The backend `generic` declares no particular type. If the user typed a device type, which selected
+    `generic`, the result is that device type. If the user typed `generic`, the result is empty, because only
+    the device itself reports the type.
     """
     if backend.device_type != _GENERIC_DEVICE_TYPE:
         return backend.device_type
-    if name.name == backend.name:
-        return ""
-    return name.name
+    is_generic_typed = typed_name.name == backend.name
+    return "" if is_generic_typed else typed_name.name
 
 
 def _backend_names(backend: Backend, device_type: str) -> BackendNames:

@@ -162,9 +162,9 @@ class FailureDetector:
         if failure:
             self._queue_report("failed", one_line(failure)[:500])
         elif self._status.complete:
-            self._queue_report("departed")
+            self._queue_report("shut-down")
         else:
-            self._queue_report("left")
+            self._queue_report("left-early")
         self._stop.set()
         self._wake_up.set()
         if self._heartbeat_thread.is_alive():
@@ -290,7 +290,11 @@ class FailureDetector:
                 self._is_waiting = False
 
     def _queue_report(self, kind: str, detail: str = "") -> None:
-        """Let the heartbeat thread append a report of the kind `arrived`, `departed`, `left` or `failed`."""
+        """Let the heartbeat thread append a report about this rank.
+
+        `kind` is `arrived` (this rank has called `shutdown()`), `shut-down` (and so have all other ranks),
+        `left-early` (this rank ended without `shutdown()`), or `failed` (an error ended this rank).
+        """
         with self._state_changed:
             self._unsent_reports.append(f"{self._rank} {kind} {detail}\n")
         self._wake_up.set()
@@ -466,7 +470,7 @@ class FailureDetector:
         """Append the last reports. Rank 0 then waits briefly until no other rank uses the store."""
         if self._rank != 0:
             if not self._stop.is_set():
-                self._queue_report("departed")
+                self._queue_report("shut-down")
             self._append_reports()
             return
         self._append_reports()
@@ -541,16 +545,16 @@ class _Reports:
 
     @classmethod
     def parse(cls, data: bytes) -> _Reports:
-        """Parse the reports of all ranks: lines of the form `RANK KIND DETAIL`, such as `3 left`."""
+        """Parse the reports of all ranks: lines of the form `RANK KIND DETAIL`. The detail may be empty."""
         reports = cls()
-        for line in data.decode().split("\n")[:-1]:
+        for line in data.decode().splitlines():
             number, kind, detail = line.split(" ", 2)
             rank = int(number)
             if kind == "arrived":
                 reports.arrived.add(rank)
                 continue
             reports.ended.add(rank)
-            if kind == "left":
+            if kind == "left-early":
                 reports.left_early.add(rank)
             elif kind == "failed":
                 reports.failed[rank] = f"ended with {detail}"

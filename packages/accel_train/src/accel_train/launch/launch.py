@@ -269,9 +269,10 @@ def launch(
     from torch.distributed.run import run
 
     os.environ.update(common_variables(machine, arguments))
-    threads = [int(plan.environment.get("OMP_NUM_THREADS", 1)) for plan in plans]
-    if any("OMP_NUM_THREADS" in plan.environment for plan in plans):
-        # If the variable is not set, torchrun sets it to 1 and warns.
+    has_thread_counts = any("OMP_NUM_THREADS" in plan.environment for plan in plans)
+    if has_thread_counts:
+        # If the variable is not set here, torchrun sets it to 1 and warns. Each rank's plan replaces it.
+        threads = [int(plan.environment.get("OMP_NUM_THREADS", 1)) for plan in plans]
         os.environ["OMP_NUM_THREADS"] = str(min(threads))
     if arguments.max_restarts and arguments.rdzv_backend == "c10d":
         # Without this variable, restarted ranks use the store of the first start. It has stale keys, and

@@ -65,9 +65,9 @@ class Reduction(NamedTuple):
     def write_result(
         self, host: Tensor, reduced: Tensor, *, separate_memory: bool = False
     ) -> None:
-        """Write gloo's result `reduced` into the host tensor `host`, and do the last step.
+        """Convert gloo's result `reduced` back, and write it into the host tensor `host`.
 
-        `separate_memory` is True if gloo has not written into the memory of `host`.
+        `separate_memory` is True if `reduced` and `host` do not share memory.
         """
         if self.from_gloo is not None:
             self.from_gloo(host, reduced)

@@ -512,7 +512,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Gather every rank's `inputs[0]` into the root's list `outputs[0]`.
 
-        Other ranks pass no list.
+        Ranks other than the root pass no list.
         """
         source = tensor_list(inputs)[0]
         options = gloo_options(c10d.GatherOptions, opts)
@@ -531,9 +531,9 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         )
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Send each tensor of the root's list `inputs[0]` to one rank.
+        """Send the tensor `inputs[0][r]` of the root to rank `r`, for each rank `r`.
 
-        Other ranks pass no list.
+        Ranks other than the root pass no list.
         """
         target = tensor_list(outputs)[0]
         options = gloo_options(c10d.ScatterOptions, opts)

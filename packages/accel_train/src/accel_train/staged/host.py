@@ -73,7 +73,7 @@ class HostMemory:
 
 
 class Copies:
-    """Orders copies between device and host, in a process group's thread, with the device's other work."""
+    """Runs copies between device and host in the right order relative to the device's other work."""
 
     def __init__(self, device: Device) -> None:
         self._device = device

@@ -70,9 +70,9 @@ class _ReceiveHandle:
         self._arrived.set()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait for the message, and copy it.
+        """Wait for the message, and copy the message into the target.
 
-        Raises `RuntimeError` if no message arrives, or one of another size.
+        Raises `RuntimeError` if no message arrives in time, or if the message has a different size.
         """
         seconds = (timeout or self._timeout).total_seconds()
         if not self._arrived.wait(seconds) or self._message is None:
