@@ -219,7 +219,7 @@ def _missing_tool(builder: Any, *, has_cuda_code: bool) -> str:
     # DeepSpeed's builders for SYCL set CXX=icpx themselves.
     if any(base.__name__ == "SYCLOpBuilder" for base in type(builder).__mro__):
         if shutil.which("icpx") is None:
-            return "icpx is missing: install Intel's DPC++, source its setvars.sh"
+            return "icpx is missing: install Intel's DPC++ and source its setvars.sh"
     elif shutil.which(compiler) is None:
         return f"the C++ compiler {compiler!r} is missing: install one, or set CXX"
     if shutil.which("ninja") is None:

@@ -11,7 +11,7 @@ __all__ = ["errors_as_warning", "warn_user"]
 
 @contextmanager
 def errors_as_warning(framework: str, step: str) -> Iterator[None]:
-    """Convert an exception in a `with` block into a warning that ends with `step`, the next step."""
+    """Convert an exception in a `with` block into a warning. `step` is the next step, for the user."""
     try:
         yield
     except Exception as error:

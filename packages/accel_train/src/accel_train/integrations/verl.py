@@ -114,7 +114,7 @@ class Members:
         memory: Any = getattr(self.device_module, "memory", None)
         if not hasattr(memory, "_set_allocator_settings"):
             return warn_user(
-                f"{self.accelerator.name} has no allocator settings: {settings} is ignored"
+                f"{self.accelerator.name} has no allocator settings, so {settings} is ignored"
             )
         return memory._set_allocator_settings(settings)
 

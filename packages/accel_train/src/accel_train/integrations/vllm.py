@@ -141,7 +141,7 @@ class DeviceMembers:
 
     @classmethod
     def get_current_memory_usage(cls, device: Any = None) -> float:
-        """Return the memory in use now, in bytes, after resetting the record of the peak."""
+        """Return the allocated memory in bytes. Also resets the device's peak to this value."""
         cls._accelerator().reset_peak_memory_stats(device)
         return float(cls._accelerator().max_memory_allocated(device))
 

@@ -164,7 +164,7 @@ def _build_verdict(
 
 
 class Exchange(NamedTuple):
-    """The result of an exchange of records, as one rank sees it."""
+    """The result that `exchange_records` returns on one rank: the round, and rank 0's verdict."""
 
     #: The unique name of this round, which is the prefix of the round's keys in the store.
     round_name: str

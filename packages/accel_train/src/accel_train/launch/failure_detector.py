@@ -254,7 +254,7 @@ class FailureDetector:
         absent = sorted(self._others - self._arrived) or [0]
         error = RankLostError(
             f"rank {self._rank} (host {self._hosts[self._rank]}) waited {timeout:g} s at the end for "
-            f"{format_ranks(absent, _MAX_LISTED)}: still running, or stopped",
+            f"{format_ranks(absent, _MAX_LISTED)}, still running or stopped",
             ranks=tuple(absent),
         )
         self.stop(f"RankLostError: {error}")

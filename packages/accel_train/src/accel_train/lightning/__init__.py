@@ -50,9 +50,9 @@ _CLASS_OF_STRATEGY = {
     "model_parallel": "ModelParallel",
 }
 _UNSUPPORTED_STRATEGY = (
-    "strategy={strategy!r}: on {backend} Lightning trains with auto, ddp, fsdp or model_parallel. Its "
-    "deepspeed strategy supports CUDA only: use DeepSpeed without Lightning, after "
-    "accel_train.deepspeed.activate()"
+    "strategy={strategy!r} is not supported on {backend}, expected auto, ddp, fsdp or model_parallel. "
+    "Lightning's strategy deepspeed supports only CUDA. To use DeepSpeed on {backend}, use it without "
+    "Lightning, after accel_train.deepspeed.activate()."
 )
 
 

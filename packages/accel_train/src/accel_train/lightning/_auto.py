@@ -113,7 +113,8 @@ class _StrategyEntry:
         if not isinstance(accelerator, AcceleratorMembers):
             return cls.lightning_class(**options)
         strategies = _classes.derived_classes(cls.subpackage)
-        if isinstance(accelerator, _AutoMembers) and accelerator.is_single:
+        was_selected_by_auto = isinstance(accelerator, _AutoMembers)
+        if was_selected_by_auto and accelerator.is_single:
             return strategies.SingleDevice()
         return strategies.DataParallel(**options)
 

@@ -249,7 +249,8 @@ class ProcessesMembers:
 
     def setup_environment(self) -> None:
         """Select the device and start the process group."""
-        getattr(self, self.names.set_ranks)()
+        set_world_ranks = getattr(self, self.names.set_ranks)
+        set_world_ranks()
         _start_process_group(self)
         super().setup_environment()  # type: ignore[misc]
 
