@@ -212,7 +212,7 @@ def test_devices_that_mean_nothing_are_refused(devices):
 
 def test_strategies_that_cannot_be_are_refused_with_what_works():
     refused(
-        r"strategy='deepspeed': on cpu.*activate\(\)$",
+        r"strategy='deepspeed' is not supported on cpu.*activate\(\)\.$",
         trainer_options,
         "cpu",
         strategy="deepspeed",

@@ -113,8 +113,8 @@ class _StrategyEntry:
         if not isinstance(accelerator, AcceleratorMembers):
             return cls.lightning_class(**options)
         strategies = _classes.derived_classes(cls.subpackage)
-        was_selected_by_auto = isinstance(accelerator, _AutoMembers)
-        if was_selected_by_auto and accelerator.is_single:
+        is_single = isinstance(accelerator, _AutoMembers) and accelerator.is_single
+        if is_single:
             return strategies.SingleDevice()
         return strategies.DataParallel(**options)
 
