@@ -75,6 +75,7 @@ class Members:
 
         verl reads this property just before it looks up an engine.
         """
+        # verl reads this property just before it looks up an engine, so the engines are registered here.
         fsdp = importlib.import_module("verl.workers.engine.fsdp.transformer_impl")
         engines = {
             "language_model": fsdp.FSDPEngineWithLMHead,

@@ -613,7 +613,7 @@ def _is_collective_error(
         return True
     if library_pattern is not None and library_pattern.search(str(error)):
         return True
-    module = ""
+    module_of_last_frame = ""
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        module = frame.f_globals.get("__name__", "")
-    return module == "torch.distributed.distributed_c10d"
+        module_of_last_frame = frame.f_globals.get("__name__", "")
+    return module_of_last_frame == "torch.distributed.distributed_c10d"

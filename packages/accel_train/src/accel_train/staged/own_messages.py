@@ -21,27 +21,29 @@ class OwnMessages:
         #: The longest time that a receive waits for its send.
         self.timeout = timeout
         self._lock = threading.Lock()
-        self._unreceived: defaultdict[int, deque[Tensor]] = defaultdict(deque)
-        self._waiting: defaultdict[int, deque[_ReceiveHandle]] = defaultdict(deque)
+        self._unreceived_messages: defaultdict[int, deque[Tensor]] = defaultdict(deque)
+        self._waiting_receives: defaultdict[int, deque[_ReceiveHandle]] = defaultdict(
+            deque
+        )
 
     def send(self, message: Tensor, tag: int) -> _SendHandle:
         """Send a host tensor, which must not change afterwards, and return the handle of the send."""
         with self._lock:
-            if self._waiting[tag]:
-                receive_handle = self._waiting[tag].popleft()
+            if self._waiting_receives[tag]:
+                receive_handle = self._waiting_receives[tag].popleft()
                 receive_handle.deliver(message)
             else:
-                self._unreceived[tag].append(message)
+                self._unreceived_messages[tag].append(message)
         return _SendHandle()
 
     def receive(self, target: Tensor, tag: int) -> _ReceiveHandle:
         """Return the handle of a receive into `target`. The handle's `wait` copies the message."""
         receive_handle = _ReceiveHandle(target, tag, self.timeout)
         with self._lock:
-            if self._unreceived[tag]:
-                receive_handle.deliver(self._unreceived[tag].popleft())
+            if self._unreceived_messages[tag]:
+                receive_handle.deliver(self._unreceived_messages[tag].popleft())
             else:
-                self._waiting[tag].append(receive_handle)
+                self._waiting_receives[tag].append(receive_handle)
         return receive_handle
 
 
