@@ -186,7 +186,7 @@ def visibility_report(
 
 
 def _visibility_limit(values: str, count: int, total: int | None) -> str:
-    """Return a clause about hidden devices: `"CUDA_VISIBLE_DEVICES='0' shows 1 of 8"`; empty if no device is hidden.
+    """Return a clause such as `"CUDA_VISIBLE_DEVICES='0' shows 1 of 8"`; empty if no device is hidden.
 
     `values` is the text of the variables with their values; may be empty. `count` is the number of visible
     devices. `total` is the number of devices of this host; `None` if unknown.
