@@ -57,10 +57,10 @@ def test_a_block_of_a_transformer_trains(vendor, simulated):
 
 
 # ---------------------------------------------------------------------------- resume
-# Saved on one device and resumed on another, as docs/howto/save-and-resume.md does it: cpu, acme, cpu.
+# Saved on one device and resumed on another, as docs/howto/from-torch-cuda.md does it: cpu, acme, cpu.
 
 
-PAGE = TREE / "docs/howto/save-and-resume.md"
+PAGE = TREE / "docs/howto/from-torch-cuda.md"
 
 #: Runs of three steps each; the page's own functions save and load, and nothing else passes between runs.
 TRAIN = """
@@ -98,7 +98,10 @@ print(json.dumps([stayed, moved, run("acme", "1", "again")]))
 def test_there_and_back(simulated, tmp_path):
     """The losses are those of a run that never left the CPU, and so are the host's random numbers."""
     functions = (
-        PAGE.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
+        PAGE.read_text(encoding="utf-8")
+        .partition("\n## Move checkpoints between devices\n")[2]
+        .partition("```python\n")[2]
+        .partition("```")[0]
     )
     stayed, moved, again = simulated(
         "acme", TRAIN.format(functions=functions), tmp_path
