@@ -460,7 +460,11 @@ def deepspeed_oldest(session: nox.Session) -> None:
         f"packages/accel_train/tests/deepspeed/test_launch.py::test_{name}"
         for name in names
     ]
-    found = ("packages/accel_train/tests/deepspeed/test_activate.py", *launch)
+    activate = [
+        f"packages/accel_train/tests/deepspeed/test_activate{name}.py"
+        for name in ("", "_children", "_defaults")
+    ]
+    found = (*activate, *launch)
     pytest(session, *SEVERAL, *(session.posargs or found), env=for_deepspeed(session))
 
 

@@ -10,7 +10,7 @@ from accel_core import TorchBuild
 from accel_cuda.checks import (
     container_capabilities,
     driver_library,
-    processors_gpu,
+    integrated_gpu,
     unified_memory,
     windows_driver,
 )
@@ -108,13 +108,13 @@ def write_nodes(computer, *nodes):
 @pytest.mark.parametrize("nodes", [[PICASSO], [PICASSO, PROCESSOR]])
 def test_a_processors_own_gpu_alone_is_good(computer, nodes):
     write_nodes(computer, *nodes)
-    assert processors_gpu(computer.root, WITH_ROCM).level == "ok"
+    assert integrated_gpu(computer.root, WITH_ROCM).level == "ok"
 
 
 def test_a_processors_own_gpu_that_rocm_counts_beside_a_card_is_a_warning(computer):
     """ROCm/legacy-rocm-build#3401 and ROCm/TheRock#3392: the CPU's comes first, as at Picasso."""
     write_nodes(computer, PICASSO, PROCESSOR, CARD)
-    found = processors_gpu(computer.root, WITH_ROCM)
+    found = integrated_gpu(computer.root, WITH_ROCM)
     assert found.level == "warning"
     assert found.what.startswith("device 0 is ")
     assert found.step == "export HIP_VISIBLE_DEVICES=1"
@@ -123,7 +123,7 @@ def test_a_processors_own_gpu_that_rocm_counts_beside_a_card_is_a_warning(comput
 def test_a_processors_own_gpu_that_is_hidden_is_good(computer, monkeypatch):
     write_nodes(computer, PICASSO, PROCESSOR, CARD)
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1")
-    assert processors_gpu(computer.root, WITH_ROCM).level == "ok"
+    assert integrated_gpu(computer.root, WITH_ROCM).level == "ok"
 
 
 WITH_CUDA = TorchBuild("2.13.0", cuda="12.6")

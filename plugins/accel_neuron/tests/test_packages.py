@@ -71,9 +71,9 @@ def test_torchneuron_for_the_torch_that_is_installed_is_right(monkeypatch, tmp_p
     monkeypatch.setattr(
         package, "torch_build", lambda: SimpleNamespace(version="2.13.0+cpu")
     )
-    assert package.package_fault() is None
+    assert package.find_package_problem() is None
     assert accel_neuron.accel_probe(BACKEND) is None
-    assert checks.package().what == "torch-neuronx 2.13.3.0.5 is TorchNeuron"
+    assert checks.check_package().what == "torch-neuronx 2.13.3.0.5 is TorchNeuron"
 
 
 def test_torchneuron_for_another_torch_names_both(monkeypatch, tmp_path):
@@ -82,7 +82,7 @@ def test_torchneuron_for_another_torch_names_both(monkeypatch, tmp_path):
     monkeypatch.setattr(
         package, "torch_build", lambda: SimpleNamespace(version="2.13.0+cpu")
     )
-    fault = package.package_fault()
+    fault = package.find_package_problem()
     assert fault.reason == (
         "torch-neuronx 2.14.3.0.5 is for torch 2.14, but torch 2.13.0+cpu is installed"
     )
@@ -93,13 +93,13 @@ def test_torchneuron_for_another_torch_names_both(monkeypatch, tmp_path):
 
 def test_without_torch_neuronx_there_is_no_fault():
     assert package.torch_neuronx_version() is None
-    assert package.package_fault() is None
-    assert checks.package().level == "ok"
+    assert package.find_package_problem() is None
+    assert checks.check_package().level == "ok"
 
 
 def test_the_doctor_finds_a_wrong_package(monkeypatch, tmp_path):
     installed(monkeypatch, tmp_path, "1.0")
-    found = checks.package()
+    found = checks.check_package()
     assert found.level == "error"
     assert found.facts == {"torch-neuronx": "1.0"}
     assert found.step == "accel setup neuron"
@@ -124,14 +124,14 @@ def test_an_older_device_is_not_torchneurons(monkeypatch, older):
         "only Trainium2 and Trainium3"
     )
     assert answer.hint == "use a Trn2 or Trn3 instance"
-    assert checks.generation().level == "error"
+    assert checks.check_generation().level == "error"
 
 
 @pytest.mark.parametrize("ids", [(), ("1d0f:7364",), ("1d0f:7364", "1d0f:7164")])
 def test_trainium2_and_a_bus_that_shows_nothing_are_left_to_the_probe(monkeypatch, ids):
     bus(monkeypatch, *ids)
-    assert package.older_generation() is None
-    assert checks.generation().level == "ok"
+    assert package.find_unsupported_device() is None
+    assert checks.check_generation().level == "ok"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_trainium2_and_a_bus_that_shows_nothing_are_left_to_the_probe(monkeypatc
 def test_two_variables_that_choose_cores(monkeypatch, visible, number, level):
     monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", visible)
     monkeypatch.setenv("NEURON_RT_NUM_CORES", number)
-    found = checks.cores()
+    found = checks.check_core_variables()
     assert found.level == level
     assert found.step == ("unset NEURON_RT_NUM_CORES" if level == "warning" else "")
 

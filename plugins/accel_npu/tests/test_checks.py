@@ -2,7 +2,7 @@
 
 import pytest
 
-from accel_npu.checks import variables, version
+from accel_npu.checks import check_cann_version, check_variables
 
 
 @pytest.fixture
@@ -29,12 +29,12 @@ def cann(tmp_path, monkeypatch):
 
 
 def test_without_torch_npu_the_variables_are_not_looked_at(cann):
-    assert "torch_npu is not installed" in variables().what
+    assert "torch_npu is not installed" in check_variables().what
 
 
 def test_without_variables_cann_is_missing(cann):
     cann("8.3.RC1")
-    found = variables()
+    found = check_variables()
     assert found.level == "error"
     assert found.what == "torch_npu 2.8.0 needs CANN, which is not installed"
     assert found.step == "accel setup npu"
@@ -44,17 +44,17 @@ def test_a_variable_that_leads_to_no_folder_is_named(cann):
     cann("8.3.RC1")
     cann.setenv("ASCEND_HOME_PATH", str(cann.home))
     assert (
-        variables().what
+        check_variables().what
         == "CANN's variables name folders that do not exist: ASCEND_OPP_PATH"
     )
-    assert f"source {cann.home.parent}/set_env.sh" in variables().step
+    assert f"source {cann.home.parent}/set_env.sh" in check_variables().step
 
 
 def test_a_library_path_without_cann_is_told(cann):
     cann("8.3.RC1")
     cann.setenv("ASCEND_HOME_PATH", str(cann.home))
     cann.setenv("ASCEND_OPP_PATH", str(cann.home / "opp"))
-    assert "LD_LIBRARY_PATH does not contain CANN's folders" in variables().what
+    assert "LD_LIBRARY_PATH does not contain CANN's folders" in check_variables().what
 
 
 @pytest.fixture
@@ -68,12 +68,12 @@ def whole_cann(cann):
 
 
 def test_variables_that_lead_to_a_whole_cann_are_good(whole_cann):
-    assert variables().level == "ok"
+    assert check_variables().level == "ok"
 
 
 def test_a_cann_without_its_compiler_is_an_error(whole_cann):
     (whole_cann.home / "compiler").rmdir()
-    assert variables().level == "error"
+    assert check_variables().level == "error"
 
 
 RELEASES = [
@@ -93,7 +93,7 @@ def test_a_cann_older_than_torch_npu_was_built_for_is_a_warning(
 ):
     cann(cann_version, npu)
     cann.setenv("ASCEND_HOME_PATH", str(cann.home))
-    found = version()
+    found = check_cann_version()
     assert found.level == level
     assert found.facts == {"torch_npu": npu, "CANN": cann_version}
     assert (found.step != "") is (level == "warning")

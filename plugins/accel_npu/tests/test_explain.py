@@ -44,14 +44,14 @@ def test_the_script_beside_cann_is_named(monkeypatch, tmp_path):
 
 def test_without_cann_that_is_the_cause(monkeypatch):
     monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
-    monkeypatch.setattr(accel_npu, "source_cann", lambda: "install CANN")
+    monkeypatch.setattr(accel_npu, "cann_setup_step", lambda: "install CANN")
     found = accel_npu.accel_explain(BACKEND, ImportError("libhccl.so: cannot open"))
     assert found.reason.endswith("needs CANN, which is not installed")
     assert found.hint == "install CANN"
 
 
 def test_with_cann_the_library_is_the_cause(monkeypatch):
-    monkeypatch.setattr(accel_npu, "source_cann", lambda: "install CANN")
+    monkeypatch.setattr(accel_npu, "cann_setup_step", lambda: "install CANN")
     monkeypatch.setenv("ASCEND_HOME_PATH", "/x")
     assert (
         accel_npu.accel_explain(BACKEND, ImportError("libhccl.so: cannot open"))

@@ -8,15 +8,15 @@ from types import SimpleNamespace
 import pytest
 
 from accel_tpu import BACKEND, accel_backends, accel_probe
-from accel_tpu.library import LIBRARY
+from accel_tpu.library import LIBRARY_VARIABLE
 from accel_tpu.trial import environment
 
 
 @pytest.mark.parametrize("value", [None, "", "/usr/lib/libtpu.so"])
 def test_libtpu_itself_changes_nothing(monkeypatch, value):
-    monkeypatch.delenv(LIBRARY, raising=False)
+    monkeypatch.delenv(LIBRARY_VARIABLE, raising=False)
     if value is not None:
-        monkeypatch.setenv(LIBRARY, value)
+        monkeypatch.setenv(LIBRARY_VARIABLE, value)
     assert accel_backends() is BACKEND
     assert accel_probe(BACKEND) is None
 
@@ -24,7 +24,7 @@ def test_libtpu_itself_changes_nothing(monkeypatch, value):
 def test_a_library_in_place_of_libtpu_needs_no_card(monkeypatch, tmp_path):
     library = tmp_path / "libpjrt_other.so"
     library.write_bytes(b"\x7fELF GetPjrtApi")
-    monkeypatch.setenv(LIBRARY, str(library))
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(library))
     found = accel_backends()
     assert not found.hardware.pci_ids
     assert not found.hardware.shared_nodes
@@ -45,7 +45,7 @@ def test_a_library_that_torchtpu_could_not_load(monkeypatch, tmp_path, content, 
     library = tmp_path / "libpjrt_other.so"
     if content is not None:
         library.write_bytes(content)
-    monkeypatch.setenv(LIBRARY, str(library))
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(library))
     answer = accel_probe(BACKEND)
     assert not answer.usable
     assert words in answer.reason
@@ -68,7 +68,7 @@ def test_a_trial_names_the_library_and_pins_nothing(monkeypatch, tmp_path):
     )
     variables, what = environment()
     assert variables == {
-        LIBRARY: str(tmp_path / "libpjrt_cpu.so"),
+        LIBRARY_VARIABLE: str(tmp_path / "libpjrt_cpu.so"),
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
     }
     assert what == f"TorchTPU on XLA's CPU library: {tmp_path}/libpjrt_cpu.so"

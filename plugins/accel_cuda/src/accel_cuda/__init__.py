@@ -36,14 +36,14 @@ __all__ = ["CUDA", "HYGON", "ILUVATAR", "LOOK_ALIKES", "METAX", "ROCM"]
 _SETUP = "accel setup cuda"
 _NVIDIA_DRIVER = "install the NVIDIA driver; `nvidia-smi` shows when it works"
 
-_BUSY = r"busy or unavailable|devices_unavailable"
-_NO_DEVICE = (
+_BUSY_PATTERN = r"busy or unavailable|devices_unavailable"
+_NO_DEVICE_PATTERN = (
     r"no (cuda|hip|rocm)[- ](gpus|capable device)|cuda_error_no_device|"
     r"hiperrornodevice"
 )
-_OUT_OF_MEMORY = r"out of memory|cuda_error_out_of_memory"
+_OUT_OF_MEMORY_PATTERN = r"out of memory|cuda_error_out_of_memory"
 #: The hint for an index without a device, which applies to GPUs of every vendor.
-_ORDINAL = (
+_INVALID_INDEX_HINT = (
     r"invalid device ordinal|cuda_error_invalid_device",
     "use an index below device_count(); CUDA_VISIBLE_DEVICES renumbers the devices",
 )
@@ -51,7 +51,7 @@ _ORDINAL = (
 #: table, because a torch built for one vendor also fails on a machine with the other's
 #: GPU.
 _HINTS = (
-    _ORDINAL,
+    _INVALID_INDEX_HINT,
     (r"not compiled with cuda|cuda functions? .*unavailable", _SETUP),
     (
         (
@@ -83,13 +83,13 @@ _HINTS = (
         "start the NVIDIA fabric manager: systemctl start nvidia-fabricmanager",
     ),
     (
-        _BUSY,
+        _BUSY_PATTERN,
         (
             "another process uses the device exclusively; `nvidia-smi -q -d COMPUTE` shows the compute mode"
         ),
     ),
     (
-        _NO_DEVICE,
+        _NO_DEVICE_PATTERN,
         (
             "check that `nvidia-smi` or `rocminfo` lists the device, and that "
             "CUDA_VISIBLE_DEVICES does not hide it"
@@ -113,7 +113,7 @@ _HINTS = (
         ),
     ),
     (
-        _OUT_OF_MEMORY,
+        _OUT_OF_MEMORY_PATTERN,
         "`nvidia-smi` shows which processes hold the device's memory",
     ),
     (
@@ -254,31 +254,38 @@ _ILUVATAR_URL = "https://support.iluvatar.com/"
 _HYGON_URL = "https://developer.sourcefind.cn/"
 
 
-def _one_release(maker: str, url: str) -> str:
-    return f"install the driver, SDK and torch of one {maker} release: {url}"
+def _vendor_install_step(vendor: str, url: str) -> str:
+    """Return the next step that installs a vendor's driver, SDK and torch."""
+    return f"install the driver, SDK and torch of one {vendor} release: {url}"
 
 
-def _maker_hints(
-    maker: str, url: str, *, tool: str, variable: str = "CUDA_VISIBLE_DEVICES"
+def _vendor_hints(
+    vendor: str, url: str, *, tool: str, variable: str = "CUDA_VISIBLE_DEVICES"
 ) -> tuple[tuple[str, str], ...]:
-    """Return hints for a vendor's devices, which `tool` lists and `variable` hides."""
+    """Return the error patterns and next steps for the GPUs of a vendor.
+
+    The command `tool` lists the GPUs, and the environment variable `variable` hides them.
+    """
     return (
-        _ORDINAL,
+        _INVALID_INDEX_HINT,
         (
-            _NO_DEVICE,
+            _NO_DEVICE_PATTERN,
             f"check that `{tool}` lists the device, and that {variable} does not hide it",
         ),
-        (_OUT_OF_MEMORY, f"`{tool}` shows which processes hold the device's memory"),
+        (
+            _OUT_OF_MEMORY_PATTERN,
+            f"`{tool}` shows which processes hold the device's memory",
+        ),
         (
             (
                 r"driver|not compiled with cuda|no kernel image|"
                 r"invalid device function|lib[\w\-]+\.so"
             ),
-            _one_release(maker, url),
+            _vendor_install_step(vendor, url),
         ),
         (
             r"no attribute 'accelerator'",
-            f"install a newer {maker} release, with torch 2.6 or newer: {url}",
+            f"install a newer {vendor} release, with torch 2.6 or newer: {url}",
         ),
     )
 
@@ -295,7 +302,7 @@ METAX = replace(
     CUDA,
     description="MetaX GPUs, in MetaX's builds of torch, which appear as torch.cuda",
     url=_METAX_URL,
-    install_hint=_one_release("MetaX", _METAX_URL),
+    install_hint=_vendor_install_step("MetaX", _METAX_URL),
     requires=(),
     hardware=Hardware(
         name="MetaX GPU",
@@ -313,12 +320,12 @@ METAX = replace(
     environment=Environment(forward=(*CUDA.environment.forward, "MCCL", "MACA")),
     hints=(
         (
-            _BUSY,
+            _BUSY_PATTERN,
             (
                 "another process uses the GPU, and MACA allows only one: set MACA_MPS_MODE=1"
             ),
         ),
-        *_maker_hints("MetaX", _METAX_URL, tool="mx-smi"),
+        *_vendor_hints("MetaX", _METAX_URL, tool="mx-smi"),
     ),
 )
 
@@ -331,7 +338,7 @@ ILUVATAR = replace(
         "Iluvatar GPUs, in Iluvatar's builds of torch, which appear as torch.cuda"
     ),
     url=_ILUVATAR_URL,
-    install_hint=_one_release("Iluvatar", _ILUVATAR_URL),
+    install_hint=_vendor_install_step("Iluvatar", _ILUVATAR_URL),
     requires=(),
     hardware=Hardware(
         name="Iluvatar GPU",
@@ -344,7 +351,7 @@ ILUVATAR = replace(
         kubernetes="iluvatar.com/gpu",
         podman="--device iluvatar.com/gpu=all",
     ),
-    hints=_maker_hints("Iluvatar", _ILUVATAR_URL, tool="ixsmi"),
+    hints=_vendor_hints("Iluvatar", _ILUVATAR_URL, tool="ixsmi"),
 )
 
 # HYGON-AI/k8s-hcu-device-plugin: internal/pkg/util/types.go, hcu.go (display
@@ -354,7 +361,7 @@ HYGON = replace(
     ROCM,
     description="Hygon DCUs, in Hygon's builds of torch, which appear as torch.cuda",
     url=_HYGON_URL,
-    install_hint=_one_release("Hygon", _HYGON_URL),
+    install_hint=_vendor_install_step("Hygon", _HYGON_URL),
     requires=(),
     hardware=Hardware(
         name="Hygon DCU",
@@ -370,41 +377,47 @@ HYGON = replace(
         ),
         kubernetes="hygon.com/hcu",
     ),
-    hints=_maker_hints(
+    hints=_vendor_hints(
         "Hygon", _HYGON_URL, tool="hy-smi", variable="HIP_VISIBLE_DEVICES"
     ),
 )
 
-#: Each declaration, by the text that the versions of the vendor's torch contain:
+#: Each declaration, by a text in the version of the vendor's torch:
 #: `2.8.0+metax3.5.3.9`, `2.7.1+corex.4.4.0`, `2.10.0+das.opt1.dtk2604`.
 LOOK_ALIKES = {"metax": METAX, "corex": ILUVATAR, "dtk": HYGON}
 
 
-def _declaration_for_this_machine(declared: Backend) -> Backend:
-    """Return the declaration in `LOOK_ALIKES` of the vendor whose torch is installed,
-    or whose device is the only one present. Otherwise return `declared`.
+def _select_declaration(default: Backend) -> Backend:
+    """Return the declaration that replaces `default` on this machine, or `default`.
+
+    A declaration in `LOOK_ALIKES` replaces the default if its vendor's torch is
+    installed, or if the machine has its GPU and not the default's GPU.
     """
     build = torch_build()
     candidates = {
-        mark: backend
-        for mark, backend in LOOK_ALIKES.items()
-        if backend.torch_integration == declared.torch_integration
+        version_text: backend
+        for version_text, backend in LOOK_ALIKES.items()
+        if backend.torch_integration == default.torch_integration
     }
-    for mark, backend in candidates.items():
-        if build and mark in build.version:
-            return backend
+    if build:
+        for version_text, backend in candidates.items():
+            if version_text in build.version:
+                return backend
     for backend in candidates.values():
-        if _own_evidence(backend, declared) and not _own_evidence(declared, backend):
+        has_gpu = _exclusive_evidence(backend, default)
+        has_default_gpu = _exclusive_evidence(default, backend)
+        if has_gpu and not has_default_gpu:
             return backend
-    return declared
+    return default
 
 
-def _own_evidence(backend: Backend, other: Backend) -> set[str]:
-    """Return the device nodes and PCI ids of the backend on this machine, except the
-    nodes that `other` declares too, such as /dev/kfd.
+def _exclusive_evidence(backend: Backend, other: Backend) -> set[str]:
+    """Return the device nodes and PCI ids that this machine has of a backend's hardware.
+
+    Nodes that `other` also declares, such as /dev/kfd, are left out.
     """
-    signs = evidence(backend) or Evidence()
-    return {*signs.nodes, *signs.pci} - {*other.hardware.nodes}
+    found = evidence(backend) or Evidence()
+    return {*found.nodes, *found.pci} - {*other.hardware.nodes}
 
 
 # --- Hooks ---------------------------------------------------------------------------
@@ -412,26 +425,25 @@ def _own_evidence(backend: Backend, other: Backend) -> set[str]:
 
 @hookimpl
 def accel_backends() -> list[Backend]:
-    """Return two declarations of `cuda`: one for NVIDIA and one for AMD. A declaration
-    in `LOOK_ALIKES` may replace either.
+    """Return two declarations of the backend `cuda`: for NVIDIA GPUs and for AMD GPUs.
+
+    A declaration in `LOOK_ALIKES` may replace either.
     """
-    return [_declaration_for_this_machine(CUDA), _declaration_for_this_machine(ROCM)]
+    return [_select_declaration(CUDA), _select_declaration(ROCM)]
 
 
 @hookimpl
 def accel_probe(backend: Backend) -> ProbeResult | None:
-    """Reject a MetaX, Iluvatar or Hygon device if the installed torch is not that
-    vendor's build.
-    """
-    for mark, alike in LOOK_ALIKES.items():
-        if alike.hardware != backend.hardware:
+    """Reject a MetaX, Iluvatar or Hygon GPU if torch is not the build of its vendor."""
+    for version_text, declaration in LOOK_ALIKES.items():
+        if declaration.hardware != backend.hardware:
             continue
-        # The distribution's version, because some of Iluvatar's builds lack the text in
-        # `torch.version`.
-        release = metadata.version("torch")
-        if mark not in release:
-            maker = backend.hardware.name.partition(" ")[0]
-            reason = f"torch {release} is not {maker}'s build"
+        # The version of the distribution is read, because in some of Iluvatar's builds
+        # `torch.version` lacks the text.
+        version = metadata.version("torch")
+        if version_text not in version:
+            vendor, _, _ = backend.hardware.name.partition(" ")
+            reason = f"torch {version} is not {vendor}'s build"
             return ProbeResult(False, reason, backend.install_hint)
     return None
 

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["CUDAAccelerator"]
 
 #: AMD's architectures with 8-bit floating point units: MI300, MI350, RDNA 4.
-_HIP_FP8 = ("gfx94", "gfx95", "gfx12")
+_FP8_ARCHITECTURES_OF_AMD = ("gfx94", "gfx95", "gfx12")
 
 
 class CUDAAccelerator(TorchAccelerator):
-    """NVIDIA GPUs, or AMD GPUs if torch was built for ROCm.
+    """The accelerator for NVIDIA GPUs, and for AMD GPUs if torch was built for ROCm.
 
     Without a device, every `is_*_supported` member returns False. Counting devices does
     not start the driver if NVML (on ROCm: amdsmi) is available. A process may then
@@ -38,7 +38,7 @@ class CUDAAccelerator(TorchAccelerator):
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
-        self._rocm = "hip" in backend.torch_integration.builds
+        self._is_rocm = "hip" in backend.torch_integration.builds
         #: NVTX domains need NVIDIA's `nvtx` package: torch.cuda.nvtx has none.
         self.supports_nvtx_domain = is_installed("nvtx")
 
@@ -55,19 +55,23 @@ class CUDAAccelerator(TorchAccelerator):
         properties = super().device_properties(device_index)
         if properties.uuid is None:
             return properties
-        if self._rocm:
-            return replace(properties, uuid=f"GPU-{_rocm_serial(properties.uuid)}")
-        prefix = "MIG" if " MIG " in properties.name else "GPU"
+        if self._is_rocm:
+            return replace(properties, uuid=f"GPU-{_decode_amd_uuid(properties.uuid)}")
+        is_mig_instance = " MIG " in properties.name
+        prefix = "MIG" if is_mig_instance else "GPU"
         return replace(properties, uuid=f"{prefix}-{properties.uuid}")
 
-    def _capability(self) -> tuple[int, int]:
-        """Return the compute capability `(major, minor)` of the current device; `(0,
-        0)` without a device, or if the driver does not report it.
+    def _compute_capability(self) -> tuple[int, int]:
+        """Return the compute capability `(major, minor)` of the current device.
+
+        Without a device, or if the driver does not report the capability, the result is
+        `(0, 0)`.
         """
+        unknown = (0, 0)
         if not self.is_available():
-            return (0, 0)
+            return unknown
         capability = self._if_supported(self.device_module.get_device_capability)
-        return capability or (0, 0)
+        return capability or unknown
 
     # Data types
 
@@ -78,17 +82,20 @@ class CUDAAccelerator(TorchAccelerator):
         float16 is slow on such a GPU. Raises `SettingError` if the variable's value is
         not valid.
         """
-        major, _ = self._capability()
+        major, _ = self._compute_capability()
         return major >= 7 or (major == 6 and _allows_deprecated_fp16())
 
     def is_fp8_supported(self) -> bool:
-        """Return whether the compute capability is at least 8.9 (Ada, Hopper). On ROCm,
-        return whether the GPU is an MI300, an MI350 or RDNA 4.
+        """Return whether the GPU has 8-bit floating point units.
+
+        These are NVIDIA GPUs with a compute capability of at least 8.9 (Ada, Hopper),
+        and AMD's MI300, MI350 and RDNA 4.
         """
-        if self._rocm and self.is_available():
+        if self._is_rocm and self.is_available():
             properties = self._if_supported(self.device_module.get_device_properties)
-            return str(getattr(properties, "gcnArchName", "")).startswith(_HIP_FP8)
-        return self._capability() >= (8, 9)
+            architecture = str(getattr(properties, "gcnArchName", ""))
+            return architecture.startswith(_FP8_ARCHITECTURES_OF_AMD)
+        return self._compute_capability() >= (8, 9)
 
     # Graphs
 
@@ -102,29 +109,30 @@ class CUDAAccelerator(TorchAccelerator):
 
     def is_triton_supported(self) -> bool:
         """Return whether Triton is installed and the compute capability is at least 8."""
-        return is_installed("triton") and self._capability() >= (8, 0)
+        return is_installed("triton") and self._compute_capability() >= (8, 0)
 
     def prefer_triton_grouped_mm(self) -> bool:
-        """Return whether a Triton kernel is faster than `torch._grouped_mm`. This is
-        True for compute capability 7 and 8.
+        """Return whether a Triton kernel is faster than `torch._grouped_mm`.
 
-        The rule is from DeepSpeed (0.19.8): torch has a fused grouped kernel for Hopper
-        (9.0) and newer GPUs, and loops over the groups on older GPUs. A torch without
-        `_grouped_mm` loops on every GPU. The result is False on AMD, for which there is
-        no measurement.
+        The result is True for the compute capabilities 7 and 8. The rule is from
+        DeepSpeed (0.19.8): torch has a fused grouped kernel for Hopper (9.0) and newer
+        GPUs, and loops over the groups on older GPUs. A torch without `_grouped_mm`
+        loops on every GPU. The result is False on AMD, for which there is no
+        measurement.
         """
-        if self._rocm or not is_installed("triton"):
+        if self._is_rocm or not is_installed("triton"):
             return False
-        major, _ = self._capability()
-        return major >= 7 and (major < 9 or not hasattr(self._torch, "_grouped_mm"))
+        major, _ = self._compute_capability()
+        has_fused_kernel = major >= 9 and hasattr(self._torch, "_grouped_mm")
+        return major >= 7 and not has_fused_kernel
 
     def range_push(
         self, msg: str, domain: str | None = None, category: str | None = None
     ) -> None:
-        """Open an NVTX range. Errors are suppressed.
+        """Open an NVTX range; errors are suppressed.
 
-        `domain` and `category` need the package `nvtx`. Without the package, the range
-        is in NVTX's default domain.
+        `domain` and `category` require the package `nvtx`. Without the package, the
+        range is in NVTX's default domain.
         """
         if domain is None or not self.supports_nvtx_domain:
             super().range_push(msg)
@@ -146,8 +154,9 @@ class CUDAAccelerator(TorchAccelerator):
     # Launching
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Return the version of NCCL (RCCL on ROCm), such as `(2, 27, 3)`; `None` if
-        torch was built without it.
+        """Return the version of NCCL, such as `(2, 27, 3)`; on ROCm, the version of RCCL.
+
+        The result is `None` if torch was built without NCCL and RCCL.
         """
         try:
             version: tuple[Any, ...] = import_module("torch.cuda.nccl").version()
@@ -156,20 +165,24 @@ class CUDAAccelerator(TorchAccelerator):
         return tuple(int(part) for part in version[:3])
 
 
-def _rocm_serial(uuid: str) -> str:
-    """Return AMD's serial number, which HIP encodes as the bytes of the UUID: each byte
-    is one of its 16 characters.
+def _decode_amd_uuid(uuid: str) -> str:
+    """Return the serial number in the UUID of an AMD GPU; other UUIDs are unchanged.
+
+    HIP encodes the 16 characters of the serial number as the 16 bytes of the UUID.
     """
     try:
-        serial = bytes.fromhex(uuid.replace("-", "")).decode("ascii")
+        serial_number = bytes.fromhex(uuid.replace("-", "")).decode("ascii")
     except ValueError:
         return uuid
-    return serial if serial.isalnum() else uuid
+    if not serial_number.isalnum():
+        return uuid
+    return serial_number
 
 
 def _allows_deprecated_fp16() -> bool:
-    """Return whether `DS_ALLOW_DEPRECATED_FP16` is on. Raises `SettingError` if its value
-    is not valid.
+    """Return whether `DS_ALLOW_DEPRECATED_FP16` is switched on.
+
+    Raises `SettingError` if the variable's value is not valid.
     """
     value = os.environ.get("DS_ALLOW_DEPRECATED_FP16", "").strip().lower()
     if value in ("1", "true", "yes", "on"):

@@ -17,14 +17,14 @@ __all__ = [
     "CHECKS",
     "container_capabilities",
     "driver_library",
-    "processors_gpu",
+    "integrated_gpu",
     "unified_memory",
     "windows_driver",
 ]
 
 _ROOT = Path("/")
 #: Folders in which distributions and NVIDIA's container toolkit install libcuda.so.
-_LIBRARIES = (
+_LIBRARY_FOLDERS = (
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
     "usr/lib64",
@@ -34,7 +34,7 @@ _LIBRARIES = (
 )
 #: PCI ids of the GPUs inside AMD's CPUs, from Raven Ridge to Krackan Point. Source:
 #: https://pci-ids.ucw.cz.
-_PROCESSORS = (
+_INTEGRATED_GPU_IDS = (
     0x15DD,
     0x15D8,
     0x1636,
@@ -58,25 +58,26 @@ _PROCESSORS = (
 
 
 def unified_memory(root: Path = _ROOT) -> CheckResult:
-    """Check that the device node of the kernel module `nvidia-uvm` exists. CUDA opens
-    this node first, but `nvidia-smi` does not need it.
+    """Check that /dev/nvidia-uvm exists, which CUDA needs and `nvidia-smi` does not.
 
     Sources: NVIDIA's driver README, "nvidia-uvm.ko"; nvidia-modprobe(1), `-u`.
     """
-    nodes = (root / "dev").glob("nvidia*")
-    cards = sorted(node.name for node in nodes if node.name[6:].isdecimal())
-    if not cards:
+    node_names = [node.name for node in (root / "dev").glob("nvidia*")]
+    # /dev/nvidia0 is the node of a GPU; /dev/nvidiactl is not.
+    gpu_nodes = sorted(
+        name for name in node_names if name.removeprefix("nvidia").isdecimal()
+    )
+    if not gpu_nodes:
         return CheckResult("ok", "no NVIDIA device node")
-    facts = {"device nodes": ", ".join(f"/dev/{name}" for name in cards)}
+    facts = {"device nodes": ", ".join(f"/dev/{name}" for name in gpu_nodes)}
     if (root / "dev/nvidia-uvm").exists():
         return CheckResult("ok", "/dev/nvidia-uvm exists", facts=facts)
     step = (
         "run `sudo nvidia-modprobe -u -c=0` on the host; then restart the container, "
         "and add `--device /dev/nvidia-uvm` if it uses `--device` options"
     )
-    facts["nvidia_uvm"] = (
-        "loaded" if (root / "sys/module/nvidia_uvm").exists() else "not loaded"
-    )
+    is_module_loaded = (root / "sys/module/nvidia_uvm").exists()
+    facts["nvidia_uvm"] = "loaded" if is_module_loaded else "not loaded"
     return CheckResult(
         "error",
         "/dev/nvidia-uvm is missing, so CUDA finds no GPU",
@@ -93,9 +94,11 @@ def container_capabilities(environ: Mapping[str, str] | None = None) -> CheckRes
     "Driver Capabilities".
     """
     name = "NVIDIA_DRIVER_CAPABILITIES"
-    value = (os.environ if environ is None else environ).get(name, "")
-    named = {part.strip() for part in value.split(",")}
-    if not value or named & {"compute", "all"}:
+    if environ is None:
+        environ = os.environ
+    value = environ.get(name, "")
+    capabilities = {part.strip() for part in value.split(",")}
+    if not value or capabilities & {"compute", "all"}:
         return CheckResult("ok", f"{name} includes CUDA's libraries")
     return CheckResult(
         "error",
@@ -105,14 +108,17 @@ def container_capabilities(environ: Mapping[str, str] | None = None) -> CheckRes
 
 
 def windows_driver(root: Path = _ROOT, build: TorchBuild | None = None) -> CheckResult:
-    """Check that WSL2 has the GPU, and the libcuda.so of the driver in Windows. A
-    driver that is installed inside WSL2 does not work.
+    """Check that WSL2 shows the GPU, and has the libcuda.so of the driver in Windows.
+
+    A driver that is installed inside WSL2 does not work.
 
     Sources: microsoft/WSL#7056, and NVIDIA's guide for CUDA on WSL.
     """
     build = build or torch_build()
     kernel = _read(root / "proc/sys/kernel/osrelease").strip()
-    if not (build and build.cuda) or "microsoft" not in kernel.lower():
+    is_cuda_build = build is not None and bool(build.cuda)
+    is_wsl = "microsoft" in kernel.lower()
+    if not is_cuda_build or not is_wsl:
         return CheckResult("ok", "not WSL2 with a CUDA build of torch")
     facts = {"kernel": kernel}
     if not (root / "dev/dxg").exists():
@@ -130,54 +136,55 @@ def windows_driver(root: Path = _ROOT, build: TorchBuild | None = None) -> Check
 
 
 def driver_library(root: Path = _ROOT) -> CheckResult:
-    """Check that libcuda.so has the same version as the kernel module. After an update,
-    the versions differ until a reboot.
+    """Check that libcuda.so and NVIDIA's kernel module have the same version.
 
-    The version of the module is in `/proc/driver/nvidia/version` ("NVRM version: …
-    535.104.05 …"). The version of the library is in its file name. Source: NVIDIA's
-    driver README, which requires the same version for all parts.
+    After an update of the driver, the versions differ until a reboot. The version of
+    the module is in `/proc/driver/nvidia/version` ("NVRM version: … 535.104.05 …"). The
+    version of the library is in its file name. Source: NVIDIA's driver README, which
+    requires the same version for all parts.
     """
     text = _read(root / "proc/driver/nvidia/version")
-    module = re.search(r"NVRM version:.*?\s(\d{3,}(?:\.\d+)+)\s", text)
-    if module is None:
+    match = re.search(r"NVRM version:.*?\s(\d{3,}(?:\.\d+)+)\s", text)
+    if match is None:
         return CheckResult("ok", "the NVIDIA driver is not loaded")
+    module_version = match[1]
     versions = set()
-    for folder in _LIBRARIES:
+    for folder in _LIBRARY_FOLDERS:
         for file in (root / folder).glob("libcuda.so.*.*"):
             versions.add(file.name.removeprefix("libcuda.so."))
-    libraries = sorted(versions)
+    library_versions = ", ".join(sorted(versions))
     facts = {
-        "kernel module": module[1],
-        "libcuda.so": ", ".join(libraries) or "not found in the usual folders",
+        "kernel module": module_version,
+        "libcuda.so": library_versions or "not found in the usual folders",
     }
-    if not libraries or module[1] in libraries:
+    if not versions or module_version in versions:
         return CheckResult(
-            "ok", f"the NVIDIA driver has version {module[1]}", facts=facts
+            "ok", f"the NVIDIA driver has version {module_version}", facts=facts
         )
-    what = f"the kernel has NVIDIA driver {module[1]}, but libcuda.so has version {', '.join(libraries)}"
+    what = f"the kernel has NVIDIA driver {module_version}, but libcuda.so has version {library_versions}"
     step = "reboot, or reload the nvidia modules; restart a container so that it has the host's libraries"
     return CheckResult("error", what, step, facts)
 
 
-def processors_gpu(root: Path = _ROOT, build: TorchBuild | None = None) -> CheckResult:
-    """Check that ROCm does not count the GPU inside an AMD CPU besides an AMD card,
-    because torch seldom has kernels for such a GPU.
+def integrated_gpu(root: Path = _ROOT, build: TorchBuild | None = None) -> CheckResult:
+    """Check that ROCm does not count the GPU inside an AMD CPU along with an AMD card.
 
-    The error is then "HIP error: invalid device function" or "device kernel image is
-    invalid": ROCm/legacy-rocm-build#3401, ROCm/TheRock#3392. ROCm numbers the GPUs in
-    the order of the kernel's driver.
+    torch seldom has kernels for a GPU inside a CPU. The error is then "HIP error:
+    invalid device function" or "device kernel image is invalid":
+    ROCm/legacy-rocm-build#3401, ROCm/TheRock#3392. ROCm numbers the GPUs in the order
+    of the kernel's driver.
     """
     build = build or torch_build()
-    gpus = _rocm_device_ids(root)
     integrated = []
     cards = []
-    for number, gpu in enumerate(gpus):
-        if gpu in _PROCESSORS:
-            integrated.append(str(number))
+    for index, device_id in enumerate(_find_rocm_device_ids(root)):
+        if device_id in _INTEGRATED_GPU_IDS:
+            integrated.append(str(index))
         else:
-            cards.append(str(number))
-    is_mixed = bool(integrated and cards)
-    if not (build and build.hip and is_mixed) or _is_filtered():
+            cards.append(str(index))
+    is_rocm_build = build is not None and bool(build.hip)
+    has_both = bool(integrated and cards)
+    if not is_rocm_build or not has_both or _is_visibility_set():
         what = "ROCm does not count the GPU inside a CPU along with an AMD card"
         return CheckResult("ok", what)
     what = (
@@ -188,13 +195,13 @@ def processors_gpu(root: Path = _ROOT, build: TorchBuild | None = None) -> Check
     return CheckResult("warning", what, step)
 
 
-def _is_filtered() -> bool:
-    """Return whether a variable selects the visible AMD GPUs."""
+def _is_visibility_set() -> bool:
+    """Return whether an environment variable selects the visible AMD GPUs."""
     names = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
     return any(name in os.environ for name in names)
 
 
-def _rocm_device_ids(root: Path) -> list[int]:
+def _find_rocm_device_ids(root: Path) -> list[int]:
     """Return the PCI device ids of the GPUs that ROCm may open, in ROCm's order.
 
     Source: Linux, amdkfd/kfd_topology.c.
@@ -202,15 +209,16 @@ def _rocm_device_ids(root: Path) -> list[int]:
     files = (root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties")
     ids = []
     for file in sorted(files, key=lambda file: int(file.parent.name)):
-        node = dict(re.findall(r"^(\w+) (\d+)$", _read(file), re.MULTILINE))
-        has_cores = node.get("simd_count", "0") != "0"
-        render = root / f"dev/dri/renderD{node.get('drm_render_minor')}"
-        if has_cores and render.exists():
-            ids.append(int(node.get("device_id", "0")))
+        properties = dict(re.findall(r"^(\w+) (\d+)$", _read(file), re.MULTILINE))
+        is_gpu = properties.get("simd_count", "0") != "0"
+        render_node = root / f"dev/dri/renderD{properties.get('drm_render_minor')}"
+        if is_gpu and render_node.exists():
+            ids.append(int(properties.get("device_id", "0")))
     return ids
 
 
 def _read(path: Path) -> str:
+    """Return the content of a text file; empty if the file cannot be read."""
     try:
         return path.read_text(errors="replace")
     except OSError:
@@ -226,5 +234,5 @@ CHECKS = [
         container_capabilities,
     ),
     Check("windows-driver", "The NVIDIA driver of Windows, under WSL2", windows_driver),
-    Check("processors-gpu", "The GPU inside an AMD CPU", processors_gpu),
+    Check("processors-gpu", "The GPU inside an AMD CPU", integrated_gpu),
 ]

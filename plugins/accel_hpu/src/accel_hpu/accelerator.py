@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["HPUAccelerator"]
 
-#: The names of the bridge's statistics, by the keys that torch uses.
-_STATISTICS = {
+#: The keys under which Habana's bridge reports memory statistics, by torch's keys.
+_BRIDGE_KEYS = {
     "allocated_bytes.all.current": "InUse",
     "allocated_bytes.all.peak": "MaxInUse",
     "reserved_bytes.all.current": "Limit",
@@ -31,44 +32,55 @@ _STATISTICS = {
 }
 
 
-def module_ids() -> tuple[int, ...] | None:
-    """Return the module id of each device, by index, from `hl-smi`; `None` if `hl-smi`
-    is missing, fails, takes longer than 20 seconds, or prints no ids.
+def read_module_ids() -> tuple[int, ...] | None:
+    """Return the module id of each device, by index, as `hl-smi` reports them.
 
-    Source of the query: https://docs.habana.ai, Multiple Workloads on a Single Docker.
+    The result is `None` if `hl-smi` is missing, fails, takes longer than 20 seconds, or
+    prints no ids. Source of the query: https://docs.habana.ai, Multiple Workloads on a
+    Single Docker.
     """
     command = ["hl-smi", "-Q", "index,module_id", "-f", "csv"]
-    printed = ""
-    with suppress(OSError, subprocess.SubprocessError):
-        printed = subprocess.run(
+    try:
+        output = subprocess.run(
             command, capture_output=True, text=True, timeout=20, check=True
         ).stdout
-    ids = {}
-    for line in printed.splitlines():
-        row = line.replace(",", " ").split()
-        if len(row) == 2 and "".join(row).isdigit():
-            ids[int(row[0])] = int(row[1])
-    if not ids or sorted(ids) != list(range(len(ids))):
+    except (OSError, subprocess.SubprocessError):
         return None
-    return tuple(ids[index] for index in sorted(ids))
+    return _parse_module_ids(output)
+
+
+def _parse_module_ids(output: str) -> tuple[int, ...] | None:
+    """Return the module ids in lines such as "0, 3", which hold an index and an id.
+
+    Other lines are skipped. The result is `None` if an index is missing.
+    """
+    id_of_index = {}
+    for line in output.splitlines():
+        match = re.fullmatch(r"[\s,]*([0-9]+)[\s,]+([0-9]+)[\s,]*", line)
+        if match:
+            id_of_index[int(match[1])] = int(match[2])
+    indices = sorted(id_of_index)
+    if not indices or indices != list(range(len(indices))):
+        return None
+    return tuple(id_of_index[index] for index in indices)
 
 
 class HPUAccelerator(TorchAccelerator):
-    """Intel Gaudi accelerators. A process uses one device, which is called `"hpu"`.
+    """The accelerator for Intel Gaudi. A process uses one device, called `"hpu"`.
 
-    Members that work on this device, such as members for its random number generator,
-    accept any index and ignore it. A device of another type raises
-    `InvalidDeviceError`. The constructor changes no variable and no mode of torch;
+    Members that work on the process's device, such as `get_rng_state`, accept any index
+    and ignore it; they raise `InvalidDeviceError` for a device of another type. The
+    constructor changes no environment variable and no setting of torch, but
     `apply_vendor_defaults` does.
     """
 
     def apply_vendor_defaults(self) -> tuple[str, ...]:
-        """Set those of Gaudi's variables that are unset, switch torch to deterministic
-        algorithms, and return the changes.
+        """Set Gaudi's variables that are unset, make torch use deterministic algorithms,
+        and return the changes.
 
-        DeepSpeed does the same when it creates its HPU accelerator. The mode applies to
-        all of torch in this process. New tensors stay uninitialised, although the mode
-        would fill them by default.
+        DeepSpeed does the same when it creates its HPU accelerator. Deterministic
+        algorithms then apply to all of torch in this process. `torch.empty` still
+        returns uninitialized memory, which torch would fill otherwise.
         """
         changed = super().apply_vendor_defaults()
         if self._torch.are_deterministic_algorithms_enabled():
@@ -78,10 +90,11 @@ class HPUAccelerator(TorchAccelerator):
         return (*changed, "torch.use_deterministic_algorithms(True)")
 
     def _every_id(self) -> tuple[int | str, ...] | None:
-        """Return the module ids by index, from `hl-smi`; `None` if they are unknown.
-        Indices cannot replace them.
+        """Return the module id of each device, by index; `None` if they are unknown.
+
+        A module id can differ from the device's index.
         """
-        return module_ids()
+        return read_module_ids()
 
     # Nature and devices
 
@@ -90,43 +103,49 @@ class HPUAccelerator(TorchAccelerator):
         return True
 
     def handles_memory_backpressure(self) -> bool:
-        """Return True: if memory is short, an allocation waits until running work frees
-        memory.
-        """
+        """Return True: if memory is short, an allocation waits until work frees memory."""
         return True
 
     def _device_number(self, device: Any) -> int | None:
+        """Return the index of a device; `None` for a device without an index.
+
+        Raises `InvalidDeviceError` for a negative index.
+        """
         if device is None:
             return None
         number = super()._device_number(device)
-        # A rank whose variable is not set may pass -1.
+        # A program may pass -1 if the variable for its local rank is not set.
         if number is not None and number < 0:
             raise InvalidDeviceError(f"{self.name}: device index {number} is negative")
         return number
 
+    def _check_device(self, device_index: Device, device: Device) -> None:
+        """Raise `InvalidDeviceError` for a negative index or a device of another type."""
+        self._device_number(self._one_device(device_index, device))
+
     def device_name(self, device_index: Device = None, device: Device = None) -> str:
         """Return `"hpu"`; the index is ignored."""
-        self._device_number(self._one_device(device_index, device))
+        self._check_device(device_index, device)
         return super().device_name()
 
     def device(
         self, device_index: Device = None, device: Device = None
     ) -> torch.device:
         """Return `torch.device("hpu")`; the index is ignored."""
-        self._device_number(self._one_device(device_index, device))
+        self._check_device(device_index, device)
         return super().device()
 
     def synchronize(self, device_index: Device = None, device: Device = None) -> None:
         """Wait until the process's device has finished all work; the index is ignored."""
-        self._device_number(self._one_device(device_index, device))
+        self._check_device(device_index, device)
         self.device_module.synchronize()
 
     def device_properties(
         self, device_index: Device = None, device: Device = None
     ) -> DeviceProperties:
-        """Return the properties, with the product name from Habana's bridge.
+        """Return the device's properties, with the product name from Habana's bridge.
 
-        The bridge reports its other properties only as text.
+        The bridge reports other properties only as text.
         """
         index = self._index(device_index, device)
         return replace(
@@ -140,14 +159,14 @@ class HPUAccelerator(TorchAccelerator):
         self, device_index: Device = None, device: Device = None
     ) -> torch.Generator:
         """Return the process's generator; the index is ignored."""
-        self._device_number(self._one_device(device_index, device))
+        self._check_device(device_index, device)
         return super().default_generator(0)
 
     def get_rng_state(
         self, device_index: Device = None, device: Device = None
     ) -> torch.Tensor:
         """Return the state of the process's generator; the index is ignored."""
-        self._device_number(self._one_device(device_index, device))
+        self._check_device(device_index, device)
         return super().get_rng_state(0)
 
     def set_rng_state(
@@ -158,7 +177,7 @@ class HPUAccelerator(TorchAccelerator):
         device: Device = None,
     ) -> None:
         """Restore the state of the process's generator; the index is ignored."""
-        self._device_number(self._one_device(device_index, device))
+        self._check_device(device_index, device)
         super().set_rng_state(new_state, 0, strict)
 
     # Streams of the process's device
@@ -167,14 +186,14 @@ class HPUAccelerator(TorchAccelerator):
         self, device_index: Device = None, device: Device = None
     ) -> torch.Stream:
         """Return the current stream of this thread; the index is ignored."""
-        self._device_number(self._one_device(device_index, device))
+        self._check_device(device_index, device)
         return super().current_stream()
 
     def default_stream(
         self, device_index: Device = None, device: Device = None
     ) -> torch.Stream:
         """Return the device's default stream; the index is ignored."""
-        self._device_number(self._one_device(device_index, device))
+        self._check_device(device_index, device)
         return super().default_stream()
 
     # Memory and data types
@@ -182,27 +201,26 @@ class HPUAccelerator(TorchAccelerator):
     def memory_stats(
         self, device_index: Device = None, device: Device = None
     ) -> Mapping[str, Any]:
-        """Return the bridge's statistics in bytes and counts, under torch's keys and
-        the bridge's keys.
+        """Return memory statistics in bytes and counts, under torch's keys and the keys
+        of Habana's bridge.
 
-        `reserved_bytes` is the whole memory budget, because the bridge does not report
-        the reserved part.
+        `reserved_bytes` is the whole memory of the process, because the bridge does not
+        report how much is reserved.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
-        stats = super().memory_stats(device_index)
-        return {
-            **stats,
-            **{
-                torch_key: stats[vendor_key]
-                for torch_key, vendor_key in _STATISTICS.items()
-                if vendor_key in stats
-            },
-        }
+        bridge_stats = super().memory_stats(device_index)
+        stats = dict(bridge_stats)
+        for torch_key, bridge_key in _BRIDGE_KEYS.items():
+            if bridge_key in bridge_stats:
+                stats[torch_key] = bridge_stats[bridge_key]
+        return stats
 
     def is_fp16_supported(self) -> bool:
-        """Return whether the bridge reports float16 support (Gaudi 2 and newer). If the
-        bridge does not report it, float16 is tried.
+        """Return whether the device supports float16, as Gaudi 2 and newer do.
+
+        Habana's bridge reports the support. With a bridge that does not, float16 is
+        tried.
         """
         try:
             experimental = import_module("habana_frameworks.torch.utils.experimental")
@@ -219,8 +237,8 @@ class HPUAccelerator(TorchAccelerator):
         stream: torch.Stream | None = None,
         **options: Any,
     ) -> AbstractContextManager[Any]:
-        """Return the bridge's context manager that captures into `graph`.
+        """Return a context manager that captures the work of its block into `graph`.
 
-        `pool` is ignored, because Gaudi's graphs share no memory pool.
+        `pool` is ignored, because Gaudi's graphs cannot share a memory pool.
         """
         return super().capture_to_graph(graph, stream=stream, **options)

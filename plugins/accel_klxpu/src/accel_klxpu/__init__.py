@@ -117,16 +117,16 @@ def accel_backends() -> Backend:
 
 @hookimpl
 def accel_probe() -> ProbeResult | None:
-    """Reject the backend if `DISABLE_XPYTORCH` turns torch_xmlir off, because
-    torch.cuda is then CUDA.
+    """Reject the backend if `DISABLE_XPYTORCH` turns torch_xmlir off.
 
-    Any value but 0 turns torch_xmlir off. Source: the wiki, 02-import-hook.md.
+    torch.cuda then uses NVIDIA's runtime. Every value except 0 turns torch_xmlir off.
+    Source: the wiki, 02-import-hook.md.
     """
-    off = os.environ.get("DISABLE_XPYTORCH", "0").strip() or "0"
-    if off == "0":
+    value = os.environ.get("DISABLE_XPYTORCH", "").strip()
+    if value in ("", "0"):
         return None
     return ProbeResult(
         False,
-        f"DISABLE_XPYTORCH={off} turns torch_xmlir off",
+        f"DISABLE_XPYTORCH={value} turns torch_xmlir off",
         "unset DISABLE_XPYTORCH",
     )

@@ -10,19 +10,19 @@ __all__ = ["KLXPUAccelerator"]
 
 
 class KLXPUAccelerator(TorchAccelerator):
-    """Kunlunxin XPUs, which torch_xmlir puts behind torch.cuda.
+    """The accelerator for Kunlunxin XPUs, which torch_xmlir makes available as torch.cuda.
 
     torch.cuda's functions run on Kunlunxin's implementation of the CUDA runtime. They
-    report invented hardware: the name "GPU" and compute capability (8, 6). This class
-    therefore ignores both, and reports Triton, NVTX and kernels selected by capability
-    as unsupported.
+    report invented hardware: the name "GPU" and the compute capability (8, 6). This
+    class ignores both, and reports that Triton, NVTX and kernels for a certain compute
+    capability are not supported.
     """
 
     def use_host_timers(self) -> bool:
-        """Return True unless `XPU_EVENT_KL3_ENABLE=1` is set. Without that setting,
-        events measure 0.0 milliseconds.
+        """Return True unless `XPU_EVENT_KL3_ENABLE=1` is set.
 
-        The rule is from DeepSpeed (0.19.8). This plugin does not set the variable,
-        because users report that collectives hang with it.
+        Without that setting, the time between two events is always 0.0. The rule is
+        from DeepSpeed (0.19.8). This plugin does not set the variable, because users
+        report that collectives hang with it.
         """
         return os.environ.get("XPU_EVENT_KL3_ENABLE", "0") != "1"

@@ -10,12 +10,12 @@ __all__ = ["MLUAccelerator"]
 
 
 class MLUAccelerator(TorchAccelerator):
-    """Cambricon MLUs.
+    """The accelerator for Cambricon MLUs.
 
-    Counting devices does not start the driver if `libcndev.so` loads. A process may
-    then count devices, fork, and use the devices in its child. The first call that
-    needs the device starts the driver. In a child that is forked after that, the device
-    raises torch_mlu's `RuntimeError`.
+    Counting devices does not start the driver if `libcndev.so` can be loaded. A process
+    may then count devices, fork, and use the devices in its child. The first use of a
+    device starts the driver. If a process forks after that, torch_mlu raises a
+    `RuntimeError` when the child uses a device.
     """
 
     # DeepSpeed (0.19.8) trains in float16 on every MLU.
@@ -29,8 +29,9 @@ class MLUAccelerator(TorchAccelerator):
         return is_installed("triton") and self.is_available()
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Return the version of CNCL, such as `(1, 20, 1)`; `None` if torch_mlu was
-        built without it.
+        """Return the version of CNCL, such as `(1, 20, 1)`.
+
+        The result is `None` if torch_mlu was built without CNCL.
         """
         with suppress(AttributeError, RuntimeError):
             return tuple(int(part) for part in self.device_module.cncl.version())

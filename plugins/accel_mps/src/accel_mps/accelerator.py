@@ -17,11 +17,11 @@ __all__ = ["MPSAccelerator"]
 
 
 class MPSAccelerator(TorchAccelerator):
-    """The GPU of an Apple chip, which shares memory with the CPU.
+    """The accelerator for the GPU of an Apple chip, which shares memory with the CPU.
 
-    There is one queue and there are no user streams: every `Stream` is that queue.
-    torch counts memory peaks on Metal from release 2.13 on. With an older torch,
-    members for peaks return the memory that Metal holds now, as in DeepSpeed.
+    The device has one queue, and every `Stream` is that queue. torch counts memory
+    peaks on Metal from release 2.13 on. With an older torch, members for memory peaks
+    return the memory that Metal reserves now, as in DeepSpeed.
     """
 
     # Metal has always had float16.
@@ -30,11 +30,11 @@ class MPSAccelerator(TorchAccelerator):
     # Nature and devices
 
     def is_synchronized_device(self) -> bool:
-        """Return True, as in DeepSpeed (0.19.8): with only one queue, no stream waits
-        for another stream.
+        """Return True, as in DeepSpeed (0.19.8): the device has only one queue, so no
+        stream has to wait for another stream.
 
-        The host still has to wait: call `synchronize` before you read the clock. The
-        host's clock is then as precise as an event, so `use_host_timers` is True too.
+        The host still has to wait: call `synchronize` before you read the clock. A host
+        timer is then as precise as an event, so `use_host_timers` returns True, too.
         """
         return True
 
@@ -64,8 +64,9 @@ class MPSAccelerator(TorchAccelerator):
     def default_generator(
         self, device_index: Device = None, device: Device = None
     ) -> torch.Generator:
-        """Return the device's generator. Raises `InvalidDeviceError` (a `ValueError`) if
-        the index is out of range.
+        """Return the device's random number generator.
+
+        Raises `InvalidDeviceError` (a `ValueError`) if the index is out of range.
         """
         self._index_or_none(device_index, device)
         generator: torch.Generator = self.device_module._get_default_mps_generator()
@@ -90,17 +91,16 @@ class MPSAccelerator(TorchAccelerator):
     def memory_reserved(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the memory that Metal holds for this process, in bytes, including the
-        allocator's cache and Metal's graphs.
+        """Return the memory that Metal reserves for this process, in bytes.
+
+        The number includes the allocator's cache and Metal's graphs.
         """
         self._index_or_none(device_index, device)
         return int(self.device_module.driver_allocated_memory())
 
     @cached_property
-    def _counts_peaks(self) -> bool:
-        """Whether torch counts memory peaks. `torch.accelerator` reports them for Metal
-        from release 2.13 on.
-        """
+    def _torch_counts_peaks(self) -> bool:
+        """Whether torch counts memory peaks on Metal, as it does from release 2.13 on."""
         try:
             super().max_memory_allocated()
         except UnsupportedError:
@@ -110,22 +110,24 @@ class MPSAccelerator(TorchAccelerator):
     def max_memory_allocated(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the peak of `memory_allocated` in bytes if torch counts peaks, and
-        otherwise `memory_reserved()`.
+        """Return the peak of the memory that tensors occupied, in bytes.
+
+        If torch does not count peaks, return `memory_reserved()`.
         """
         self._index_or_none(device_index, device)
-        if self._counts_peaks:
+        if self._torch_counts_peaks:
             return super().max_memory_allocated()
         return self.memory_reserved()
 
     def max_memory_reserved(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the peak of `memory_reserved` in bytes if torch counts peaks, and
-        otherwise `memory_reserved()`.
+        """Return the peak of the memory that Metal reserved, in bytes.
+
+        If torch does not count peaks, return `memory_reserved()`.
         """
         self._index_or_none(device_index, device)
-        if self._counts_peaks:
+        if self._torch_counts_peaks:
             return super().max_memory_reserved()
         return self.memory_reserved()
 
@@ -134,24 +136,26 @@ class MPSAccelerator(TorchAccelerator):
     ) -> None:
         """Reset the peaks if torch counts them; otherwise do nothing."""
         self._index_or_none(device_index, device)
-        if self._counts_peaks:
+        if self._torch_counts_peaks:
             super().reset_peak_memory_stats()
 
     def memory_stats(
         self, device_index: Device = None, device: Device = None
     ) -> Mapping[str, Any]:
-        """Return memory statistics in bytes under torch's keys. Peaks are left out if
-        torch does not count them.
+        """Return memory statistics in bytes, under torch's keys.
+
+        If torch does not count peaks, the result has no keys for peaks.
         """
         self._index_or_none(device_index, device)
         stats = super().memory_stats()
-        if self._counts_peaks:
+        if self._torch_counts_peaks:
             return stats
         return {key: stats[key] for key in stats if not key.endswith(".peak")}
 
     def total_memory(self, device_index: Device = None, device: Device = None) -> int:
-        """Return the number of bytes that Metal recommends as the limit of a process,
-        because Metal has no memory of its own.
+        """Return the memory limit that Metal recommends for a process, in bytes.
+
+        Metal shares the CPU's memory.
         """
         self._index_or_none(device_index, device)
         return int(self.device_module.recommended_max_memory())
@@ -178,9 +182,9 @@ class MPSAccelerator(TorchAccelerator):
 
         Metal does not report emulation, so `including_emulation` has no effect.
         """
-        return self.is_available() and bool(
-            self._torch.backends.mps.is_macos_or_newer(14, 0)
-        )
+        if not self.is_available():
+            return False
+        return bool(self._torch.backends.mps.is_macos_or_newer(14, 0))
 
     def is_fp64_supported(self) -> bool:
         """Return False: Metal has no float64."""

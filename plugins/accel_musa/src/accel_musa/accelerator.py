@@ -10,11 +10,11 @@ __all__ = ["MUSAAccelerator"]
 
 
 class MUSAAccelerator(TorchAccelerator):
-    """Moore Threads GPUs.
+    """The accelerator for Moore Threads GPUs.
 
     torch_musa counts devices once per process, through its runtime. Later changes of
-    `MUSA_VISIBLE_DEVICES` therefore have no effect. In a child that is forked after the
-    device has started, the device raises torch_musa's `RuntimeError`.
+    `MUSA_VISIBLE_DEVICES` therefore have no effect. If a process forks after it has used
+    a device, torch_musa raises a `RuntimeError` when the child uses a device.
     """
 
     def is_triton_supported(self) -> bool:
@@ -22,8 +22,9 @@ class MUSAAccelerator(TorchAccelerator):
         return is_installed("triton") and self.is_available()
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Return the version of MCCL, such as `(2, 11, 4)`; `None` if torch_musa was
-        built without it.
+        """Return the version of MCCL, such as `(2, 11, 4)`.
+
+        The result is `None` if torch_musa was built without MCCL.
         """
         with suppress(AttributeError, RuntimeError):
             # A suffix may follow the three numbers.

@@ -55,7 +55,7 @@ _HINTS = (
         r"neuroncore\(s\) not available",
         (
             "stop the process that uses the NeuronCores, or select others with "
-            "NEURON_RT_VISIBLE_CORES: a core belongs to one process until that ends"
+            "NEURON_RT_VISIBLE_CORES: a core belongs to one process until the process ends"
         ),
     ),
     # AWS's documentation, neuron-runtime/explore/device-memory.rst.
@@ -147,20 +147,20 @@ def accel_probe(backend: Backend) -> ProbeResult | None:
     """
     if backend.name != BACKEND.name:
         return None
-    from accel_neuron.package import older_generation, package_fault
+    from accel_neuron.package import find_package_problem, find_unsupported_device
 
-    older = older_generation()
-    if older is not None:
-        return ProbeResult(False, older.reason, older.step)
-    fault = package_fault()
-    if fault is not None:
-        raise BackendUnavailableError(fault.reason, hint=fault.step)
+    device_problem = find_unsupported_device()
+    if device_problem is not None:
+        return ProbeResult(False, device_problem.reason, device_problem.step)
+    package_problem = find_package_problem()
+    if package_problem is not None:
+        raise BackendUnavailableError(package_problem.reason, hint=package_problem.step)
     return None
 
 
 @hookimpl
 def accel_checks(backend: Backend) -> list[Check]:
-    """Return the checks of `accel doctor`."""
+    """Return the checks of `accel doctor` for AWS Trainium."""
     if backend.name != BACKEND.name:
         return []
     from accel_neuron.checks import CHECKS

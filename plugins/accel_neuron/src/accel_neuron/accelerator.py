@@ -16,53 +16,59 @@ __all__ = ["NeuronAccelerator"]
 
 
 class StateGenerator:
-    """The random state of one device, with the methods of `torch.Generator`."""
+    """A replacement for the `torch.Generator` of a device whose vendor offers none.
+
+    The object reads, restores and seeds the device's random state.
+    """
 
     def __init__(self, accelerator: NeuronAccelerator, index: int) -> None:
         self._accelerator, self._index = accelerator, index
         self.device = accelerator.device(index)
 
     def get_state(self) -> Tensor:
-        """Return the state, a `torch.ByteTensor` on the host."""
+        """Return the device's random state, a `torch.ByteTensor` on the host."""
         return self._accelerator.get_rng_state(self._index)
 
     def set_state(self, new_state: Tensor) -> StateGenerator:
-        """Restore a state from `get_state`."""
+        """Restore a state that `get_state` returned, and return this object."""
         self._accelerator.set_rng_state(new_state, self._index)
         return self
 
     def manual_seed(self, seed: int) -> StateGenerator:
-        """Seed the device."""
+        """Seed the device's random number generator, and return this object."""
         with self._accelerator.device_guard(self._index):
             self._accelerator.manual_seed(seed)
         return self
 
     def initial_seed(self) -> int:
-        """Return the device's seed. Raises `UnsupportedError` if torch.neuron has no
-        function `initial_seed`.
+        """Return the seed of the device's random number generator.
+
+        Raises `UnsupportedError` if torch.neuron has no function `initial_seed`.
         """
-        query = self._accelerator._required("initial_seed")
+        get_initial_seed = self._accelerator._require_function("initial_seed")
         with self._accelerator.device_guard(self._index):
-            return int(query())
+            return int(get_initial_seed())
 
 
 class NeuronAccelerator(TorchAccelerator):
-    """AWS Trainium. A device is a logical NeuronCore.
+    """The accelerator for AWS Trainium. A device is a logical NeuronCore.
 
     TorchNeuron's source was not available, so every function is looked up before it is
-    used. If TorchNeuron lacks a function, the function of torch.accelerator is used, or
-    otherwise the member raises `UnsupportedError` with the member's name.
+    called. If TorchNeuron lacks the function, the member of this class calls the
+    function of torch.accelerator, or raises `UnsupportedError`.
 
-    Members for random states call the functions that Accelerate (1.15.0) calls, on the
-    current device, because no known framework uses generators of torch.neuron.
+    Members for random states call the functions of torch.neuron that Accelerate
+    (1.15.0) calls. No known framework uses generators of torch.neuron.
     """
 
     def default_generator(
         self, device_index: Device = None, device: Device = None
     ) -> Generator:
-        """Return the device's generator. If torch.neuron lists none, return a
-        `StateGenerator`: it reads, restores and seeds the state, but torch cannot draw
-        random numbers from it.
+        """Return the device's default random number generator.
+
+        If torch.neuron has no generators, the result is a `StateGenerator`. It reads,
+        restores and seeds the device's random state, but torch cannot draw random
+        numbers from it.
         """
         index = self._index(device_index, device)
         try:
@@ -71,8 +77,9 @@ class NeuronAccelerator(TorchAccelerator):
             return cast("Generator", StateGenerator(self, index))
 
     def is_fp64_supported(self) -> bool:
-        """Return False: diffusers (0.42.1, utils/torch_utils.py) lists neuron among the
-        devices without float64.
+        """Return False: diffusers treats neuron as a device without float64.
+
+        Source: diffusers 0.42.1, utils/torch_utils.py.
         """
         return False
 
@@ -81,32 +88,36 @@ class NeuronAccelerator(TorchAccelerator):
         if self._lookup("manual_seed") is not None:
             super().manual_seed(seed)
             return
+        # This TorchNeuron can only seed all devices, so the states of other devices are
+        # restored.
         current = self.current_device()
-        others = [index for index in range(self.device_count()) if index != current]
-        states = [self.get_rng_state(index) for index in others]
+        other_states = {
+            index: self.get_rng_state(index)
+            for index in range(self.device_count())
+            if index != current
+        }
         self.manual_seed_all(seed)
-        for index, state in zip(others, states, strict=True):
+        for index, state in other_states.items():
             self._restore_rng_state(state, index)
 
     def get_rng_state(
         self, device_index: Device = None, device: Device = None
     ) -> Tensor:
-        """Return the state of the device's generator, a `torch.ByteTensor` on the
-        host.
-        """
-        read = self._required("get_rng_state")
+        """Return the device's random state, a `torch.ByteTensor` on the host."""
+        get_state = self._require_function("get_rng_state")
         with self.device_guard(self._index(device_index, device)):
-            state: Tensor = read()
+            state: Tensor = get_state()
         return state
 
     def _restore_rng_state(self, state: Tensor, device_index: Device) -> None:
-        restore = self._required("set_rng_state")
+        set_state = self._require_function("set_rng_state")
         with self.device_guard(self._index(device_index)):
-            restore(state)
+            set_state(state)
 
-    def _required(self, name: str) -> Callable[..., Any]:
-        """Return the function of torch.neuron called `name`. Raises `UnsupportedError`
-        if there is none.
+    def _require_function(self, name: str) -> Callable[..., Any]:
+        """Return the function `name` of torch.neuron.
+
+        Raises `UnsupportedError` if torch.neuron has no such function.
         """
         function = self._lookup(name)
         if function is None:

@@ -10,54 +10,68 @@ import os
 
 from accel_core import Check, CheckResult
 from accel_neuron.package import (
-    Fault,
-    older_generation,
-    package_fault,
+    Problem,
+    find_package_problem,
+    find_unsupported_device,
     torch_neuronx_version,
 )
 
-__all__ = ["CHECKS", "cores", "generation", "package"]
+__all__ = ["CHECKS", "check_core_variables", "check_generation", "check_package"]
 
-_VISIBLE, _NUMBER = "NEURON_RT_VISIBLE_CORES", "NEURON_RT_NUM_CORES"
+_VISIBLE_CORES, _CORE_COUNT = "NEURON_RT_VISIBLE_CORES", "NEURON_RT_NUM_CORES"
 
 
-def package() -> CheckResult:
-    """Check that the installed torch-neuronx is TorchNeuron, and not PyPI's placeholder
-    or AWS's package for PyTorch/XLA.
+def check_package() -> CheckResult:
+    """Check that the installed torch-neuronx is TorchNeuron.
+
+    PyPI's placeholder and AWS's package for PyTorch/XLA have the same name.
     """
-    installed = torch_neuronx_version()
-    facts = {"torch-neuronx": installed or "not installed"}
-    right = "torch-neuronx is not installed"
-    if installed is not None:
-        right = f"torch-neuronx {installed} is TorchNeuron"
-    return _result(package_fault(), right, facts)
+    version = torch_neuronx_version()
+    facts = {"torch-neuronx": version or "not installed"}
+    ok_text = "torch-neuronx is not installed"
+    if version is not None:
+        ok_text = f"torch-neuronx {version} is TorchNeuron"
+    return _result(find_package_problem(), ok_text, facts)
 
 
-def generation() -> CheckResult:
+def check_generation() -> CheckResult:
     """Check that the device is a Trainium2 or newer, which TorchNeuron needs."""
-    return _result(older_generation(), "no device is older than Trainium2", {})
+    return _result(find_unsupported_device(), "no device is older than Trainium2", {})
 
 
-def cores() -> CheckResult:
-    """Check that at most one variable selects NeuronCores: `NEURON_RT_VISIBLE_CORES`
-    lists indices, and `NEURON_RT_NUM_CORES` sets the number of cores.
+def check_core_variables() -> CheckResult:
+    """Check that at most one environment variable selects NeuronCores.
+
+    `NEURON_RT_VISIBLE_CORES` lists indices, and `NEURON_RT_NUM_CORES` sets the number
+    of cores.
     """
-    visible, number = os.environ.get(_VISIBLE), os.environ.get(_NUMBER)
-    facts = {_VISIBLE: visible or "not set", _NUMBER: number or "not set"}
-    if visible and number:
-        what = f"{_VISIBLE} and {_NUMBER} are both set, but both select NeuronCores"
-        return CheckResult("warning", what, f"unset {_NUMBER}", facts)
+    visible_cores = os.environ.get(_VISIBLE_CORES)
+    core_count = os.environ.get(_CORE_COUNT)
+    facts = {
+        _VISIBLE_CORES: visible_cores or "not set",
+        _CORE_COUNT: core_count or "not set",
+    }
+    if visible_cores and core_count:
+        what = f"{_VISIBLE_CORES} and {_CORE_COUNT} are both set, but both select NeuronCores"
+        return CheckResult("warning", what, f"unset {_CORE_COUNT}", facts)
     return CheckResult("ok", "at most one variable selects NeuronCores", facts=facts)
 
 
-def _result(fault: Fault | None, right: str, facts: dict[str, str]) -> CheckResult:
-    if fault is not None:
-        return CheckResult("error", fault.reason, fault.step, facts)
-    return CheckResult("ok", right, facts=facts)
+def _result(
+    problem: Problem | None, ok_text: str, facts: dict[str, str]
+) -> CheckResult:
+    """Return the result of a check: an error for a problem, and otherwise `ok_text`."""
+    if problem is not None:
+        return CheckResult("error", problem.reason, problem.step, facts)
+    return CheckResult("ok", ok_text, facts=facts)
 
 
 CHECKS = [
-    Check("torch-neuronx-package", "The package torch-neuronx", package),
-    Check("trainium-generation", "The generation of the device", generation),
-    Check("neuron-cores", "Variables that select NeuronCores", cores),
+    Check("torch-neuronx-package", "The package torch-neuronx", check_package),
+    Check("trainium-generation", "The generation of the device", check_generation),
+    Check(
+        "neuron-cores",
+        "Variables that select NeuronCores",
+        check_core_variables,
+    ),
 ]

@@ -14,102 +14,125 @@ from importlib import metadata
 from accel_core import Evidence, evidence, torch_build
 from accel_neuron import BACKEND
 
-__all__ = ["Fault", "older_generation", "package_fault", "torch_neuronx_version"]
+__all__ = [
+    "Problem",
+    "find_package_problem",
+    "find_unsupported_device",
+    "torch_neuronx_version",
+]
 
 _DISTRIBUTION = "torch-neuronx"
 #: PyPI's only release, 1.0 of 2022, raises `ImportError("WRONG PACKAGE. …")`.
-_FIRST_OF_AWS = (1, 1)
+_FIRST_AWS_RELEASE = (1, 1)
 #: AWS's documentation, archive/frameworks/torch: PyTorch 2.9 is the last release for
 #: PyTorch/XLA.
-_FIRST_AFTER_XLA = (2, 10)
+_FIRST_RELEASE_WITHOUT_XLA = (2, 10)
 #: AWS's documentation, release-notes/components/torchneuron: 2.13.3.0 of 2026-10-19 is
 #: the first public TorchNeuron.
-_FIRST_PUBLIC = (2, 13, 3)
+_FIRST_PUBLIC_RELEASE = (2, 13, 3)
 #: aws-neuron-driver 2.24.7.0, neuron_device.h: Trainium1, Inferentia2, Inferentia.
-_OLDER = ("1d0f:7164", "1d0f:7264", "1d0f:7064", "1d0f:7065", "1d0f:7066", "1d0f:7067")
+_OLDER_DEVICE_IDS = (
+    "1d0f:7164",
+    "1d0f:7264",
+    "1d0f:7064",
+    "1d0f:7065",
+    "1d0f:7066",
+    "1d0f:7067",
+)
 
 
 @dataclass(frozen=True)
-class Fault:
-    """Why the backend cannot be used, as a clause, and the user's next step."""
+class Problem:
+    """A reason why the backend cannot be used, and the user's next step."""
 
+    #: A clause, without a period.
     reason: str
     step: str
 
 
 def torch_neuronx_version() -> str | None:
-    """Return the installed version of torch-neuronx; `None` if it has no metadata."""
-    for found in metadata.distributions(name=_DISTRIBUTION):
-        # A folder without metadata raises importlib_metadata's own error.
+    """Return the version of torch-neuronx; `None` if no installed version is found."""
+    for distribution in metadata.distributions(name=_DISTRIBUTION):
+        # A folder without metadata raises an error of importlib_metadata.
         with suppress(Exception):
-            if found.version:
-                return found.version
+            if distribution.version:
+                return distribution.version
     return None
 
 
-def package_fault() -> Fault | None:
-    """Return why the installed torch-neuronx does not provide the device `neuron`;
-    `None` if it does, or if it is not installed.
+def find_package_problem() -> Problem | None:
+    """Return the reason why torch-neuronx does not provide the device `neuron`.
+
+    The result is `None` if torch-neuronx provides the device or is not installed.
     """
-    installed = torch_neuronx_version()
-    if installed is None:
+    version = torch_neuronx_version()
+    if version is None:
         return None
-    release = _numbers(installed)
+    release = _parse_release(version)
     step = "accel setup neuron"
-    package = f"{_DISTRIBUTION} {installed}"
-    if release < _FIRST_OF_AWS:
-        return Fault(f"{package} is PyPI's placeholder, which contains no device", step)
-    if release < _FIRST_AFTER_XLA:
-        return Fault(
+    package = f"{_DISTRIBUTION} {version}"
+    if release < _FIRST_AWS_RELEASE:
+        return Problem(
+            f"{package} is PyPI's placeholder, which contains no device", step
+        )
+    if release < _FIRST_RELEASE_WITHOUT_XLA:
+        return Problem(
             f"{package} is AWS's package for PyTorch/XLA, whose device is xla; the "
             "device neuron needs TorchNeuron, torch-neuronx 2.13.3 or newer",
             step,
         )
-    if release < _FIRST_PUBLIC:
-        return Fault(
+    if release < _FIRST_PUBLIC_RELEASE:
+        return Problem(
             f"{package} is older than 2.13.3, AWS's first public TorchNeuron", step
         )
-    return _other_torch(package, release, step)
+    return _find_torch_mismatch(package, release, step)
 
 
-def _other_torch(package: str, release: tuple[int, ...], step: str) -> Fault | None:
-    """Return a fault if the package was built for another minor release of torch. AWS's
-    release notes require the same minor release.
+def _find_torch_mismatch(
+    package: str, release: tuple[int, ...], step: str
+) -> Problem | None:
+    """Return a problem if torch-neuronx was built for another minor release of torch.
+
+    AWS's release notes require the same minor release. `package` is the name and
+    version of torch-neuronx in messages.
     """
     build = torch_build()
-    if build is None or _numbers(build.version)[:2] == release[:2]:
+    if build is None or _parse_release(build.version)[:2] == release[:2]:
         return None
-    family = ".".join(map(str, release[:2]))
-    return Fault(
-        f"{package} is for torch {family}, but torch {build.version} is installed", step
+    torch_release = ".".join(map(str, release[:2]))
+    return Problem(
+        f"{package} is for torch {torch_release}, but torch {build.version} is installed",
+        step,
     )
 
 
-def older_generation() -> Fault | None:
-    """Return a fault if all AWS devices on the bus are older than Trainium2, which
-    TorchNeuron does not support; otherwise `None`.
+def find_unsupported_device() -> Problem | None:
+    """Return a problem if all AWS devices of this machine are older than Trainium2.
+
+    TorchNeuron does not support them.
     """
-    if _on_the_bus(BACKEND.hardware.pci_ids):
+    if _find_pci_devices(BACKEND.hardware.pci_ids):
         return None
-    older = _on_the_bus(_OLDER)
-    if not older:
+    older_devices = _find_pci_devices(_OLDER_DEVICE_IDS)
+    if not older_devices:
         return None
-    return Fault(
-        f"this machine has Trainium1 or Inferentia ({older}), but TorchNeuron supports "
+    return Problem(
+        f"this machine has Trainium1 or Inferentia ({older_devices}), but TorchNeuron supports "
         "only Trainium2 and Trainium3",
         "use a Trn2 or Trn3 instance",
     )
 
 
-def _on_the_bus(pci_ids: tuple[str, ...]) -> Evidence | None:
-    """Return the functions on the PCI bus that have one of these ids. The result is
-    false if there are none.
+def _find_pci_devices(pci_ids: tuple[str, ...]) -> Evidence | None:
+    """Return the PCI functions of this machine that have one of these ids.
+
+    Without such a function, the result is `None` or empty.
     """
     hardware = replace(BACKEND.hardware, nodes=(), pci_ids=pci_ids)
     return evidence(replace(BACKEND, hardware=hardware))
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def _parse_release(text: str) -> tuple[int, ...]:
     """Return the numbers at the start of a version, such as `(2, 13, 3, 0)` for
     `"2.13.3.0+1"`.
     """

@@ -23,11 +23,18 @@ from accel_core import (
     torch_build,
 )
 
-__all__ = ["BACKEND", "cann_version", "source_cann"]
+__all__ = ["BACKEND", "cann_script", "cann_setup_step", "cann_version"]
 
 #: The prefixes of variables to forward: the four that DeepSpeed forwards, and others that
 #: torch_npu reads.
-_FORWARDED = ("ASCEND", "HCCL", "TORCH_NPU", "TORCH_HCCL", "PYTORCH_NPU", "TASK_QUEUE")
+_FORWARDED_PREFIXES = (
+    "ASCEND",
+    "HCCL",
+    "TORCH_NPU",
+    "TORCH_HCCL",
+    "PYTORCH_NPU",
+    "TASK_QUEUE",
+)
 
 _DRIVER = "install the Ascend driver; `npu-smi info` shows when it works"
 _DEVICES = " ".join(
@@ -117,7 +124,7 @@ BACKEND = Backend(
         ray_noset="RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES",
     ),
     torch_integration=TorchIntegration(private_use1=True),
-    environment=Environment(forward=_FORWARDED),
+    environment=Environment(forward=_FORWARDED_PREFIXES),
     hints=_HINTS,
 )
 
@@ -130,12 +137,10 @@ def accel_backends() -> Backend:
 
 @hookimpl
 def accel_explain(backend: Backend, error: BaseException) -> str | ProbeResult | None:
-    """Return the next step for errors of torch_npu or CANN whose cause depends on the
-    installed versions.
-    """
+    """Return the next step for an error whose cause depends on the installed versions."""
     # Imported here to keep discovery fast.
     from accel_core import hint_for
-    from accel_npu.checks import no_cann, torch_npu_version
+    from accel_npu.checks import explain_missing_cann, torch_npu_version
 
     # Errors of other backends, and those that `_HINTS` explains, can also contain
     # "undefined symbol".
@@ -145,29 +150,33 @@ def accel_explain(backend: Backend, error: BaseException) -> str | ProbeResult |
     if hint is None:
         return None
     if hint == "{source}":
-        reason = no_cann()
+        reason = explain_missing_cann()
         if reason:
-            return ProbeResult(False, reason, source_cann())
+            return ProbeResult(False, reason, cann_setup_step())
+    torch_version = ""
     build = torch_build()
+    if build:
+        torch_version, _, _ = build.version.partition("+")
     return hint.format(
         cann=cann_version() or "",
         npu=torch_npu_version() or "",
-        torch=build.version.partition("+")[0] if build else "",
-        source=source_cann(),
+        torch=torch_version,
+        source=cann_setup_step(),
     )
 
 
 @hookimpl
 def accel_checks(backend: Backend) -> list[Check]:
-    """Return the checks of CANN's variables and of its version against torch_npu's."""
+    """Return the checks of `accel doctor` for CANN's variables and CANN's version."""
     from accel_npu.checks import CHECKS  # imported here to keep discovery fast
 
     return CHECKS
 
 
 def cann_version() -> str | None:
-    """Return CANN's version, such as `"8.3.RC1"`, from its files under
-    `ASCEND_HOME_PATH`; `None` if there are none.
+    """Return CANN's version, such as `"8.3.RC1"`, from the files in `ASCEND_HOME_PATH`.
+
+    The result is `None` if no file contains a version.
     """
     home = Path(os.environ.get("ASCEND_HOME_PATH") or os.devnull)
     files = (*home.glob("ascend_*_install.info"), *home.glob("*/ascend_*_install.info"))
@@ -178,16 +187,23 @@ def cann_version() -> str | None:
     return None
 
 
-def source_cann() -> str:
-    """Return the next step that sets CANN's variables: run its script, or install CANN
-    if there is no script.
+def cann_setup_step() -> str:
+    """Return the next step that sets CANN's variables.
+
+    The step runs CANN's script set_env.sh, or installs CANN if there is no script.
     """
-    above = Path(os.environ.get("ASCEND_HOME_PATH", os.devnull)).parent
-    scripts = (
-        above / "set_env.sh",
-        *sorted(Path("/usr/local/Ascend").glob("*/set_env.sh")),
-    )
+    script = cann_script()
+    if script is None:
+        return "accel setup npu"
+    return f"run CANN's `source {script}` in the shell that starts Python"
+
+
+def cann_script() -> Path | None:
+    """Return the path of CANN's script set_env.sh; `None` if no script is found."""
+    home = Path(os.environ.get("ASCEND_HOME_PATH", os.devnull))
+    scripts = [home.parent / "set_env.sh"]
+    scripts += sorted(Path("/usr/local/Ascend").glob("*/set_env.sh"))
     for script in scripts:
         if script.exists():
-            return f"run CANN's `source {script}` in the shell that starts Python"
-    return "accel setup npu"
+            return script
+    return None

@@ -16,17 +16,21 @@ if TYPE_CHECKING:
 
 __all__ = ["NPUAccelerator"]
 
+#: Constants of CANN. The copy engine is fast only for pinned memory of this kind.
+_ACL_HOST_REG_MAPPED = 2
+_ACL_SUCCESS = 0
+
 
 class NPUAccelerator(TorchAccelerator):
-    """Huawei Ascend NPUs.
+    """The accelerator for Huawei Ascend NPUs.
 
-    Counting devices does not start CANN if the driver's `libascend_hal.so` loads. A
-    process may then count devices, fork, and use the devices in its child.
+    Counting devices does not start CANN if the driver's `libascend_hal.so` can be
+    loaded. A process may then count devices, fork, and use the devices in its child.
     (`torch.npu.is_available` would start CANN.)
 
-    If a device was never selected, torch_npu's functions for its streams, properties
-    and memory raise an error or report the current device. These members therefore
-    select the device first.
+    For a device that was never selected, torch_npu's functions for streams, properties
+    and memory raise an error or report the current device. The members for streams,
+    properties and memory therefore select the device first.
     """
 
     # Every Ascend NPU computes in float16.
@@ -55,8 +59,9 @@ class NPUAccelerator(TorchAccelerator):
     def device_properties(
         self, device_index: Device = None, device: Device = None
     ) -> DeviceProperties:
-        """Return torch_npu's properties. `capability` is `None`, because Ascend has no
-        compute capability.
+        """Return the device's properties as torch_npu reports them.
+
+        `capability` is `None`, because Ascend has no compute capability.
         """
         index = self._index(device_index, device)
         with self.device_guard(index):
@@ -65,82 +70,86 @@ class NPUAccelerator(TorchAccelerator):
     def mem_get_info(
         self, device_index: Device = None, device: Device = None
     ) -> tuple[int, int]:
-        """Return `(free, total)` bytes of the device."""
+        """Return the free and the total memory of the device, in bytes."""
         index = self._index(device_index, device)
         with self.device_guard(index):
             return super().mem_get_info(index)
 
     def total_memory(self, device_index: Device = None, device: Device = None) -> int:
-        """Return the device's memory in bytes."""
+        """Return the total memory of the device, in bytes."""
         index = self._index(device_index, device)
         with self.device_guard(index):
             return super().total_memory(index)
 
     def toolkit(self) -> dict[str, str | None]:
-        """Return CANN's version and CANN's folder, under the keys `"CANN"` and
-        `"ASCEND_HOME_PATH"`.
+        """Return a dictionary with CANN's version and folder.
 
-        The version comes from the runtime, or otherwise from CANN's files. A value is
-        `None` if it is unknown.
+        The keys are `"CANN"` and `"ASCEND_HOME_PATH"`; an unknown value is `None`. CANN's
+        runtime reports the version, or CANN's files contain it.
         """
         return {
-            "CANN": self._cann_version("CANN") or cann_version(),
+            "CANN": self._query_cann_version("CANN") or cann_version(),
             "ASCEND_HOME_PATH": os.environ.get("ASCEND_HOME_PATH"),
         }
 
-    def _cann_version(self, part: str) -> str:
+    def _query_cann_version(self, component: str) -> str:
+        """Return the version of a component of CANN, such as HCCL; empty if unknown."""
         with suppress(Exception):  # older releases of torch_npu lack the function
-            return str(self.device_module.utils.get_cann_version(part))
+            return str(self.device_module.utils.get_cann_version(component))
         return ""
 
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
-        """Pin host memory; return False without a device, or if CANN rejects the address."""
-        # 2 is ACL_HOST_REG_MAPPED, the only kind of pinned memory for which the copy
-        # engine is fast.
-        runtime = self._runtime()
+        """Pin host memory, and return whether that succeeded.
+
+        The result is False without a device, or if CANN rejects the address.
+        """
+        runtime = self._cann_runtime()
         if runtime is None:
             return False
-        return bool(runtime.npuHostRegister(address, num_bytes, 2) == 0)
+        code = runtime.npuHostRegister(address, num_bytes, _ACL_HOST_REG_MAPPED)
+        return bool(code == _ACL_SUCCESS)
 
     def unregister_host_memory(self, address: int) -> None:
-        """Undo `register_host_memory`. Raises `RuntimeError` for memory that is not
-        registered.
+        """Unpin host memory that `register_host_memory` pinned.
+
+        Raises `RuntimeError` for memory that is not pinned.
         """
-        runtime = self._runtime()
-        code = runtime.npuHostUnregister(address) if runtime else 0
-        if code:
+        runtime = self._cann_runtime()
+        if not runtime:
+            return
+        code = runtime.npuHostUnregister(address)
+        if code != _ACL_SUCCESS:
             raise RuntimeError(
                 f"{self.name}: host memory at {address:#x} cannot be unpinned: error {code}"
             )
 
-    def _runtime(self) -> Any:
-        """Return CANN's runtime; `None` without a device, or if torch_npu does not export
-        it.
+    def _cann_runtime(self) -> Any:
+        """Return torch_npu's object with the functions of CANN's runtime.
+
+        The result is `None` without a device, or if torch_npu does not have the object.
         """
         if self.is_available() and hasattr(self.device_module, "npurt"):
             return self.device_module.npurt()
         return None
 
     def pin_memory_alignment(self) -> int:
-        """Return 4096, in bytes, because CANN registers only addresses that are
-        multiples of 4096.
-        """
+        """Return 4096, in bytes: CANN pins only memory at multiples of this address."""
         return 4096
 
     def is_fp64_supported(self) -> bool:
-        """Return False: torch_npu (2.13.0) creates a float32 tensor instead of a
-        float64 tensor, with a warning.
+        """Return False: torch_npu (2.13.0) creates a float32 tensor instead of float64.
 
-        The warning of `.double()` is "Device do not support double dtype now, dtype
-        cast replace with float".
+        torch_npu then warns "Device do not support double dtype now, dtype cast replace
+        with float".
         """
         return False
 
     def range_push(
         self, msg: str, domain: str | None = None, category: str | None = None
     ) -> None:
-        """Open an mstx range, for Huawei's profiler; `category` is ignored. Errors are
-        suppressed.
+        """Open an mstx range, for Huawei's profiler; errors are suppressed.
+
+        `category` is ignored.
         """
         with suppress(Exception):
             self.device_module.mstx.range_push(str(msg), domain=domain or "default")
@@ -151,10 +160,11 @@ class NPUAccelerator(TorchAccelerator):
             self.device_module.mstx.range_pop(domain=domain or "default")
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Return the version of HCCL, which is CANN's version, such as `(8, 3)` for
-        `8.3.RC1`; `None` if CANN does not report it.
+        """Return the version of HCCL, which is CANN's version: `(8, 3)` for `8.3.RC1`.
+
+        The result is `None` if CANN does not report the version.
         """
-        numbers = re.match(r"\d+(\.\d+)*", self._cann_version("HCCL"))
-        if numbers is None:
+        match = re.match(r"\d+(\.\d+)*", self._query_cann_version("HCCL"))
+        if match is None:
             return None
-        return tuple(int(number) for number in numbers[0].split("."))
+        return tuple(int(number) for number in match[0].split("."))

@@ -11,28 +11,33 @@ from importlib import metadata
 from pathlib import Path
 
 from accel_core import Check, CheckResult
-from accel_npu import cann_version, source_cann
+from accel_npu import cann_script, cann_setup_step, cann_version
 
-__all__ = ["CHECKS", "no_cann", "torch_npu_version", "variables", "version"]
+__all__ = [
+    "CHECKS",
+    "check_cann_version",
+    "check_variables",
+    "explain_missing_cann",
+    "torch_npu_version",
+]
 
-_NO_PACKAGE = CheckResult("ok", "torch_npu is not installed, so CANN is not needed")
+_NOT_INSTALLED = CheckResult("ok", "torch_npu is not installed, so CANN is not needed")
 
 #: The version of CANN that torch_npu was built for, by the minor version of torch.
 #: Source: Ascend/pytorch, README.md, "Ascend Auxiliary Software", at v2.8.0-7.2.0. Newer
 #: releases of torch_npu need the last of these CANN versions or a newer version.
-_CANN = {(2, 6): (8, 2), (2, 7): (8, 3), (2, 8): (8, 3)}
-_LATEST = max(_CANN)
+_REQUIRED_CANN = {(2, 6): (8, 2), (2, 7): (8, 3), (2, 8): (8, 3)}
+_NEWEST_TORCH = max(_REQUIRED_CANN)
 
 
-def variables() -> CheckResult:
-    """Check that CANN's set_env.sh was run, because torch_npu needs its variables at
-    import.
+def check_variables() -> CheckResult:
+    """Check that CANN's set_env.sh was run: importing torch_npu requires its variables.
 
     torch_npu 2.13.0 fails to import if ASCEND_HOME_PATH is set but ASCEND_OPP_PATH, or
     the folder runtime or compiler, is missing.
     """
     if torch_npu_version() is None:
-        return _NO_PACKAGE
+        return _NOT_INSTALLED
     home = os.environ.get("ASCEND_HOME_PATH", "")
     operators = os.environ.get("ASCEND_OPP_PATH", "")
     facts = {
@@ -40,21 +45,23 @@ def variables() -> CheckResult:
         "ASCEND_OPP_PATH": operators or "not set",
     }
     if not home:
-        what = no_cann() or "CANN's variables are not set"
-        return CheckResult("error", what, source_cann(), facts)
+        what = explain_missing_cann() or "CANN's variables are not set"
+        return CheckResult("error", what, cann_setup_step(), facts)
     missing = _missing_folders(home, operators)
     if missing:
         what = f"CANN's variables name folders that do not exist: {', '.join(missing)}"
-        return CheckResult("error", what, source_cann(), facts)
-    searched = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
-    if not any(folder and Path(folder).is_relative_to(home) for folder in searched):
+        return CheckResult("error", what, cann_setup_step(), facts)
+    library_path = os.environ.get("LD_LIBRARY_PATH", "")
+    library_folders = [folder for folder in library_path.split(os.pathsep) if folder]
+    has_cann = any(Path(folder).is_relative_to(home) for folder in library_folders)
+    if not has_cann:
         what = "LD_LIBRARY_PATH does not contain CANN's folders, so its libraries cannot be loaded"
-        return CheckResult("error", what, source_cann(), facts)
+        return CheckResult("error", what, cann_setup_step(), facts)
     return CheckResult("ok", "CANN's variables are set", facts=facts)
 
 
 def _missing_folders(home: str, operators: str) -> list[str]:
-    """Return the names of CANN's folders that do not exist."""
+    """Return the names of the variables and folders of CANN that do not exist on disk."""
     folders = {
         "ASCEND_HOME_PATH": home,
         "runtime in ASCEND_HOME_PATH": f"{home}/runtime",
@@ -63,59 +70,62 @@ def _missing_folders(home: str, operators: str) -> list[str]:
     }
     missing = []
     for name, folder in folders.items():
-        if not (folder and Path(folder).is_dir()):
+        exists = folder and Path(folder).is_dir()
+        if not exists:
             missing.append(name)
     return missing
 
 
-def version() -> CheckResult:
+def check_cann_version() -> CheckResult:
     """Check that CANN is at least as new as the CANN that torch_npu was built for."""
     npu = torch_npu_version()
     cann = cann_version()
     if npu is None:
-        return _NO_PACKAGE
+        return _NOT_INSTALLED
     facts = {"torch_npu": npu, "CANN": cann or "not found"}
-    built = _numbers(npu)
-    needed = _CANN.get(built)
-    if built > _LATEST:
-        needed = _CANN[_LATEST]
-    if cann is None or needed is None or _numbers(cann) >= needed:
+    # torch_npu has the version of the torch that it was built for.
+    torch_version = _parse_version(npu)
+    required = _REQUIRED_CANN.get(torch_version)
+    if torch_version > _NEWEST_TORCH:
+        required = _REQUIRED_CANN[_NEWEST_TORCH]
+    if cann is None or required is None or _parse_version(cann) >= required:
         return CheckResult("ok", f"CANN {cann or 'was not found'}", facts=facts)
-    at_least = ".".join(map(str, needed))
-    what = f"CANN {cann} is too old for torch_npu {npu}, which was built for {at_least} or newer"
+    required_text = ".".join(map(str, required))
+    what = f"CANN {cann} is too old for torch_npu {npu}, which was built for {required_text} or newer"
     return CheckResult("warning", what, "accel setup npu", facts)
 
 
-def no_cann() -> str:
-    """Return a reason such as `"torch_npu 2.13.0 needs CANN, which is not installed"` if
-    CANN is missing; otherwise an empty string.
-    """
+def explain_missing_cann() -> str:
+    """Return a clause that says that CANN is missing; empty if CANN is installed."""
     if os.environ.get("ASCEND_HOME_PATH"):
         return ""
-    if not source_cann().startswith("accel setup"):  # CANN's script exists
+    if cann_script() is not None:
         return ""
     return f"torch_npu {torch_npu_version()} needs CANN, which is not installed"
 
 
 def torch_npu_version() -> str | None:
     """Return the installed version of torch_npu; `None` if it is not installed."""
-    for found in metadata.distributions(name="torch-npu"):
-        # A folder without metadata raises importlib_metadata's own error.
+    for distribution in metadata.distributions(name="torch-npu"):
+        # A folder without metadata raises an error of importlib_metadata.
         with suppress(Exception):
-            if found.version:
-                return found.version
+            if distribution.version:
+                return distribution.version
     return None
 
 
-def _numbers(text: str) -> tuple[int, int]:
-    """Return the first two numbers of a version, such as `(8, 3)` for `"8.3.RC1"`."""
-    found = re.match(r"(\d+)\.(\d+)", text)
-    if found is None:
+def _parse_version(text: str) -> tuple[int, int]:
+    """Return the first two numbers of a version: `(8, 3)` for `"8.3.RC1"`.
+
+    A text that is not a version results in `(0, 0)`.
+    """
+    match = re.match(r"(\d+)\.(\d+)", text)
+    if match is None:
         return (0, 0)
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 CHECKS = [
-    Check("cann-variables", "CANN's variables", variables),
-    Check("cann-version", "CANN's version", version),
+    Check("cann-variables", "CANN's variables", check_variables),
+    Check("cann-version", "CANN's version", check_cann_version),
 ]

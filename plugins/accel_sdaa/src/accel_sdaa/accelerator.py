@@ -13,11 +13,11 @@ __all__ = ["SDAAAccelerator"]
 
 
 class SDAAAccelerator(TorchAccelerator):
-    """Tecorigin cards. Each card exposes four devices.
+    """The accelerator for Tecorigin cards, each of which has four devices.
 
-    torch_sdaa's source is not public, so every function is looked up before it is used.
-    If torch_sdaa lacks a function, the member returns its default or raises
-    `UnsupportedError` with the member's name.
+    torch_sdaa's source is not public, so every function is looked up before it is
+    called. If torch_sdaa lacks the function, the member of this class returns its
+    default, or raises `UnsupportedError`.
     """
 
     # DeepSpeed (0.19.8) trains in float16 on every Tecorigin card.
@@ -27,28 +27,30 @@ class SDAAAccelerator(TorchAccelerator):
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
-        self._has_searched_compilers = False
+        self._is_compiler_registered = False
 
     def get_compile_backend(self) -> str:
-        """Return the backend of `torch.compile` that was set. If none was set, return
-        `"teco_inductor"` if torch_sdaa registers it, and otherwise `"inductor"`.
+        """Return the backend for `torch.compile`.
+
+        This is the backend that was set. If none was set, it is `"teco_inductor"` if
+        torch_sdaa registers that backend, and otherwise `"inductor"`.
         """
         self._register_compiler()
         return super().get_compile_backend()
 
     def set_compile_backend(self, backend: str) -> None:
-        """Set the backend of `torch.compile`.
+        """Set the backend for `torch.compile`.
 
-        Raises `ValueError`, with the registered names, for an unknown name.
+        Raises `ValueError`, with the registered backends, for an unknown name.
         """
         self._register_compiler()
         super().set_compile_backend(backend)
 
     def _register_compiler(self) -> None:
-        """Register torch_sdaa's compiler, and select torch's compiler if there is none."""
-        if self._has_searched_compilers:
+        """Register torch_sdaa's compiler; if there is none, select inductor."""
+        if self._is_compiler_registered:
             return
-        self._has_searched_compilers = True
+        self._is_compiler_registered = True
         # torch_sdaa 3.1.1a3 registers its compiler when this module is imported. If the
         # import fails, torch's compiler is used.
         with suppress(ImportError, AttributeError, RuntimeError):

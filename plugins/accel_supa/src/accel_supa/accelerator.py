@@ -10,7 +10,7 @@ __all__ = ["SUPAAccelerator"]
 
 
 class SUPAAccelerator(TorchAccelerator):
-    """Biren GPUs.
+    """The accelerator for Biren GPUs.
 
     torch_supa counts devices once per process, through its runtime. Later changes of
     `SUPA_VISIBLE_DEVICES` therefore have no effect. torch_supa does not detect forks,
@@ -28,19 +28,18 @@ class SUPAAccelerator(TorchAccelerator):
         return False
 
     def is_triton_supported(self) -> bool:
-        """Return whether a device is available and Triton (Biren's br-triton) is
-        installed.
-        """
+        """Return whether a device is available and Biren's Triton is installed."""
         return is_installed("triton") and self.is_available()
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Return the version of BCCL, such as `(1, 3, 0)`; `None` if torch_supa was
-        built without it.
+        """Return the version of BCCL, such as `(1, 3, 0)`.
+
+        The result is `None` if torch_supa was built without BCCL.
         """
-        query = getattr(self.device_module.bccl, "version", None)
-        if query is None:
+        get_version = getattr(self.device_module.bccl, "version", None)
+        if get_version is None:
             return None
         with suppress(AttributeError, RuntimeError):
             # A suffix may follow the three numbers.
-            return tuple(int(part) for part in query()[:3])
+            return tuple(int(part) for part in get_version()[:3])
         return None

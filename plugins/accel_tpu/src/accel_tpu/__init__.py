@@ -18,7 +18,7 @@ from accel_core import (
     Visibility,
     hookimpl,
 )
-from accel_tpu.library import LIBRARY, fault, own_library
+from accel_tpu.library import LIBRARY_VARIABLE, library_problem, selected_library
 
 __all__ = ["BACKEND"]
 
@@ -145,10 +145,11 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the plugin's backend. If the user selects another library than libtpu, the
-    declaration requires no TPU.
+    """Return the plugin's backend.
+
+    If the user selects another PJRT library than libtpu, the backend requires no TPU.
     """
-    if own_library() is None:
+    if selected_library() is None:
         return BACKEND
     return replace(
         BACKEND,
@@ -159,19 +160,20 @@ def accel_backends() -> Backend:
 
 @hookimpl
 def accel_probe(backend: Backend) -> ProbeResult | None:
-    """Check the PJRT library in `TPU_LIBRARY_PATH`, because TorchTPU aborts the process
-    if the library cannot be loaded.
+    """Reject a PJRT library in `TPU_LIBRARY_PATH` that cannot be loaded.
+
+    TorchTPU would abort the process.
     """
-    library = own_library()
+    library = selected_library()
     if backend.name != BACKEND.name or library is None:
         return None
-    reason = fault(library)
-    if reason:
+    problem = library_problem(library)
+    if problem:
         return ProbeResult(
             False,
-            f"{LIBRARY}={str(library)!r} {reason}",
-            f"unset {LIBRARY} to load libtpu, or set it to a PJRT library, as accel try tpu does",
+            f"{LIBRARY_VARIABLE}={str(library)!r} {problem}",
+            f"unset {LIBRARY_VARIABLE} to load libtpu, or set it to a PJRT library, as accel try tpu does",
         )
     return ProbeResult(
-        True, f"TorchTPU runs on {library.name} ({LIBRARY}) instead of libtpu"
+        True, f"TorchTPU runs on {library.name} ({LIBRARY_VARIABLE}) instead of libtpu"
     )

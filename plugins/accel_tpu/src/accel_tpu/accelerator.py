@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from accel_core import Backend, DeviceProperties, TorchAccelerator
-from accel_tpu.library import LIBRARY, own_library
+from accel_tpu.library import LIBRARY_VARIABLE, selected_library
 
 if TYPE_CHECKING:
     from torch.types import Device
@@ -19,22 +19,22 @@ __all__ = ["TPUAccelerator"]
 
 
 class TPUAccelerator(TorchAccelerator):
-    """Google TPUs.
+    """The accelerator for Google TPUs.
 
     Most functions of `torch.tpu` are internal, so members call `torch.accelerator`.
-    TorchTPU orders work by its data dependencies, so all streams are the same queue. A
-    process has one device and cannot select another device. If the user selects another
+    TorchTPU orders work by data dependencies, so all streams are the same queue. A
+    process has one device and cannot select another. If the user selects another PJRT
     library than libtpu, every process starts a separate runtime.
     """
 
     def __init__(self, backend: Backend) -> None:
-        self._library = own_library()
+        self._library = selected_library()
         self._count = 0
-        _register()
+        _register_device()
         super().__init__(backend)
         if self._library is not None:
             warnings.warn(
-                f"{backend.name}: TorchTPU runs on {self._library} ({LIBRARY}) instead of libtpu",
+                f"{backend.name}: TorchTPU runs on {self._library} ({LIBRARY_VARIABLE}) instead of libtpu",
                 UserWarning,
                 stacklevel=2,
             )
@@ -42,14 +42,13 @@ class TPUAccelerator(TorchAccelerator):
                 self._holds_tensors()
 
     def resolves_data_dependency(self) -> bool:
-        """Return True: XLA orders work by its data dependencies, as TorchTPU documents
-        for streams.
-        """
+        """Return True: XLA orders work by data dependencies, as TorchTPU documents."""
         return True
 
     def device_count(self) -> int:
-        """Return the number of devices that TorchTPU reports. With another library than
-        libtpu, the number is at most 1.
+        """Return the number of devices that TorchTPU reports.
+
+        With another PJRT library than libtpu, the number is at most 1.
         """
         # The number is cached, because torch.compile cannot trace the call.
         if not self._count:
@@ -70,8 +69,10 @@ class TPUAccelerator(TorchAccelerator):
     def device_properties(
         self, device_index: Device = None, device: Device = None
     ) -> DeviceProperties:
-        """Return TorchTPU's properties. With another library than libtpu, the device's
-        name contains the name of the library.
+        """Return the properties that TorchTPU reports for the device.
+
+        With another PJRT library than libtpu, the device's name contains the library's
+        file name.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
@@ -83,20 +84,22 @@ class TPUAccelerator(TorchAccelerator):
 
 @contextmanager
 def _without_launcher_variables() -> Iterator[None]:
-    """Remove the launcher's variables within the block. With these variables,
-    TorchTPU's runtime expects a slice of TPUs and aborts.
+    """Remove the launcher's variables until the end of the `with` block.
+
+    With these variables, TorchTPU's runtime expects several TPUs and aborts.
     """
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    kept = {name: os.environ.pop(name) for name in names if name in os.environ}
+    removed = {name: os.environ.pop(name) for name in names if name in os.environ}
     try:
         yield
     finally:
-        os.environ.update(kept)
+        os.environ.update(removed)
 
 
-def _register() -> None:
-    """Register the device with torch. TorchTPU does that at import only if the PCI bus
-    shows a TPU.
+def _register_device() -> None:
+    """Register the device with torch.
+
+    When TorchTPU is imported, it registers the device only if the PCI bus has a TPU.
     """
     from torch_tpu import _loader
 

@@ -8,25 +8,27 @@ import mmap
 import os
 from pathlib import Path
 
-__all__ = ["LIBRARY", "fault", "own_library"]
+__all__ = ["LIBRARY_VARIABLE", "library_problem", "selected_library"]
 
-#: The variable that contains the library's path. libtpu sets the variable if it is unset.
-LIBRARY = "TPU_LIBRARY_PATH"
+#: The environment variable that contains the path of the library. libtpu sets it if it is unset.
+LIBRARY_VARIABLE = "TPU_LIBRARY_PATH"
 
 
-def own_library() -> Path | None:
-    """Return the path of the PJRT library that the user selects instead of libtpu;
-    `None` if the user selects none.
+def selected_library() -> Path | None:
+    """Return the path of the PJRT library in `TPU_LIBRARY_PATH`.
+
+    The result is `None` if the variable is not set or contains libtpu.
     """
-    path = os.environ.get(LIBRARY)
+    path = os.environ.get(LIBRARY_VARIABLE)
     if not path or Path(path).name == "libtpu.so":
         return None
     return Path(path)
 
 
-def fault(library: Path) -> str:
-    """Return the reason why TorchTPU cannot load the library, as a clause; empty if it
-    can.
+def library_problem(library: Path) -> str:
+    """Return why TorchTPU cannot load the library, as the predicate of a sentence.
+
+    For example, "does not exist". The result is empty if TorchTPU can load the library.
     """
     try:
         with (

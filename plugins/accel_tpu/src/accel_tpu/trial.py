@@ -1,6 +1,4 @@
-"""Settings of `accel try tpu`, with which TorchTPU loads XLA's library for the CPU
-instead of libtpu.
-"""
+"""Settings of `accel try tpu`: TorchTPU loads XLA's library for the CPU, not libtpu."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from accel_core import IntegrationMissingError
-from accel_tpu.library import LIBRARY
+from accel_tpu.library import LIBRARY_VARIABLE
 
 __all__ = ["environment"]
 
@@ -17,8 +15,7 @@ _PACKAGE, _FILE = "fastatomstruct_xla_cpu", "libpjrt_cpu.so"
 
 
 def environment() -> tuple[dict[str, str], str]:
-    """Return the environment variables for the command, and a sentence that names the
-    library.
+    """Return the environment variables for the command, and a text that names the library.
 
     Raises `IntegrationMissingError` if TorchTPU or the package with the library is not
     installed.
@@ -35,5 +32,5 @@ def environment() -> tuple[dict[str, str], str]:
     # torch's autoload would import TorchTPU in every process; the plugin imports it only
     # if the backend is chosen. The backend is not pinned, because DeepSpeed rejects a
     # DS_ACCELERATOR that it does not support.
-    variables = {LIBRARY: str(library), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    variables = {LIBRARY_VARIABLE: str(library), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     return variables, f"TorchTPU on XLA's CPU library: {library}"

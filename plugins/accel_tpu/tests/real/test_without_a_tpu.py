@@ -6,7 +6,7 @@ import pytest
 from accel_tests.children import run_python
 from tpu_card import HERE
 
-from accel_tpu.library import LIBRARY
+from accel_tpu.library import LIBRARY_VARIABLE
 
 CHOSEN = (
     "import accel_core, json; acc = accel_core.get_accelerator();"
@@ -43,10 +43,10 @@ def test_without_a_tpu_the_processor_is_chosen():
 def test_a_library_that_would_end_the_process_is_a_verdict(library, words):
     """TorchTPU aborts where it cannot load it; here the program goes on."""
     library = library or str(HERE / "conftest.py")
-    name, status, reason, hint = answer(CHOSEN, **{LIBRARY: library})
+    name, status, reason, hint = answer(CHOSEN, **{LIBRARY_VARIABLE: library})
     assert name == "cpu"
     assert status == "no_device"
-    assert reason == f"{LIBRARY}={library!r} {words}"
+    assert reason == f"{LIBRARY_VARIABLE}={library!r} {words}"
     assert "unset TPU_LIBRARY_PATH" in hint
 
 

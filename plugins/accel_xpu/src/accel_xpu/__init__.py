@@ -28,7 +28,7 @@ from accel_core import (
 if TYPE_CHECKING:
     from accel_core import Check
 
-__all__ = ["IPEX", "NATIVE", "accel_probe", "described"]
+__all__ = ["IPEX", "NATIVE", "accel_probe", "with_cpu_build_note"]
 
 _INSTALL = "accel setup xpu"
 
@@ -48,7 +48,7 @@ _HINTS = (
     ),
     (
         r"lib(sycl|ze_|mkl|ccl|ur_|intel-ext)[\w\-.]*\.so|undefined symbol",
-        "source oneAPI's setvars.sh in the shell that starts Python",
+        "run `source setvars.sh` from oneAPI's folder in the shell that starts Python",
     ),
     (r"fp64 is not supported|aspect fp64", "this GPU has no float64: use float32"),
     (
@@ -127,30 +127,39 @@ IPEX = replace(
 @hookimpl
 def accel_backends() -> list[Backend]:
     """Return the backend `xpu` twice: through IPEX, and through torch itself."""
-    return [described(IPEX), NATIVE]
+    return [with_cpu_build_note(IPEX), NATIVE]
 
 
 @hookimpl
 def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
-    """Return the reason why this backend cannot be used; `None` if there is no reason.
+    """Reject IPEX's CPU build; without IPEX, defer to a CUDA device of this machine.
+
     Neither torch nor IPEX is imported.
     """
-    if backend.vendor_imports != ("torch",):
-        if not _is_cpu_build():
-            return None
-        reason = "the installed IPEX is its CPU build, without XPU"
-        return ProbeResult(False, reason, backend.install_hint)
+    needs_ipex = backend.vendor_imports != ("torch",)
+    if not needs_ipex:
+        return _defer_to_cuda(others)
+    if not _is_cpu_build_of_ipex():
+        return None
+    reason = "the installed IPEX is its CPU build, without XPU"
+    return ProbeResult(False, reason, backend.install_hint)
+
+
+def _defer_to_cuda(others: tuple[Backend, ...]) -> ProbeResult | None:
+    """Return that xpu defers to another backend, as DeepSpeed prefers CUDA; or `None`.
+
+    xpu defers if torch was also built for CUDA or ROCm, and this machine has a visible
+    device of that kind. `others` contains the other declared backends.
+    """
     # Imported here to keep discovery fast.
     from accel_core import hidden_by
 
-    # DeepSpeed prefers CUDA. If torch was built without CUDA, it cannot use CUDA devices,
-    # so xpu does not defer to them.
     build = torch_build()
     for other in others:
         if other.device_type != "cuda":
             continue
-        builds = other.torch_integration.builds or ("cuda", "hip")
-        if not any(getattr(build, name, None) for name in builds):
+        required_builds = other.torch_integration.builds or ("cuda", "hip")
+        if not any(getattr(build, name, None) for name in required_builds):
             continue
         present = evidence(other)
         if present and not hidden_by(other, os.environ):
@@ -171,26 +180,22 @@ def accel_checks(backend: Backend) -> list[Check]:
     return CHECKS if backend.torch_integration.builds else []
 
 
-def described(backend: Backend) -> Backend:
-    """Return the declaration. If the CPU build of IPEX is installed, the description
-    mentions that.
-    """
-    if not _is_cpu_build():
+def with_cpu_build_note(backend: Backend) -> Backend:
+    """Return the declaration, whose description mentions an installed CPU build of IPEX."""
+    if not _is_cpu_build_of_ipex():
         return backend
-    what = f"{backend.description}; the installed IPEX is its CPU build, without XPU"
-    return replace(backend, description=what)
+    note = "the installed IPEX is its CPU build, without XPU"
+    return replace(backend, description=f"{backend.description}; {note}")
 
 
-def _is_cpu_build() -> bool:
-    """Return whether the installed IPEX is the CPU build, whose package has the same
-    name on PyPI.
+def _is_cpu_build_of_ipex() -> bool:
+    """Return whether the installed IPEX is its build for CPUs.
+
+    Both builds have the same name on PyPI. They differ in the names of their libraries.
     """
-    folders = package_folders("intel_extension_for_pytorch")
-    libraries = str(
-        [
-            path
-            for folder in folders
-            for path in Path(folder).glob("*/*intel-ext-pt-?pu.*")
-        ]
-    )
-    return "ext-pt-cpu" in libraries and "ext-pt-gpu" not in libraries
+    libraries: list[Path] = []
+    for folder in package_folders("intel_extension_for_pytorch"):
+        libraries += Path(folder).glob("*/*intel-ext-pt-?pu.*")
+    has_cpu_library = any("ext-pt-cpu" in library.name for library in libraries)
+    has_gpu_library = any("ext-pt-gpu" in library.name for library in libraries)
+    return has_cpu_library and not has_gpu_library

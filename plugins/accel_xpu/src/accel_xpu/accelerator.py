@@ -11,7 +11,7 @@ __all__ = ["IPEXAccelerator", "XPUAccelerator"]
 
 
 class XPUAccelerator(TorchAccelerator):
-    """Intel GPUs through torch itself.
+    """The accelerator for Intel GPUs, through torch itself.
 
     Counting devices does not start the driver if `pyzes` is installed and
     `ZE_AFFINITY_MASK` contains whole numbers only. A process may then count, fork, and
@@ -22,14 +22,12 @@ class XPUAccelerator(TorchAccelerator):
     _fp16_on_every_device = True
 
     def communication_backend_name(self) -> str:
-        """Return `"xccl"` if torch contains it. Otherwise import oneCCL's bindings, if
-        they are installed, and return `"ccl"`.
+        """Return `"xccl"`, or `"ccl"` if torch lacks xccl and oneCCL's bindings exist.
 
-        Without either, the result is `"xccl"`, and torch.distributed reports that it is
-        missing.
+        The bindings are imported, which registers `ccl` with torch.distributed. If
+        neither exists, torch.distributed reports that xccl is missing.
         """
         if not self._has_xccl() and is_installed("oneccl_bindings_for_pytorch"):
-            # Registers `ccl` with torch.distributed.
             import_module("oneccl_bindings_for_pytorch")
             return "ccl"
         return super().communication_backend_name()
@@ -43,13 +41,18 @@ class XPUAccelerator(TorchAccelerator):
         return bool(distributed.is_xccl_available())
 
     def is_fp64_supported(self) -> bool:
-        """Return whether the driver reports float64, which Arc cards and most
-        integrated GPUs lack; True without a device.
+        """Return whether the driver reports float64, which Arc cards and most integrated
+        GPUs lack.
+
+        Without a device, the result is True.
         """
         if not self.is_available():
             return True
         properties = self._if_supported(self.device_module.get_device_properties)
-        return bool(getattr(properties, "has_fp64", properties is not None))
+        if properties is None:
+            return False
+        # A torch that does not report `has_fp64` is assumed to support float64.
+        return bool(getattr(properties, "has_fp64", True))
 
     def is_triton_supported(self) -> bool:
         """Return whether a device is available and Triton is installed.
@@ -60,13 +63,10 @@ class XPUAccelerator(TorchAccelerator):
 
 
 class IPEXAccelerator(XPUAccelerator):
-    """Intel GPUs through Intel Extension for PyTorch, which adds functions to
-    torch.xpu.
-    """
+    """The accelerator for Intel GPUs, through Intel Extension for PyTorch (IPEX)."""
 
     def build_extension(self) -> type[Any]:
-        """Return IPEX's setuptools command, which compiles SYCL."""
-        builder: type[Any] = import_module(
-            "intel_extension_for_pytorch.xpu"
-        ).DpcppBuildExtension
-        return builder
+        """Return IPEX's setuptools command `build_ext`, which compiles SYCL code."""
+        ipex = import_module("intel_extension_for_pytorch.xpu")
+        command: type[Any] = ipex.DpcppBuildExtension
+        return command

@@ -15,9 +15,9 @@ __all__ = ["CHECKS", "level_zero_driver"]
 _ROOT = Path("/")
 #: The names of the driver's library, for current and for older GPUs. Source:
 #: intel/compute-runtime, README.md.
-_DRIVERS = ("libze_intel_gpu.so.1", "libze_intel_gpu_legacy1.so.1")
+_LIBRARY_NAMES = ("libze_intel_gpu.so.1", "libze_intel_gpu_legacy1.so.1")
 #: The folders in which distributions install the library.
-_FOLDERS = (
+_LIBRARY_FOLDERS = (
     "usr/lib/x86_64-linux-gnu",
     "usr/lib64",
     "usr/lib",
@@ -31,21 +31,23 @@ def level_zero_driver(
     build: TorchBuild | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> CheckResult:
-    """Check that the user-space driver for Intel's GPUs is installed. With the kernel
-    driver alone, torch finds no GPU.
+    """Check that the user-space driver for Intel's GPUs is installed.
 
-    Source: vllm-project/vllm#47578. The package is libze-intel-gpu1 in Ubuntu and
-    Debian, and intel-level-zero-gpu in Intel's repository.
+    With the kernel driver alone, torch finds no GPU. Source: vllm-project/vllm#47578.
+    The package is libze-intel-gpu1 in Ubuntu and Debian, and intel-level-zero-gpu in
+    Intel's repository.
     """
     build = build or torch_build()
-    nodes = sorted((root / "dev/dri").glob("renderD*"))
-    if not (build and build.xpu) or not nodes:
+    is_xpu_build = build is not None and bool(build.xpu)
+    has_device_node = any((root / "dev/dri").glob("renderD*"))
+    if not is_xpu_build or not has_device_node:
         return CheckResult("ok", "not an XPU build of torch with a GPU's device node")
     variables = os.environ if environ is None else environ
-    for folder in _folders(root, variables):
-        for name in _DRIVERS:
-            if (folder / name).exists():
-                return CheckResult("ok", f"{folder / name} exists")
+    for folder in _search_folders(root, variables):
+        for name in _LIBRARY_NAMES:
+            library = folder / name
+            if library.exists():
+                return CheckResult("ok", f"{library} exists")
     return CheckResult(
         "error",
         "libze_intel_gpu.so.1 is missing, so torch finds no Intel GPU",
@@ -53,11 +55,12 @@ def level_zero_driver(
     )
 
 
-def _folders(root: Path, environ: Mapping[str, str]) -> Iterator[Path]:
+def _search_folders(root: Path, environ: Mapping[str, str]) -> Iterator[Path]:
+    """Yield the folders below `root` in which the driver's library is looked up."""
     for entry in environ.get("LD_LIBRARY_PATH", "").split(os.pathsep):
         if entry:
             yield root / entry.lstrip("/")
-    for folder in _FOLDERS:
+    for folder in _LIBRARY_FOLDERS:
         yield root / folder
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from accel_core import Backend, hookimpl
-from accel_xpu import IPEX, accel_probe, described
+from accel_xpu import IPEX, accel_probe, with_cpu_build_note
 
 if TYPE_CHECKING:
     from accel_core import OpProvider
@@ -23,7 +23,7 @@ __all__ = ["EXTERNAL", "accel_op_builders", "accel_probe"]
 #: oneCCL's bindings.
 _PACKAGE = "intel_extension_for_deepspeed.op_builder"
 #: The builders of release 0.9.4 of the extension, with their modules.
-_MODULES = {
+_MODULE_OF_BUILDER = {
     "CPUAdagradBuilder": "cpu_adagrad",
     "CPUAdamBuilder": "cpu_adam",
     "FusedAdamBuilder": "fused_adam",
@@ -46,21 +46,26 @@ EXTERNAL = replace(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the backend of this entry point."""
-    return described(EXTERNAL)
+    """Return the backend `xpu.external`."""
+    return with_cpu_build_note(EXTERNAL)
 
 
 @hookimpl
 def accel_op_builders(backend: Backend) -> OpProvider | None:
-    """Return the extension's operator builders if `backend` is `xpu.external`;
-    otherwise `None`. Builders that fail to import are skipped.
+    """Return the operator builders of Intel Extension for DeepSpeed.
+
+    The result is `None` for a backend other than `xpu.external`. Builders that cannot
+    be imported are skipped.
     """
     if backend.name != EXTERNAL.name:
         return None
     # Imported here to keep discovery fast.
-    from accel_xpu.operators import Extension
+    from accel_xpu.operators import DeepSpeedExtensionOps
 
-    builders = {op: f"{_PACKAGE}.{module}:{op}" for op, module in _MODULES.items()}
-    return Extension(
+    builders = {
+        builder: f"{_PACKAGE}.{module}:{builder}"
+        for builder, module in _MODULE_OF_BUILDER.items()
+    }
+    return DeepSpeedExtensionOps(
         builders, name="intel-extension-for-deepspeed", package=_PACKAGE, optional=True
     )

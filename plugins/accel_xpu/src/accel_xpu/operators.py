@@ -7,21 +7,20 @@ from typing import Any
 
 from accel_core import OpProvider
 
-__all__ = ["Extension"]
+__all__ = ["DeepSpeedExtensionOps"]
 
 
-class Extension(OpProvider):
+class DeepSpeedExtensionOps(OpProvider):
     """The operators of Intel Extension for DeepSpeed, which are compiled from SYCL at
     first use.
     """
 
     def compatibility(self, builder: Any) -> str:
-        """Return the reason why a builder cannot be used, as one sentence; empty if it
-        can be used.
+        """Return the reason why an operator builder cannot be used; empty if it can.
 
-        Without the SYCL compiler icpx, no builder can be used, whatever the builder
-        reports.
+        Without the SYCL compiler icpx, no builder can be used, although the builders
+        report otherwise.
         """
         if shutil.which("icpx") is None:
-            return "the SYCL compiler icpx is missing: source oneAPI's setvars.sh"
+            return "the SYCL compiler icpx is missing: run `source setvars.sh` from oneAPI's folder"
         return super().compatibility(builder)
