@@ -50,7 +50,7 @@ def examine_machine(
     timeout: float | None = None,
     start: Callable[..., Any] | None = None,
 ) -> Machine:
-    """Choose the accelerator in a child process, and return its description.
+    """Choose the accelerator in a child process, and return a description of the accelerator on this host.
 
     `backend` is the value of `--backend`, which replaces `DS_ACCELERATOR`. `communication` is the
     communication backend of torch.distributed; `None` means the accelerator's default. `timeout` is the time
@@ -58,7 +58,7 @@ def examine_machine(
     `subprocess.Popen` to start the child process; the default is `subprocess.Popen`.
 
     Raises the `AccelError` that the choice raises, and `BackendUnavailableError` if the child process does
-    not answer. Raises `LaunchError` if no child process can be started, or if torch does not have the
+    not respond. Raises `LaunchError` if no child process can be started, or if torch does not have the
     communication backend for the device.
     """
     if backend is not None:
@@ -110,7 +110,7 @@ def describe_machine_in_child(
     """Return the fields of `Machine` for the chosen accelerator, in the child process.
 
     `report_progress` is called with the name of each step, for the error message if the child process does
-    not answer.
+    not respond.
     """
     from accel_core.interface.devices import missing_defaults
     from accel_train.launch.communication import communication_of
@@ -153,7 +153,7 @@ def describe_machine_in_child(
 def visibility_report(
     backend: Backend, environ: Mapping[str, str], count: int
 ) -> dict[str, Any]:
-    """Return the four `visibility_*` fields of `Machine`.
+    """Return the four `visibility_*` fields of `Machine`, about this host's visible-devices variables.
 
     `count` is the number of devices that the accelerator reports while the variables in `environ` are set.
     """
@@ -188,7 +188,7 @@ def visibility_report(
 
 
 def _visibility_limit(values: str, count: int, total: int | None) -> str:
-    """Return the clause that visible-devices variables hide devices; empty if no device is hidden.
+    """Return a clause such as `"CUDA_VISIBLE_DEVICES='0' shows 1 of 8"`; empty if no device is hidden.
 
     `values` is the text of the variables with their values; may be empty. `count` is the number of visible
     devices. `total` is the number of devices of this host; `None` if unknown.
@@ -271,9 +271,10 @@ def launch(
     from torch.distributed.run import run
 
     os.environ.update(common_variables(machine, arguments))
-    threads = [int(plan.environment.get("OMP_NUM_THREADS", 1)) for plan in plans]
-    if any("OMP_NUM_THREADS" in plan.environment for plan in plans):
-        # If the variable is not set, torchrun sets it to 1 and warns.
+    has_thread_counts = any("OMP_NUM_THREADS" in plan.environment for plan in plans)
+    if has_thread_counts:
+        # If the variable is not set here, torchrun sets it to 1 and warns. Each rank's plan replaces it.
+        threads = [int(plan.environment.get("OMP_NUM_THREADS", 1)) for plan in plans]
         os.environ["OMP_NUM_THREADS"] = str(min(threads))
     if arguments.max_restarts and arguments.rdzv_backend == "c10d":
         # Without this variable, restarted ranks use the store of the first start. It has stale keys, and

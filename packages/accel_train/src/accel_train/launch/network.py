@@ -31,7 +31,7 @@ _ADDRESS = slice(20, 24)
 
 
 class NetworkSettings(NamedTuple):
-    """Settings for a job on several hosts, and sentences that inform the user about them."""
+    """Network settings for a job on several hosts, with a sentence for the user about each setting."""
 
     #: Environment variables to set.
     variables: dict[str, str]
@@ -42,19 +42,20 @@ class NetworkSettings(NamedTuple):
 
 
 def network_settings(arguments: argparse.Namespace) -> NetworkSettings:
-    """Return the settings that a job on several hosts needs on this host.
+    """Return the network settings that a job on several hosts needs on this host.
 
     The settings are empty unless this host's name resolves only to a loopback address. If the rendezvous
     endpoint is this host, torchrun gets `is_host=1` and starts the store here. `GLOO_SOCKET_IFNAME`, unless
     it is set already, becomes the interface with the route to the endpoint.
     """
-    if str(arguments.nnodes).rpartition(":")[2] == "1":  # the maximum number of hosts
+    _, _, max_hosts = str(arguments.nnodes).rpartition(":")
+    if max_hosts == "1":
         return NetworkSettings({}, "", [])
     host, port = rendezvous_endpoint(arguments)
     if _is_loopback(host):
         return NetworkSettings({}, "", [_note_on_waiting(arguments, host, port)])
     own_name = socket.gethostname()
-    loopback = _loopback_of(own_name)
+    loopback = _loopback_address_of(own_name)
     if not loopback or not host:
         return NetworkSettings({}, "", [])
     cause = f"this host's name, {own_name}, resolves to {loopback}"
@@ -68,7 +69,7 @@ def network_settings(arguments: argparse.Namespace) -> NetworkSettings:
             "(--rdzv-conf is_host=1)."
         )
     if "GLOO_SOCKET_IFNAME" not in os.environ:
-        interface = _interface_towards(host, port)
+        interface = _interface_with_route_to(host, port)
         if interface:
             variables["GLOO_SOCKET_IFNAME"] = interface
             notes.append(
@@ -124,12 +125,12 @@ def rendezvous_endpoint(arguments: argparse.Namespace) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _loopback_of(name: str) -> str:
+def _loopback_address_of(name: str) -> str:
     """Return the loopback address of `name`; empty if `name` resolves to any other address, or to none."""
     addresses = _addresses(name)
-    if not addresses or not all(_is_loopback(address) for address in addresses):
-        return ""
-    return addresses[0]
+    if addresses and all(_is_loopback(address) for address in addresses):
+        return addresses[0]
+    return ""
 
 
 def _addresses(name: str) -> list[str]:
@@ -158,24 +159,23 @@ def _is_this_host(host: str) -> bool:
     return False
 
 
-def _interface_towards(host: str, port: int) -> str:
+def _interface_with_route_to(host: str, port: int) -> str:
     """Return the interface with the IPv4 route to `host`; empty if there is none, or on Windows."""
     with (
         suppress(OSError),
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
     ):
-        probe.connect(
-            (host, port)
-        )  # Nothing is sent, because this is a datagram socket.
+        # Connecting a datagram socket sends nothing, but selects the source address.
+        probe.connect((host, port))
         source_address = probe.getsockname()[0]
-        for _, name in socket.if_nameindex():
-            if _address_of(name, probe) == source_address:
-                return name
+        for _, interface in socket.if_nameindex():
+            if _ipv4_address_of(interface, probe) == source_address:
+                return interface
     return ""
 
 
-def _address_of(interface: str, any_socket: socket.socket) -> str:
-    """Return the IPv4 address of an interface; empty if it has none, or if this is not Linux."""
+def _ipv4_address_of(interface: str, any_socket: socket.socket) -> str:
+    """Return the IPv4 address of a network interface; empty if it has none, or if this is not Linux."""
     try:
         from fcntl import ioctl
     except ImportError:  # Windows
