@@ -97,9 +97,9 @@ def find_backends(
     """
     installed = packages.entry_points(ENTRY_POINT_GROUP)
     if pin is None:
-        declared = _declared_by(installed, settings, load)
-        generic = builtin.generic_verdicts(_backends(declared))
-        return rank([*builtin.builtin_verdicts(), *generic, *declared])
+        verdicts = _verdicts_of(installed, settings, load)
+        generic = builtin.generic_verdicts(_backends(verdicts))
+        return rank([*builtin.builtin_verdicts(), *generic, *verdicts])
     matching_builtins = _builtin_of(pin, installed, settings, load)
     if matching_builtins:
         return matching_builtins
@@ -122,8 +122,8 @@ def _declared_for(
         not_loaded = Why(Reason.NOT_LOADED)
         return tuple(_unread_verdict(plugin, not_loaded) for plugin in named)
     for plugins in (named, others):
-        declared = _declared_by(plugins, settings, load)
-        matching = [v for v in declared if pin.matches(v.name, v.distribution)]
+        verdicts = _verdicts_of(plugins, settings, load)
+        matching = [v for v in verdicts if pin.matches(v.name, v.distribution)]
         if matching:
             return rank(matching)
     return ()
@@ -137,8 +137,8 @@ def _builtin_of(
         if pin.distribution:
             matching = builtin.generic_for_distribution(pin)
         else:
-            declared = _declared_by(installed, settings, load)
-            matching = builtin.generic_verdicts(_backends(declared))
+            verdicts = _verdicts_of(installed, settings, load)
+            matching = builtin.generic_verdicts(_backends(verdicts))
         if matching:
             return matching
     builtins = builtin.builtin_verdicts()
@@ -149,7 +149,7 @@ def _backends(verdicts: Iterable[Verdict]) -> tuple[Backend, ...]:
     return tuple(v.backend for v in verdicts if v.backend is not None)
 
 
-def _declared_by(
+def _verdicts_of(
     plugins: Sequence[Provenance], settings: Settings, load: Load
 ) -> list[Verdict]:
     """Load the declarations of the plugins; blocked plugins are not imported."""
@@ -161,8 +161,8 @@ def _declared_by(
         else:
             why = Why(Reason.BLOCKED)
             verdicts.append(_unread_verdict(plugin, why, Status.BLOCKED))
-    for declared in load(permitted):
-        verdicts += declared
+    for verdicts_of_plugin in load(permitted):
+        verdicts += verdicts_of_plugin
     return verdicts
 
 

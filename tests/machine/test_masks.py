@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from accel_core.backend import Backend, Hardware, TorchIntegration, Visibility
 from accel_core.explain import reasons
 from accel_core.hardware import visible_devices
-from accel_core.hardware.visible_devices import Inventory, Masks, inventory, masks
+from accel_core.hardware.visible_devices import (
+    Inventory,
+    VisibleDevices,
+    inventory,
+    read_visible_devices,
+)
 from accel_core.verdict import Verdict
 from accel_train.launch.launch import visibility_report
 
@@ -82,9 +87,9 @@ def test_one_variable(backend, count, value, seen, lost, better):
         if isinstance(count, tuple)
         else Inventory(count)
     )
-    found = masks(backend, {CUDA: value}, present)
+    found = read_visible_devices(backend, {CUDA: value}, present)
     [effect] = found.effects
-    assert masks(backend, {}, present) == Masks()
+    assert read_visible_devices(backend, {}, present) == VisibleDevices()
     assert found.devices == seen
     assert effect.ignored == lost
     assert effect.suggestion == better
@@ -108,7 +113,7 @@ COMPOSED = [
 def test_a_filter_first_and_the_other_counts_among_what_is_left(
     environ, seen, said, step
 ):
-    found = masks(AMD, environ, Inventory(4))
+    found = read_visible_devices(AMD, environ, Inventory(4))
     assert found.devices == seen
     assert str(found) == said
     assert (found.faulty and found.next_step) == (step or [])
@@ -152,7 +157,7 @@ REPORTS = {
 @pytest.mark.parametrize("report", REPORTS)
 def test_masks_from_bug_reports_leave_the_devices_that_people_saw(report):
     backend, count, environ, seen, step = REPORTS[report]
-    found = masks(backend, environ, Inventory(count))
+    found = read_visible_devices(backend, environ, Inventory(count))
     assert found.devices == seen
     assert (found.faulty and found.next_step) == (f"export {step}" if step else [])
     assert [e.variable for e in found.effects if e.overruled_by] == [CUDA] * (
@@ -308,7 +313,7 @@ class Judged(NamedTuple):
     backend: Backend
     present: Inventory
     counted: list[object]
-    found: Masks
+    found: VisibleDevices
     of_launcher: dict[str, str]
     verdict: Verdict
 
@@ -329,7 +334,7 @@ def judged(world, tmp_path_factory) -> Judged:
         patch.setattr("os.environ", world.environ)
         of_launcher = visibility_report(backend, world.environ, len(counted))
         verdict = counts_none(backend, machine.path)
-    found = masks(backend, world.environ, present)
+    found = read_visible_devices(backend, world.environ, present)
     return Judged(backend, present, counted, found, of_launcher, verdict)
 
 
@@ -386,7 +391,7 @@ def check_after_the_step_the_devices_that_were_meant_are_counted(world, case):
             assert set(now) == world.meant, (case.found.next_step, after)
         else:
             assert set(case.counted) <= set(now), (case.found.next_step, after)
-        assert not masks(case.backend, after, case.present).faulty
+        assert not read_visible_devices(case.backend, after, case.present).faulty
 
 
 CHECKS = (

@@ -6,8 +6,8 @@ from accel_core.backend import GRAMMARS, Backend, Visibility
 from accel_core.errors import SettingError
 from accel_core.hardware.visible_devices import (
     Inventory,
-    masks,
     parse_visible_devices,
+    read_visible_devices,
 )
 
 U1 = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
@@ -212,6 +212,6 @@ def test_an_unknown_grammar_is_refused_with_the_known_ones():
 def test_a_value_is_mended_from_what_was_meant(grammar, value, note, suggestion):
     visibility = Visibility(("ACME_MASK",), grammar=grammar)
     backend = Backend("acme", 1, "acme", visibility=visibility)
-    found = masks(backend, {"ACME_MASK": value}, Inventory(4))
+    found = read_visible_devices(backend, {"ACME_MASK": value}, Inventory(4))
     assert found.effects[0].ignored == note
     assert found.effects[0].suggestion == suggestion

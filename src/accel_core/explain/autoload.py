@@ -102,7 +102,7 @@ def autoload_conflicts(
     chosen_packages = _packages_of_chosen_device(chosen)
     if not _would_autoload() or {p.top for p in packages} <= chosen_packages:
         return ()
-    conflicts_by_package = _load_all(packages, chosen, timeout)
+    conflicts_by_package = _find_conflicts_in_children(packages, chosen, timeout)
     return _relevant_conflicts(conflicts_by_package, chosen_packages)
 
 
@@ -142,7 +142,7 @@ def _would_autoload() -> bool:
     return torch_import.autoload_is_on() or torch_import.has_failed_import()
 
 
-def _load_all(
+def _find_conflicts_in_children(
     packages: Sequence[Provenance], chosen: Backend | None, timeout: float
 ) -> dict[Provenance, AutoloadConflict]:
     """Load the packages in a child process; after a crash, load the remaining ones in

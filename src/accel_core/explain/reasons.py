@@ -29,7 +29,7 @@ from accel_core.hardware.vendors import (
     install_command,
     reinstall_command,
 )
-from accel_core.hardware.visible_devices import inventory, masks
+from accel_core.hardware.visible_devices import inventory, read_visible_devices
 from accel_core.packages import distribution_of_module
 from accel_core.sandbox.guard import CodeOwner
 from accel_core.settings import Pin
@@ -310,10 +310,10 @@ def _step_for_idle_package(verdict: Verdict) -> str:
     package is installed.
     """
     package = _installed_package(verdict)
-    named = bus.with_article(verdict.declaration.hardware.name)
-    if not package or not verdict.declaration.hardware.name:
+    device = verdict.declaration.hardware.name
+    if not package or not device:
         return ""
-    return f"run on a machine that has {named}, or pip uninstall {package}"
+    return f"run on a machine that has {bus.with_article(device)}, or pip uninstall {package}"
 
 
 def _missing_hardware(backend: Backend, why: Why) -> str:
@@ -387,7 +387,9 @@ def _nodes_withheld(verdict: Verdict, why: Why, plain: bool) -> Words:
 
 def _hidden(verdict: Verdict, why: Why, _plain: bool) -> Words:
     backend = verdict.declaration
-    mask = masks(backend, why["environ"], inventory(backend, why["root"]))
+    mask = read_visible_devices(
+        backend, why["environ"], inventory(backend, why["root"])
+    )
     place = detect_placement()
     step = mask.next_step
     # In a job without devices, Slurm sets the variable to NoDevFiles or an empty string.
@@ -403,7 +405,7 @@ def _counts_none(verdict: Verdict, why: Why, _plain: bool) -> Words:
     """Explain why the vendor's runtime counts no device, by the most likely cause."""
     backend, root = verdict.declaration, why["root"]
     evidence = bus.evidence(backend, root) or bus.Evidence()
-    mask = masks(backend, why["environ"], inventory(backend, root))
+    mask = read_visible_devices(backend, why["environ"], inventory(backend, root))
     if mask.faulty:
         return _hidden(verdict, why, False)
     place = detect_placement(root)

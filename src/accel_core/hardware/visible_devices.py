@@ -90,7 +90,7 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Masks:
+class VisibleDevices:
     """The devices of a backend that remain visible after all variables are applied."""
 
     #: The effect of each variable, in the order in which the variables apply.
@@ -130,9 +130,9 @@ class Masks:
 # --- Variables and devices ----------------------------------------------------------
 
 
-def masks(
+def read_visible_devices(
     backend: Backend, environ: Mapping[str, str], devices: Inventory = UNKNOWN
-) -> Masks:
+) -> VisibleDevices:
     """Combine the visible-devices variables in `environ`.
 
     The order is that of the vendors' runtimes. The variables of `Visibility.filters`
@@ -155,7 +155,7 @@ def masks(
         else:
             used = name
             chain.apply(name, environ[name])
-    return Masks((*chain.effects, *overruled), chain.visible_devices())
+    return VisibleDevices((*chain.effects, *overruled), chain.visible_devices())
 
 
 def set_variables(backend: Backend, environ: Mapping[str, str]) -> dict[str, str]:
@@ -171,7 +171,7 @@ def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
 
     If a variable is invalid, the sentence explains why.
     """
-    combined = masks(backend, environ)
+    combined = read_visible_devices(backend, environ)
     if combined.devices == () or combined.has_malformed:
         return str(combined)
     return None

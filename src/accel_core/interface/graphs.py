@@ -149,7 +149,7 @@ class Graphs(Streams):
 
     def replay_graph(self, graph: Graph | None) -> None:
         """Run the work that `graph` captured; do nothing for `None`."""
-        self._call_graph(graph, "replay")
+        self._call_graph_method(graph, "replay")
 
     def instantiate_graph(self, graph: Graph | None) -> None:
         """Prepare the work that `graph` captured to run, which makes the first replay
@@ -158,7 +158,7 @@ class Graphs(Streams):
         This is useful for a graph that was created with `keep_graph=True`. Raises
         `UnsupportedError` if the vendor's class has no `instantiate`.
         """
-        self._call_graph(graph, "instantiate")
+        self._call_graph_method(graph, "instantiate")
 
     def reset_graph(self, graph: Graph | None) -> None:
         """Delete the work that `graph` captured, so that it can capture again. Do
@@ -166,7 +166,7 @@ class Graphs(Streams):
 
         Raises `UnsupportedError` if the vendor's class has no `reset`.
         """
-        self._call_graph(graph, "reset")
+        self._call_graph_method(graph, "reset")
 
     def enable_graph_debug_mode(self, graph: Graph | None) -> None:
         """Make `graph` keep the data that `debug_dump_graph` writes. Call this before
@@ -174,7 +174,7 @@ class Graphs(Streams):
 
         Raises `UnsupportedError` if the vendor's class has no `enable_debug_mode`.
         """
-        self._call_graph(graph, "enable_debug_mode")
+        self._call_graph_method(graph, "enable_debug_mode")
 
     def debug_dump_graph(self, graph: Graph | None, path: str) -> None:
         """Write the work that `graph` captured to the file `path`, in the vendor's
@@ -183,9 +183,11 @@ class Graphs(Streams):
         Raises `UnsupportedError` if the vendor's class has no `debug_dump`. If the
         debug mode was not enabled, raises the vendor's error, mostly a `RuntimeError`.
         """
-        self._call_graph(graph, "debug_dump", path)
+        self._call_graph_method(graph, "debug_dump", path)
 
-    def _call_graph(self, graph: Graph | None, name: str, *arguments: str) -> None:
+    def _call_graph_method(
+        self, graph: Graph | None, name: str, *arguments: str
+    ) -> None:
         if graph is None:
             return
         if not hasattr(graph, name):

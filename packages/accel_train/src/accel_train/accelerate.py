@@ -133,8 +133,8 @@ def _create_state(
             raise
         raise IntegrationError(
             f"Accelerate {accelerate.__version__} cannot start ranks on {accelerator.name}: {error}. Hide "
-            "the devices of vendors that Accelerate prefers. If this host has no such devices, this release "
-            "of Accelerate is too old: pip install -U accelerate"
+            "the devices of other vendors, which Accelerate chooses first. If this host has no such devices, "
+            "this release of Accelerate is too old: pip install -U accelerate"
         ) from error
 
 

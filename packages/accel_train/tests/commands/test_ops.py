@@ -109,7 +109,7 @@ def test_an_operator_that_cannot_be_used_ends_with_1_and_the_next_step(
     assert "accel-card 1.0 would be tried, but cannot be used." in done.stdout
     assert reason in done.stdout
     assert (
-        "install a plugin or DeepSpeed (pip install deepspeed) that provides the operator for card"
+        "install a plugin with the operator for card, or DeepSpeed: pip install deepspeed."
         in done.stdout
     )
 

@@ -95,10 +95,7 @@ def find_unmet_dependencies(
             yield UnmetDependency(path, "", reason)
             continue
         loader.register(library.soname, path)
-        rpath = inherited_rpath
-        if not library.runpath:
-            # An rpath also applies to indirect dependencies, but a runpath only to direct ones.
-            rpath = (*library.rpath, *inherited_rpath)
+        rpath = library.rpath_of_dependencies(inherited_rpath)
         for name in library.needed:
             search_result = loader.find(name, library, rpath)
             if search_result.path:
@@ -150,6 +147,17 @@ class _ElfHeaders(NamedTuple):
     requires: Mapping[str, tuple[str, ...]]
     #: The symbol versions that the library defines.
     provides: frozenset[str]
+
+    def rpath_of_dependencies(
+        self, inherited_rpath: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """Return the rpath for the search of this library's direct and indirect dependencies.
+
+        An rpath also applies to indirect dependencies, but a runpath only to direct ones.
+        """
+        if self.runpath:
+            return inherited_rpath
+        return (*self.rpath, *inherited_rpath)
 
 
 def _read_elf_headers(path: str) -> _ElfHeaders:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from accel_tools.doctor.records import Finding, Level, TopicResult
 from accel_tools.doctor.topics.compute import COMPUTED
 
-__all__ = ["downgrade_refuted"]
+__all__ = ["downgrade_refuted_findings"]
 
 
-def downgrade_refuted(
+def downgrade_refuted_findings(
     topics: Sequence[TopicResult], chosen: str | None
 ) -> tuple[TopicResult, ...]:
     """Return the topics' results with the level `ok` for each finding that a computation refutes.
@@ -19,18 +19,21 @@ def downgrade_refuted(
     advice to make a framework use the backend called `chosen` is refuted if a computation on this
     backend failed.
     """
-    successes: dict[str, str] = {}
-    chosen_fails = False
     all_findings = [finding for topic in topics for finding in topic.findings]
-    for finding in all_findings:
-        if finding.code == COMPUTED:
-            successes[finding.about] = finding.what
-        if _is_failed_computation(finding) and finding.about == chosen:
-            chosen_fails = True
+    successes = {
+        finding.about: finding.what
+        for finding in all_findings
+        if finding.code == COMPUTED
+    }
+    failed_backends = {
+        finding.about for finding in all_findings if _is_failed_computation(finding)
+    }
     results = []
     for topic in topics:
-        findings = [_downgrade_failed_check(f, successes) for f in topic.findings]
-        if chosen_fails:
+        findings = [
+            _downgrade_failed_check(finding, successes) for finding in topic.findings
+        ]
+        if chosen in failed_backends:
             findings = [_downgrade_framework_advice(finding) for finding in findings]
         results.append(topic._replace(findings=tuple(findings)))
     return tuple(results)

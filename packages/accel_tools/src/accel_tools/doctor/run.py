@@ -20,7 +20,7 @@ from accel_tools.doctor.records import (
     Topic,
     TopicResult,
 )
-from accel_tools.doctor.refuted import downgrade_refuted
+from accel_tools.doctor.refuted import downgrade_refuted_findings
 from accel_tools.doctor.summary import summarize
 
 __all__ = ["end_abandoned_topics", "run_diagnostics", "run_topics"]
@@ -60,7 +60,7 @@ def run_diagnostics(
     start = time.perf_counter()
     results = run_topics(context, topics, on_wait=on_wait)
     chosen_backend = _chosen_backend_name(context)
-    results = merge_by_cause(downgrade_refuted(results, chosen_backend))
+    results = merge_by_cause(downgrade_refuted_findings(results, chosen_backend))
     if experiment_seconds:
         programs = context.failed_programs
         results = add_proofs(programs, results, experiment_seconds, on_experiment)

@@ -75,7 +75,7 @@ def _add_build(plan: Plan, machine: Machine, torch: str) -> Plan:
         torch = builds.LAST_ON_MACOS_13
     _require_wheels(plan, machine, torch)
     if plan.target in VENDOR_BUILDS:
-        reason = _why_vendor_build_is_needed(plan.target)
+        reason = _vendor_build_note(plan.target)
         raise _NoBuildError(reason, VENDOR_BUILDS[plan.target].url)
     add_build_for_target = _FUNCTIONS.get(plan.target)
     if add_build_for_target is None:
@@ -93,7 +93,7 @@ def _require_wheels(plan: Plan, machine: Machine, torch: str) -> None:
         raise _NoBuildError(reason, PYTORCH)
 
 
-def _why_vendor_build_is_needed(label: str) -> str:
+def _vendor_build_note(label: str) -> str:
     """Return why there is no plan for hardware, such as `"MetaX GPU"`, whose vendor builds torch itself."""
     vendor, _, device_kind = label.partition(" ")
     build = torch_build()

@@ -293,13 +293,10 @@ def _operator_page(doc: dict[str, Any]) -> list[page.Part]:
 
 def _next_step(doc: dict[str, Any]) -> str:
     """Return the next step for an operator that no candidate provides."""
-    provider = "a plugin"
+    step = f"Fix one of the problems above, or install a plugin with the operator for {doc['backend']}"
     if not doc["deepspeed"]:
-        provider += " or DeepSpeed (pip install deepspeed)"
-    return (
-        "Correct one of the reasons above, or install "
-        f"{provider} that provides the operator for {doc['backend']}."
-    )
+        step += ", or DeepSpeed: pip install deepspeed"
+    return f"{step}."
 
 
 def _status(candidate: dict[str, Any]) -> str:

@@ -158,20 +158,20 @@ def visibility_report(
     `count` is the number of devices that the accelerator reports while the variables in `environ` are set.
     """
     inventory = visible_devices.inventory(backend)
-    masks = visible_devices.masks(backend, environ, inventory)
+    combined = visible_devices.read_visible_devices(backend, environ, inventory)
     values = " with ".join(
         f"{effect.variable}={effect.value!r}"
-        for effect in masks.effects
+        for effect in combined.effects
         if not effect.overruled_by
     )
     # Unset overruled variables too: they would take effect next.
-    variables = " ".join(effect.variable for effect in masks.effects)
+    variables = " ".join(effect.variable for effect in combined.effects)
     step = scheduler_step(detect_placement(), backend) or f"unset {variables}"
     problem, problem_step = "", ""
-    named_devices = len(masks.devices or ())
-    if masks.faulty:
-        problem = "; ".join(map(str, masks.faulty))
-        problem_step = masks.next_step
+    named_devices = len(combined.devices or ())
+    if combined.faulty:
+        problem = "; ".join(map(str, combined.faulty))
+        problem_step = combined.next_step
     elif named_devices > count:
         problem = (
             f"{values} names {named_devices} devices, but the vendor's runtime reports "

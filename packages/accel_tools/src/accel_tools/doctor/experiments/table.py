@@ -21,7 +21,7 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from accel_core import Backend, Provenance, packages
-from accel_core.hardware.visible_devices import inventory, masks
+from accel_core.hardware.visible_devices import inventory, read_visible_devices
 from accel_core.text import one_line
 from accel_core.torch_import import AUTOLOAD, TORCH_GROUP
 from accel_tools.doctor.experiments.search import Experiment, fixed_step
@@ -451,7 +451,7 @@ def _variable_step(name: str, program: Program, outcome: Outcome) -> str:
 
 def _visibility_step(name: str, backend: Backend, environ: Mapping[str, str]) -> str:
     """Return the next step if the variable called `name` hides devices or has a wrong value."""
-    for effect in masks(backend, environ, inventory(backend)).effects:
+    for effect in read_visible_devices(backend, environ, inventory(backend)).effects:
         if effect.variable == name and effect.suggestion:
             return f"export {name}={shlex.quote(effect.suggestion)}"
     return f"unset {name}, or set it to the devices to use"

@@ -12,7 +12,11 @@ from pathlib import Path
 
 from accel_core import Status, Verdict, hardware, torch_build
 from accel_core.checks import installed_imports
-from accel_core.hardware.visible_devices import inventory, masks, set_variables
+from accel_core.hardware.visible_devices import (
+    inventory,
+    read_visible_devices,
+    set_variables,
+)
 from accel_core.survey import Survey
 from accel_core.verdict import How, Reason
 from accel_tools.doctor.experiments import table, trial
@@ -148,7 +152,7 @@ def _expected_devices(
         return None
     backend = verdict.declaration
     physical_devices = inventory(backend)
-    visibility = masks(backend, context.environ, physical_devices)
+    visibility = read_visible_devices(backend, context.environ, physical_devices)
     if visibility.devices and not visibility.faulty:
         return len(visibility.devices)
     simulated = _simulated_devices(verdict, context, survey)
@@ -207,7 +211,9 @@ def _missing_devices_findings(
     verdict = program.verdict
     if verdict is None or expected is None or not outcome.count:
         return
-    is_variable_wrong = masks(verdict.declaration, context.environ).faulty
+    is_variable_wrong = read_visible_devices(
+        verdict.declaration, context.environ
+    ).faulty
     if outcome.count < expected and not is_variable_wrong:
         yield missing_devices_finding(verdict.name, outcome.count, expected)
 

@@ -68,14 +68,14 @@ def _variable_findings(
         yield _no_effect_finding(candidate, context.environ, reason)
         return
     devices = visible_devices.inventory(backend)
-    masks = visible_devices.masks(backend, context.environ, devices)
-    facts = _describe_mapping(backend, masks, devices.count, verdict)
-    facts_with_origins = {**facts, **_describe_origins(masks)}
-    problems = list(_problem_findings(candidate, masks, verdict, facts_with_origins))
+    combined = visible_devices.read_visible_devices(backend, context.environ, devices)
+    facts = _describe_mapping(backend, combined, devices.count, verdict)
+    facts_with_origins = {**facts, **_describe_origins(combined)}
+    problems = list(_problem_findings(candidate, combined, verdict, facts_with_origins))
     if problems:
         yield from problems
     else:
-        yield _mapping_finding(candidate, masks, devices.count, facts)
+        yield _mapping_finding(candidate, combined, devices.count, facts)
     yield from _numbering_findings(candidate, context.environ)
 
 
@@ -117,26 +117,26 @@ def _no_effect_finding(
 
 def _describe_mapping(
     backend: Backend,
-    masks: visible_devices.Masks,
+    combined: visible_devices.VisibleDevices,
     count: int | None,
     verdict: Verdict | None,
 ) -> dict[str, str]:
     """Return the value of each variable, and the logical device of each physical device, as facts."""
-    facts = {effect.variable: repr(effect.value) for effect in masks.effects}
-    if masks.devices is not None:
+    facts = {effect.variable: repr(effect.value) for effect in combined.effects}
+    if combined.devices is not None:
         for index in range(count or 0):
             facts[f"{_PHYSICAL} {index}"] = _NOT_VISIBLE
-        for index, device in enumerate(masks.devices):
+        for index, device in enumerate(combined.devices):
             facts[f"{_PHYSICAL} {device}"] = f"{backend.device_type}:{index}"
     if verdict is not None and verdict.devices is not None:
         facts["devices that the vendor counts"] = str(verdict.devices)
     return facts
 
 
-def _describe_origins(masks: visible_devices.Masks) -> dict[str, str]:
+def _describe_origins(combined: visible_devices.VisibleDevices) -> dict[str, str]:
     """Return facts on the process that set each variable, which often belongs to a scheduler."""
     facts = {}
-    for effect in masks.effects:
+    for effect in combined.effects:
         origin = origin_of_variable(effect.variable, effect.value)
         if origin:
             facts[f"{effect.variable} comes from"] = origin
@@ -145,25 +145,27 @@ def _describe_origins(masks: visible_devices.Masks) -> dict[str, str]:
 
 def _mapping_finding(
     candidate: Verdict,
-    masks: visible_devices.Masks,
+    combined: visible_devices.VisibleDevices,
     count: int | None,
     facts: Mapping[str, str],
 ) -> Finding:
     """Return the finding on the number of devices that the variables make visible."""
-    settings = [f"{effect.variable}={effect.value!r}" for effect in masks.effects]
-    what = f"{' with '.join(settings)} shows {_describe_visible(masks, count)}"
-    what += _describe_late_variables(masks)
+    settings = [f"{effect.variable}={effect.value!r}" for effect in combined.effects]
+    what = f"{' with '.join(settings)} shows {_describe_visible(combined, count)}"
+    what += _describe_late_variables(combined)
     return Finding(Level.OK, _MAPPED_CODE, what, about=candidate.name, facts=facts)
 
 
-def _describe_visible(masks: visible_devices.Masks, count: int | None) -> str:
+def _describe_visible(
+    combined: visible_devices.VisibleDevices, count: int | None
+) -> str:
     """Return the number of visible devices as text, such as `"1 of 2 devices"`.
 
     `count` is the number of physical devices; `None` if it is unknown.
     """
-    if masks.devices is None:
+    if combined.devices is None:
         return "every device"
-    visible = len(masks.devices)
+    visible = len(combined.devices)
     if count:
         return f"{visible} of {count} device{'' if count == 1 else 's'}"
     return f"{visible} device{'' if visible == 1 else 's'}"
@@ -185,10 +187,10 @@ def may_hide_devices(finding: Finding) -> bool:
     return lists_devices and not is_number_known
 
 
-def _describe_late_variables(masks: visible_devices.Masks) -> str:
+def _describe_late_variables(combined: visible_devices.VisibleDevices) -> str:
     """Return a clause on each variable that was set after Python had started; empty if there is none."""
     clauses = []
-    for effect in masks.effects:
+    for effect in combined.effects:
         if _is_set_by_this_process(effect.variable, effect.value):
             clauses.append(
                 f"; {effect.variable} was set after Python had started, probably by a start-up "
@@ -212,35 +214,37 @@ def _is_set_by_this_process(name: str, value: str, root: str = "/") -> bool:
 
 def _problem_findings(
     candidate: Verdict,
-    masks: visible_devices.Masks,
+    combined: visible_devices.VisibleDevices,
     verdict: Verdict | None,
     facts: Mapping[str, str],
 ) -> Iterator[Finding]:
     """Yield a finding if all devices are hidden, or otherwise on each variable with a wrong value."""
     about = candidate.name
-    if masks.devices == ():
+    if combined.devices == ():
         code = "visible-devices.none"
-        step = _step_if_hidden(masks, verdict)
-        what = f"{masks}{_describe_late_variables(masks)}"
+        step = _step_if_hidden(combined, verdict)
+        what = f"{combined}{_describe_late_variables(combined)}"
         yield Finding(Level.WARNING, code, what, step, about, facts)
         return
     is_usable = verdict is not None and verdict.usable
-    for effect in masks.effects:
+    for effect in combined.effects:
         finding = _problem_finding(effect, is_usable=is_usable)
         if finding is not None:
             yield finding._replace(about=about, facts=facts)
 
 
-def _step_if_hidden(masks: visible_devices.Masks, verdict: Verdict | None) -> str:
+def _step_if_hidden(
+    combined: visible_devices.VisibleDevices, verdict: Verdict | None
+) -> str:
     """Return the step that makes hidden devices visible.
 
     If Slurm has hidden the devices, the verdict on the backend has a better step.
     """
     if verdict is None or verdict.backend is None or not verdict.hint:
-        return masks.next_step
+        return combined.next_step
     if detect_placement().is_withheld_by_slurm(verdict.backend):
         return verdict.hint
-    return masks.next_step
+    return combined.next_step
 
 
 def _problem_finding(
