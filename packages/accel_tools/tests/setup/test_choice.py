@@ -136,7 +136,7 @@ def test_a_driver_that_is_too_old_for_every_build_takes_the_cpu_with_a_warning(c
     name, found = chosen(OLD_DRIVER, ("cuda=13.0", "cpu"))
     assert name == "cpu"
     assert (
-        "cuda-13.0 needs NVIDIA's driver 580 or newer, but this machine has 550.54.15"
+        "cuda-13.0 needs NVIDIA driver 580 or newer, but this machine has 550.54.15"
         in found.warning
     )
 

@@ -76,7 +76,7 @@ def test_a_machine_gets_its_target_its_index_and_its_packages(
 
 #: Most reasons are those of machines of threads, which have the addresses too.
 UNKNOWN = [
-    ({**HOPPER, "nvidia": "340.108"}, "no build of torch runs on NVIDIA's driver 340.108", "nvidia.com"),
+    ({**HOPPER, "nvidia": "340.108"}, "no build of torch runs on NVIDIA driver 340.108", "nvidia.com"),
     (
         {**HOPPER, "nvidia": "520.61.05", "python": "3.14"},
         "can run: torch 2.7 has wheels for Python 3.9 to 3.13", "nvidia.com",

@@ -427,7 +427,7 @@ def _describe_machine(plan: Plan, machine: Machine) -> str:
     if not facts:
         facts.append("no accelerator")
     if hardware.nvidia_driver:
-        facts.append(f"NVIDIA's driver {hardware.nvidia_driver}")
+        facts.append(f"NVIDIA driver {hardware.nvidia_driver}")
     if hardware.amd_architectures:
         facts.append(f"GPU architecture {', '.join(hardware.amd_architectures)}")
     if hardware.machine_kind:

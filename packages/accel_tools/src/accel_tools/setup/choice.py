@@ -385,7 +385,7 @@ def _unmet_driver_need(oldest: str, root: str) -> str:
     if driver:
         if _version_numbers(driver) >= _version_numbers(oldest):
             return ""
-        return f"needs NVIDIA's driver {oldest} or newer, but this machine has {driver}"
+        return f"needs NVIDIA driver {oldest} or newer, but this machine has {driver}"
     if "microsoft" in _read_text(f"{root}/proc/version").lower():
         return ""  # No file of WSL 2 contains the driver's version.
     return "needs NVIDIA's driver, which is not loaded"

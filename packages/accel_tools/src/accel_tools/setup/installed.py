@@ -119,7 +119,7 @@ def describe_driver_mismatch(build: TorchBuild, driver: str) -> str:
     if driver_major >= oldest:
         return ""
     return (
-        f"NVIDIA's driver {driver} is too old for torch's CUDA {build.cuda}, "
+        f"NVIDIA driver {driver} is too old for torch's CUDA {build.cuda}, "
         f"which needs driver {oldest} or newer"
     )
 

@@ -38,7 +38,7 @@ class Part(NamedTuple):
 class UvChoice(NamedTuple):
     """Hardware for which uv selects the index (`--torch-backend=auto`)."""
 
-    #: The fact by which uv chooses the index, such as `"NVIDIA's driver 550.54.15"`.
+    #: The fact by which uv chooses the index, such as `"NVIDIA driver 550.54.15"`.
     hardware: str
     #: Environment variables that uv needs because it does not detect their values, such as
     #: `("UV_AMD_GPU_ARCHITECTURE=gfx942",)`.
@@ -77,7 +77,7 @@ class Plan(NamedTuple):
     #: The version of the toolkit from the command line, such as `"12.8"`; otherwise empty.
     toolkit: str = ""
     #: What is assumed and was not detected on this machine, such as
-    #: `("NVIDIA GPU", "NVIDIA's driver 570.86")`.
+    #: `("NVIDIA GPU", "NVIDIA driver 570.86")`.
     assumed: tuple[str, ...] = ()
     #: The hardware for which uv can choose the index; `None` if uv cannot choose the right index.
     uv_choice: UvChoice | None = None

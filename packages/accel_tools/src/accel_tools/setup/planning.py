@@ -178,7 +178,7 @@ def _plan_without_packages(
     if device is not None and not device.evidence:
         assumed.append(target)
     if driver not in ("", hardware.nvidia_driver):
-        assumed.append(f"NVIDIA's driver {driver}")
+        assumed.append(f"NVIDIA driver {driver}")
     if toolkit:
         name = _ROCM if target == "AMD GPU" else backend
         assumed.append(f"{toolkits()[name]} {toolkit}")

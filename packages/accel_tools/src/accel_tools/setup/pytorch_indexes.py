@@ -221,7 +221,7 @@ def _add_nvidia_build(plan: Plan, machine: Machine, torch: str) -> Plan:
     if is_volta and builds.lacks_code_for_volta(fitting.build.name):
         return _add_build_for_volta(plan, torch)
     if not torch and _uv_finds_driver(plan, machine):
-        plan = plan._replace(uv_choice=UvChoice(f"NVIDIA's driver {plan.driver}"))
+        plan = plan._replace(uv_choice=UvChoice(f"NVIDIA driver {plan.driver}"))
     return add_plugin(_with_build(plan, torch, fitting.build, fitting.why))
 
 
@@ -248,9 +248,9 @@ def _find_build_for_cuda(plan: Plan, machine: Machine, torch: str) -> _FittingBu
     why = _why_toolkit(plan, build, "CUDA")
     if plan.driver:
         if not builds.driver_can_run(plan.driver, build.name, machine.system):
-            reason = f"NVIDIA's driver {plan.driver} is too old for PyTorch's build {build.name}"
+            reason = f"NVIDIA driver {plan.driver} is too old for PyTorch's build {build.name}"
             raise _NoBuildError(reason, _NVIDIA_DRIVER)
-        why += f", and runs on NVIDIA's driver {plan.driver}"
+        why += f", and runs on NVIDIA driver {plan.driver}"
     why_not_newer = f"PyTorch's build for CUDA {plan.toolkit} is {build.name}"
     return _FittingBuild(build, why, why_not_newer)
 
@@ -261,17 +261,17 @@ def _find_build_for_driver(plan: Plan, machine: Machine, torch: str) -> _Fitting
     build = builds.newest_build_for_driver(driver, torch, machine.system)
     if not build.name:
         release = f"torch {torch}" if torch else "torch"
-        reason = f"no build of {release} runs on NVIDIA's driver {driver}"
+        reason = f"no build of {release} runs on NVIDIA driver {driver}"
         raise _NoBuildError(reason, _NVIDIA_DRIVER)
     if builds.is_retired(build.name):
         oldest = builds.oldest_supported_driver(machine.system)
         reason = (
-            f"torch 2.6 and newer have no build for NVIDIA's driver {driver}, "
+            f"torch 2.6 and newer have no build for NVIDIA driver {driver}, "
             f"only for driver {oldest} and newer"
         )
         raise _NoBuildError(reason, _NVIDIA_DRIVER)
-    why = f"PyTorch's build {build.name} runs on NVIDIA's driver {driver}"
-    why_not_newer = f"PyTorch's build {build.name} is the newest that NVIDIA's driver {driver} can run"
+    why = f"PyTorch's build {build.name} runs on NVIDIA driver {driver}"
+    why_not_newer = f"PyTorch's build {build.name} is the newest that NVIDIA driver {driver} can run"
     return _FittingBuild(build, why, why_not_newer)
 
 

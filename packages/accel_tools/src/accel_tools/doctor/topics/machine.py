@@ -199,7 +199,7 @@ def _nvidia_driver_findings(
     facts = {"driver": version, "torch": str(build)}
     problem = installed.describe_driver_mismatch(build, version)
     if not problem:
-        what = f"NVIDIA's driver {version} is new enough for CUDA {build.cuda}"
+        what = f"NVIDIA driver {version} is new enough for CUDA {build.cuda}"
         yield Finding(Level.OK, "machine.driver", what, about="cuda", facts=facts)
         return
     level = _problem_level(context, "cuda")
