@@ -1,36 +1,17 @@
 """`pytest --accel`: a run on each device, the fixtures, the mark, the table; and what is wrong with it."""
 
 import re
+from pathlib import Path
 
 import pytest
 from accel_tests.children import clean_environment, run_python
 
-TESTS = """
-import pytest, torch
-
-def test_accelerator(accelerator):
-    assert accelerator.device_count() in (2, 3)
-    assert torch.ones(2, device=accelerator.device()).sum().item() == 2
-    assert "simulated" in repr(accelerator)
-
-@pytest.mark.accel("acme", devices=3)
-def test_of_acme_alone(simulated):
-    with simulated.injected("oom@1"), pytest.raises(torch.OutOfMemoryError):
-        torch.ones(2, device="acme")
-    simulated.set_memory_limit(0)
-
-@pytest.mark.accel("plain")
-def test_that_fails():
-    assert torch.accelerator.device_count() == 1
-
-@pytest.mark.accel(devices=4)
-def test_of_many(): ...
-"""
+PROGRAMS = Path(__file__).with_name("programs")
 
 
 def test_one_run_for_each_and_a_table(tmp_path, built):
     built("acme")
-    (tmp_path / "test_it.py").write_text(TESTS)
+    (tmp_path / "test_it.py").write_text(PROGRAMS / "accel_option_tests.py")
     words = [
         "-m",
         "pytest",

@@ -1,0 +1,55 @@
+"""Code in torch that runs only if CUDA is available."""
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+PROGRAMS = Path(__file__).with_name("programs")
+
+
+def test_torchs_branches_for_cuda_work_or_say_that_they_are_not_simulated(simulated):
+    told = simulated("cuda", PROGRAMS / "cuda_branches.py").answer
+    handle, jiterated, property_ = told.pop("said")
+    assert handle.startswith(
+        "NotSimulatedError: torch._C._cuda_getCurrentBlasHandle is not simulated: "
+    )
+    assert "_cuda_jiterator_compile_and_launch_kernel is not simulated" in jiterated
+    assert property_.endswith(
+        "the properties of a simulated device do not have 'pci_bus_id'"
+    )
+    assert told == {
+        "config": True,
+        "triton": [True, False],
+        "kept": [1, "native"],
+        "there": [True, False],
+    }
+
+
+def test_each_file_of_torch_that_asks_for_cuda_is_known():
+    """A new torch asks in other places: try them on the simulated cuda, and write down what they do."""
+    listed = re.findall(
+        r'^"(.+?)" = "(?:works|refused|not reached)',
+        Path(__file__).with_name("cuda_branches.toml").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    torch = Path(find_spec("torch").submodule_search_locations[0])
+    beyond = ("_inductor/", "_vendor/", "testing/", "utils/benchmark/", "utils/data/")
+    asking = {"cuda/__init__.py"}  # which defines it
+    for file in torch.rglob("*.py"):
+        name = file.relative_to(torch).as_posix()
+        text = file.read_text(encoding="utf-8", errors="replace")
+        if not name.startswith(beyond) and "cuda.is_available()" in text:
+            asking.add(name)
+    assert sorted(listed) == sorted(asking)
+
+
+NATIVE = """
+import json, torch
+from torch._native import common_utils
+print(json.dumps(common_utils.check_native_jit_disabled()))
+"""
+
+
+def test_torch_takes_no_kernel_of_triton_which_needs_the_driver(simulated):
+    """Many packages bring triton: torch then has Triton kernels for some shapes of `bmm`."""
+    assert simulated("cuda", NATIVE).answer is True
