@@ -434,10 +434,7 @@ def deepspeed(session: nox.Session) -> None:
     found = (*SEVERAL, *BY_DAY, own, NAMED, *(more if MEASURED else ()))
     measured(session, found, env, f"--include={TRAIN}/deepspeed/*")
     # Afterwards: the tests have compiled what one of them needs.
-    pages = [
-        f"docs/{page}.md"
-        for page in ("howto/deepspeed", "tutorial/deepspeed", FROM_DEEPSPEED)
-    ]
+    pages = [f"docs/{page}.md" for page in ("howto/deepspeed", FROM_DEEPSPEED)]
     session.run("python", "tools/run_documents.py", "README.md", *pages, env=env)
 
 
@@ -463,7 +460,11 @@ def deepspeed_oldest(session: nox.Session) -> None:
         f"packages/accel_train/tests/deepspeed/test_launch.py::test_{name}"
         for name in names
     ]
-    found = ("packages/accel_train/tests/deepspeed/test_activate.py", *launch)
+    activate = [
+        f"packages/accel_train/tests/deepspeed/test_activate{name}.py"
+        for name in ("", "_children", "_defaults")
+    ]
+    found = (*activate, *launch)
     pytest(session, *SEVERAL, *(session.posargs or found), env=for_deepspeed(session))
 
 
@@ -481,7 +482,7 @@ def trainers(session: nox.Session) -> None:
     if session.posargs:
         pytest(session, *session.posargs, env=env)
         return
-    pages = ("README.md", "docs/howto/lightning.md", "docs/howto/hugging-face.md")
+    pages = ("README.md", "docs/howto/trainers.md")
     session.run("python", "tools/run_documents.py", *pages, env=CLEAN)
     ours = INTEGRATIONS.removeprefix(f"{TRAIN}/deepspeed/*,")
     found = (*SEVERAL, *BY_DAY, "packages/accel_train/tests/trainers", NAMED)

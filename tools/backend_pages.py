@@ -258,9 +258,9 @@ def read_notes(file: Path) -> Notes:
 
 #: How to get the right torch and the vendor's package, by the page's name.
 SETUP = """\
-[`accel setup {name}`](../howto/setup.md), a command of accel-tools, prints the commands that
+[`accel setup {name}`](../install.md#install-the-right-torch) (in accel-tools) prints the commands that
 install the right torch and the vendor's packages on your machine. If the backend cannot be used,
-`accel why {name}` explains why.
+`accel why {name}` shows the reason.
 """
 TRAIN = """\
 Save this program, which runs unchanged on every backend, as `train.py`:
@@ -271,10 +271,11 @@ Save this program, which runs unchanged on every backend, as `train.py`:
 
 {command}
 
-`DS_ACCELERATOR` [pins](../howto/pin.md) the backend: accel raises an error if the pinned
+`DS_ACCELERATOR` [pins](../howto/pin.md#one-backend-or-an-error) the backend: accel raises an error if this
 backend cannot be used. Without `DS_ACCELERATOR`, accel chooses the usable backend with the highest
-priority, or the CPU. The [tutorial](../tutorial/index.md) adds mixed precision, pinned memory and
-checkpoints to such a program. [`accel run`](../howto/multinode.md) starts one process per device."""
+priority, or the CPU. To add mixed precision, pinned memory and checkpoints to such a program, follow
+the [tutorial](../tutorial/index.md). To start one process per device, use
+[`accel run`](../howto/multinode.md)."""
 DIFFERENCES = """\
 ### Known numerical differences
 
@@ -283,8 +284,8 @@ On this device, these operations return wrong results without raising an error:
 {items}
 """
 DECLARATION = """\
-These are the [fields](../reference/plugin.md#backend) of the backend's declaration.
-`accel declarations {name}`, a command of accel-tools, prints the fields as JSON."""
+These are the [fields](../reference/plugin.md#backend) of the backend's declaration, which `accel
+declarations {name}` (in accel-tools) prints as JSON."""
 PAGE = """\
 <!-- Written by tools/backend_pages.py from the declaration, notes/{name}.md and notes/train.py.
      Edit those, then run `./dev docs --write`. -->

@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DECLARED = re.compile(r"\bVariable\(\s*\"(\w+)\"")
 TOLD = re.compile(r"^\| (`[A-Z][A-Z0-9_]+`(?:, `[A-Z][A-Z0-9_]+`)*) \|", re.MULTILINE)
-VARIABLES = "docs/reference/variables.md"
+VARIABLES = "docs/reference/command.md"
 REFERENCE = "docs/reference"
 PUBLIC = (
     *("accel_core", "accel_testing.conformance", "accel_train", "accel_testing"),

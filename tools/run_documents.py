@@ -106,7 +106,7 @@ def step_through(page: Path, start: str, name: str) -> None:
         raise AssertionError(
             f"{whole} is not the script after the last step:\n{script}"
         )
-    Path(name).write_text(script, "utf-8")
+    Path(whole.name).write_text(script, "utf-8")
 
 
 def run(path: Path) -> int:

@@ -227,7 +227,7 @@ def test_strict_imports_no_package_whose_device_is_missing(autoload_world):
 def test_commands_try_a_package_whose_device_is_missing_and_say_that_it_fails(
     autoload_world,
 ):
-    """docs/explanation/choosing.md: the commands also try a vendor's package when its device is missing."""
+    """docs/howto/pin.md: the commands also try a vendor's package when its device is missing."""
     autoload_world.module("torch_npu", BROKEN)
     autoload_world.backend("npu", 900, vendor_import="torch_npu", extra=NO_DEVICE)
     autoload_world.backend("mlu", 300)

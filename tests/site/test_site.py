@@ -15,10 +15,10 @@ CHROMIUM = (
 PHONE = {"width": 390, "height": 844}
 #: What somebody looks for, and a page that must be among the first five found.
 SEARCHES = {
-    "get_accelerator": "reference/functions", "DS_ACCELERATOR": "reference/variables",
+    "get_accelerator": "reference/functions", "DS_ACCELERATOR": "reference/command",
     "memory_allocated": "reference/accelerator", "torch.cuda": "howto/from-torch-cuda",
     "container": "howto/containers", "not found": "howto/not-found", "torchrun": "multinode",
-    "priority": "backends", "Lightning": "howto/lightning", "hookimpl": "writing-a-plugin",
+    "priority": "backends", "Lightning": "howto/trainers", "hookimpl": "writing-a-plugin",
 }  # fmt: skip
 
 playwright = pytest.importorskip("playwright.sync_api", reason="`./dev site` has it")

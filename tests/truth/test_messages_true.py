@@ -159,9 +159,9 @@ DOCUMENTS = {
     ),
     "a link": ("[a](docs/nowhere.md)", "[a](docs/index.md)", "no such file"),
     "an anchor": (
-        "[a](docs/reference/bench.md#json)",
-        "[a](docs/reference/bench.md#the-json-document)",
-        "no heading for #json",
+        "[a](docs/reference/json.md#setup)",
+        "[a](docs/reference/json.md#accel-setup)",
+        "no heading for #setup",
     ),
     "a file": (
         "`tests/test_nothing.py`",

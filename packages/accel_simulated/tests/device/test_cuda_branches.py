@@ -4,25 +4,49 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
 PROGRAMS = Path(__file__).with_name("programs")
 
 
-def test_torchs_branches_for_cuda_work_or_say_that_they_are_not_simulated(simulated):
-    told = simulated("cuda", PROGRAMS / "cuda_branches.py").answer
-    handle, jiterated, property_ = told.pop("said")
-    assert handle.startswith(
+@pytest.fixture(scope="session")
+def branches(simulated, shared_by_workers):
+    """What one process prints, by name."""
+    program = PROGRAMS / "cuda_branches.py"
+    return shared_by_workers("cuda-branches", lambda: simulated("cuda", program).answer)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("config names the simulation", True),
+        ("Triton kernels are disabled", True),
+        ("has Triton", False),
+        ("sync debug mode", 1),
+        ("allocator", "native"),
+        ("has _cuda_getDeviceCount", True),
+        ("has _cuda_getCurrentBlasHandle", False),
+    ],
+)
+def test_torchs_branches_for_cuda_work(branches, name, expected):
+    assert branches[name] == expected
+
+
+def test_a_missing_function_of_torch_is_named_as_not_simulated(branches):
+    assert branches["blas handle"].startswith(
         "NotSimulatedError: torch._C._cuda_getCurrentBlasHandle is not simulated: "
     )
-    assert "_cuda_jiterator_compile_and_launch_kernel is not simulated" in jiterated
-    assert property_.endswith(
+
+
+def test_a_jiterated_function_is_named_as_not_simulated(branches):
+    name = "_cuda_jiterator_compile_and_launch_kernel"
+    assert f"{name} is not simulated" in branches["jiterated function"]
+
+
+def test_a_property_of_a_physical_chip_is_named_as_missing(branches):
+    assert branches["PCI bus"].endswith(
         "the properties of a simulated device do not have 'pci_bus_id'"
     )
-    assert told == {
-        "config": True,
-        "triton": [True, False],
-        "kept": [1, "native"],
-        "there": [True, False],
-    }
 
 
 def test_each_file_of_torch_that_asks_for_cuda_is_known():

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ pytestmark = pytest.mark.nightly(
 )
 
 
-def _expected(source):
+def _expected(program):
+    """The places in the comments of a program, by line, kind and code."""
+    source = program.read_text()
     found = {}
     for number, line in enumerate(source.splitlines(), 1):
         for comment in filter(None, line.partition("  # ")[2].split(" & ")):
@@ -30,8 +33,8 @@ def _expected(source):
 def test_each_place_once_in_every_format_and_process(tmp_path, built):
     built("acme")
     program = tmp_path / "program.py"
-    program.write_text(PROGRAMS / "detected_everything.py")
-    (tmp_path / "child.py").write_text(PROGRAMS / "detected_child.py")
+    shutil.copy(PROGRAMS / "detected_everything.py", program)
+    shutil.copy(PROGRAMS / "detected_child.py", tmp_path / "child.py")
     reports = [tmp_path / f"cuda.{ending}" for ending in ("json", "md", "sarif")]
     options = [word for report in reports for word in ("--report", report.name)]
     words = [
@@ -90,6 +93,8 @@ def test_each_place_once_in_every_format_and_process(tmp_path, built):
 
 def _report(tmp_path, device, program, *, status=0):
     """Run a program on a simulated device, and return its report, with the Markdown's first sentences."""
+    if isinstance(program, Path):
+        program = program.read_text()
     (tmp_path / "program.py").write_text(program)
     words = ["-m", "accel_core", "simulate", "--report", "a.md", "--report", "a.json"]
     words += [device, "--", "python", "program.py"]

@@ -1,4 +1,4 @@
-"""What goes wrong when it is asked to: each fault strikes where it was meant, and then all is well again."""
+"""Injected faults: each occurs at the requested point, and is gone after its block."""
 
 from pathlib import Path
 
@@ -11,33 +11,71 @@ pytestmark = pytest.mark.nightly(
 )
 
 
-def test_in_blocks(simulated):
-    told = simulated("acme", PROGRAMS / "faults_in_blocks.py").answer
-    assert [bool(text) for text in told["oom"]] == [False, True, False]
-    assert told["oom"][1].startswith(
+@pytest.fixture(scope="session")
+def in_blocks(simulated, shared_by_workers):
+    """The errors of the calls in each block of one process."""
+    program = PROGRAMS / "faults_in_blocks.py"
+    return shared_by_workers("faults", lambda: simulated("acme", program).answer)
+
+
+def test_the_requested_allocation_runs_out_of_memory(in_blocks):
+    before, error, after = in_blocks["oom"]
+    assert before == ""
+    assert error.startswith(
         "OutOfMemoryError: simulated device 0 out of memory (requested)"
     )
-    # As on a device: it shows when the stream is waited for, and is forgotten then.
-    failed = "RuntimeError: simulated device: asynchronous work failed: kernel 2 failed (requested)"
-    assert told["kernel"] == ["", "", failed, ""]
-    assert all("the device is lost (requested)" in text for text in told["lost"][1:])
-    assert (told["lost"][0], told["slow"][:2]) == ("", ["", ""])
-    assert told["slow"][2] >= 0.03
-    assert (told["count"][:5], told["after"]) == ([2, "", "", 1, 1], ["", "", "", 2])
-    assert "invalid device ordinal 1, there are 1" in told["count"][5]
+    assert after == ""
 
 
-def test_a_driver_that_is_too_old(simulated):
+def test_the_requested_kernel_fails_at_the_next_wait_and_only_there(in_blocks):
+    """As on a real device: the error is raised by the next wait for the stream, and then is gone."""
+    first_add, second_add, first_wait, second_wait = in_blocks["kernel"]
+    assert first_add == second_add == ""
+    assert first_wait == (
+        "RuntimeError: simulated device: asynchronous work failed: kernel 2 failed (requested)"
+    )
+    assert second_wait == ""
+
+
+def test_a_lost_device_raises_an_error_at_every_use(in_blocks):
+    before, *after = in_blocks["lost"]
+    assert before == ""
+    assert len(after) == 4
+    assert all("the device is lost (requested)" in error for error in after)
+
+
+def test_a_slow_device_takes_longer_and_raises_no_error(in_blocks):
+    assert in_blocks["slow"]["errors"] == ["", ""]
+    assert in_blocks["slow"]["seconds"] >= 0.03
+
+
+def test_a_device_disappears_at_the_requested_kernel(in_blocks):
+    count = dict(in_blocks["count"])
+    (error,) = count.pop("errors of device 1")
+    assert "invalid device ordinal 1, there are 1" in error
+    assert count == {
+        "devices before": 2,
+        "errors": ["", ""],
+        "devices after": 1,
+        "devices of torch.acme": 1,
+    }
+
+
+def test_after_the_blocks_no_fault_is_left(in_blocks):
+    assert in_blocks["after the blocks"] == {"errors": ["", "", ""], "devices": 2}
+
+
+def test_with_a_driver_that_is_too_old_no_device_is_available(simulated):
     answer = simulated(
         "cuda",
         PROGRAMS / "driver_too_old.py",
         environ={"ACCEL_SIMULATE_FAULTS": "driver"},
     ).answer
     too_old = "The Simulated CUDA driver on your system is too old (requested by ACCEL_SIMULATE_FAULTS)"
-    assert answer == [False, 0, too_old]
+    assert answer == {"available": False, "count": 0, "error": too_old}
 
 
-def test_a_collective_that_hangs(simulated):
+def test_a_collective_hangs_in_the_requested_rank(simulated):
     """In the rank that was asked to; the other one runs into its time limit, or sees that one go."""
     first, second = simulated(
         "acme", PROGRAMS / "hanging_collective.py", processes=2, check=False
@@ -62,4 +100,4 @@ def test_a_group_whose_threads_are_late_ends_with_its_last_holder(
         environ={"DS_ACCELERATOR": device},
         timeout=600,
     ).ended
-    assert f"[None, None] {device}" in ended[0].stdout
+    assert f"all groups ended on {device}" in ended[0].stdout

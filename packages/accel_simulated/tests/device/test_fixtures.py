@@ -1,6 +1,7 @@
 """`pytest --accel`: a run on each device, the fixtures, the mark, the table; and what is wrong with it."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ PROGRAMS = Path(__file__).with_name("programs")
 
 def test_one_run_for_each_and_a_table(tmp_path, built):
     built("acme")
-    (tmp_path / "test_it.py").write_text(PROGRAMS / "accel_option_tests.py")
+    shutil.copy(PROGRAMS / "accel_option_tests.py", tmp_path / "test_it.py")
     words = [
         "-m",
         "pytest",

@@ -11,9 +11,7 @@ PROGRAMS = Path(__file__).with_name("programs")
 def batch_norm(simulated, shared_by_workers):
     """The comparison of synchronized batch norm with batch norm, of one process."""
     program = PROGRAMS / "synchronized_batch_norm.py"
-    return shared_by_workers(
-        "batch-norm", lambda: simulated("acme", program).answer
-    )
+    return shared_by_workers("batch-norm", lambda: simulated("acme", program).answer)
 
 
 def test_synchronized_batch_norm_equals_batch_norm_of_all_rows(batch_norm):

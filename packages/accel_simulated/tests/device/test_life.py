@@ -11,7 +11,7 @@ pytestmark = pytest.mark.nightly(
 
 @pytest.mark.parametrize("vendor", OWN_DEVICES)
 def test_life(vendor, life, the_page_tells):
-    """And its column of docs/reference/simulated.md is what it does."""
+    """And its column of docs/evidence/simulated-features.md is what it does."""
     answer = life(vendor)
     assert len(answer["problems"]) >= 6
     problems = {

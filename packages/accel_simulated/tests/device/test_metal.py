@@ -55,9 +55,11 @@ def test_a_known_wrong_gradient_is_expected_by_the_kit_and_told_by_the_framework
     card = run_card("mps", environment("mps"), only=(check,))
     assert card["outcomes"] == {check: "expected failure"}
     words = card["reasons"][check]
-    warned, limits = simulated("mps", PROGRAMS / "metal_checkpoint_warning.py").answer
-    assert warned == [f"gradient_checkpointing=True on mps: {words}"]
-    assert words in limits
+    said = simulated("mps", PROGRAMS / "metal_checkpoint_warning.py").answer
+    assert said["warnings of Transformers"] == [
+        f"gradient_checkpointing=True on mps: {words}"
+    ]
+    assert words in said["limits for DeepSpeed"]
 
 
 def test_the_gradient_is_wrong_with_dropout_inside_of_a_checkpoint_and_right_outside_as_advised(

@@ -1,9 +1,9 @@
-"""A run that is saved on one device and resumed on another, as docs/howto/save-and-resume.md describes it."""
+"""A run that is saved on one device and resumed on another, as docs/howto/from-torch-cuda.md describes it."""
 
 import pytest
 from accel_tests.tools import TREE
 
-PAGE = TREE / "docs/howto/save-and-resume.md"
+PAGE = TREE / "docs/howto/from-torch-cuda.md"
 
 
 #: Runs of three steps each; the page's own functions save and load, and nothing else passes between runs.
@@ -39,10 +39,15 @@ print(json.dumps([stayed, moved, run("acme", "1", "again")]))
 """
 
 
-def test_there_and_back(simulated, tmp_path):
-    """The losses are those of a run that never left the CPU, and so are the host's random numbers."""
+def test_a_resumed_run_has_the_losses_of_a_run_that_never_left_the_cpu(
+    simulated, tmp_path
+):
+    """So are the host's random numbers: a run on cpu, then acme, then cpu."""
     functions = (
-        PAGE.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
+        PAGE.read_text(encoding="utf-8")
+        .partition("\n## Move checkpoints between devices\n")[2]
+        .partition("```python\n")[2]
+        .partition("```")[0]
     )
     stayed, moved, again = simulated(
         "acme", TRAIN.format(functions=functions), tmp_path

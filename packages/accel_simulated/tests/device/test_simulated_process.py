@@ -25,16 +25,20 @@ def test_the_command_gives_the_device_to_all_that_it_starts(
         f"{device}:3",
         "--",
         "python",
-        "-c",
-        PROGRAMS / "chosen_device.py",
+        str(PROGRAMS / "chosen_device.py"),
     ]
     ended = run_python(words, clean_environment()).succeeded()
-    chosen, last, shown, called, text, described, *told = json.loads(ended.stdout)
-    assert (chosen, last, shown) == (name, f"{device}:2", f"{device}:0")
-    assert called == product
-    assert text.endswith(f", simulated: {device}:3 by accel-simulated 0.1.0>")
-    assert described.endswith(f"; simulated, no real device: {device}:3")
-    assert told == [f"{device}:3", True]
+    reported = json.loads(ended.stdout)
+    assert reported["name"] == name
+    assert reported["device 2"] == f"{device}:2"
+    assert reported["device name 0"] == f"{device}:0"
+    assert reported["product"] == product
+    assert reported["repr"].endswith(
+        f", simulated: {device}:3 by accel-simulated 0.1.0>"
+    )
+    assert reported["description"].endswith(f"; simulated, no real device: {device}:3")
+    assert reported["recorded variable"] == f"{device}:3"
+    assert reported["selection shows the variable"] is True
 
 
 TAKEN = """

@@ -67,9 +67,11 @@ def test_a_vendors_collectives_are_those_of_staged(vendor, simulated):
         assert told["losses"] == [told["losses"][0]] * 2
 
 
-def test_nccls_options_and_debug_level(simulated):
-    """With DETAIL torch logs a hash of each pickled object; builds without PROGRAMS / "nccl_options.py" lack its function."""
+def test_objects_are_gathered_with_options_of_nccl_and_torchs_debug_level(simulated):
+    """With DETAIL torch logs a hash of each pickled object; builds without NCCL lack its function."""
     variables = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
-    assert simulated(
-        "cuda", PROGRAMS / "nccl_options.py", environ=variables
-    ).answer == [True, ["object"]]
+    program = PROGRAMS / "nccl_options.py"
+    assert simulated("cuda", program, environ=variables).answer == {
+        "is_high_priority_stream": True,
+        "gathered": ["object"],
+    }

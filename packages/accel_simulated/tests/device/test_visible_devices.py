@@ -14,14 +14,18 @@ pytestmark = pytest.mark.nightly(
 )
 
 
-def test_sizes(simulated):
-    """The sizes that a test may choose, and the vendor's own variable."""
-    code = "import torch, torch_mlu; print(torch.mlu.device_count())"
+def test_devices_can_have_different_memory_sizes(simulated):
+    """Devices beyond the list have the last size."""
     sizes = "import torch, torch_mlu; print([torch.mlu.mem_get_info(i)[1] >> 20 for i in range(5)])"
     unlike = {"ACCEL_SIMULATE_MEMORY_MB": "64, 32,16"}
     assert simulated("mlu:5", sizes, environ=unlike).answer == [64, 32, 16, 16, 16]
-    assert simulated("mlu", code, environ={"MLU_VISIBLE_DEVICES": "1"}).answer == 1
-    assert simulated("mlu", code, environ={"MLU_VISIBLE_DEVICES": ""}).answer == 0
+
+
+@pytest.mark.parametrize(("value", "count"), [("1", 1), ("", 0)])
+def test_the_vendors_variable_selects_the_devices(simulated, value, count):
+    code = "import torch, torch_mlu; print(torch.mlu.device_count())"
+    environ = {"MLU_VISIBLE_DEVICES": value}
+    assert simulated("mlu", code, environ=environ).answer == count
 
 
 DEVICE_OF_A_RANK = """
@@ -67,16 +71,21 @@ def test_the_mask_is_read_when_the_runtime_starts(vendor, simulated):
     assert told == [
         1,
         2 if vendor == "cuda" else 1,
-    ]  # PROGRAMS / "cuda_mask_changes.py" has not started CUDA's runtime
+    ]  # NVML has not started CUDA's runtime
 
 
 def test_cuda_counts_by_the_mask_as_it_is_until_it_starts(simulated):
     """And a change after that is told, once, as it has no effect any more."""
-    *counts, warned, found, notes = simulated(
-        "cuda", PROGRAMS / "cuda_mask_changes.py"
-    ).answer
-    assert counts == [2, 0, 1, 0, 1]
-    assert warned.startswith(
+    answer = simulated("cuda", PROGRAMS / "cuda_mask_changes.py").answer
+    assert answer["before the start"] == {
+        "0,1": {"count": 2, "notes": 0},
+        "1": {"count": 1, "notes": 0},
+    }
+    assert answer["after the start"]["count"] == 1
+    warning = answer["after the start"]["warning"]
+    assert warning.startswith(
         "CUDA_VISIBLE_DEVICES was None when cuda was chosen and is '0,1' now, which has no"
     )
-    assert notes == [warned] == [f"{found}. Next step: set it before Python starts"]
+    finding = answer["finding of accel doctor"]
+    assert answer["notes"] == [warning]
+    assert warning == f"{finding}. Next step: set it before Python starts"

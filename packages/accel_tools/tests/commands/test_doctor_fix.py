@@ -74,7 +74,7 @@ def test_with_yes_a_fix_is_done_and_checked_again(accel, wanted):
 def test_an_option_that_means_nothing_is_refused(given, as_json, message):
     flags = {"fix": False, "dry_run": False, "yes": False, "only_list": False, **given}
     with pytest.raises(click.UsageError, match=message):
-        FixOptions(**flags).check(as_json=as_json)
+        FixOptions(**flags).validate(as_json=as_json)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="terminals here are POSIX's")

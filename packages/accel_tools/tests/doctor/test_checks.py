@@ -41,7 +41,9 @@ def found(made):
     return said, topic.findings
 
 
-EXPECTED = "expected accel_core.CheckResult of the level ok, warning, error"
+EXPECTED = (
+    "expected an accel_core.CheckResult with one of the levels ok, warning, error"
+)
 #: Checks of one plugin: the name, the expression that it is, its code, and what is told.
 TOLD = [
     ("wrong", "CheckResult('error', 'it is wrong.', 'mend it', {'at': 'home'})", "wrong", "it is wrong"),
@@ -132,7 +134,7 @@ def test_a_hook_that_answers_nonsense_is_told(torch_world):
         "accel_checks() returned the check 'unfixable' with the fix 'a fix', expected accel_core.Fix or None",
     ]
     assert (
-        "the check 'untitled' without a title, or without a function run(), exp"
+        "the check 'untitled' without a title or without a function run(), exp"
         in said["odd"][4][1]
     )
     assert said["leaving"] == [
@@ -172,11 +174,11 @@ def wrong():
 
 def test_a_fix_is_applied_and_the_check_run_again(mendable):
     made = context()
-    rows = [*checks.run(made)]
+    rows = [*checks.run_checks(made)]
     assert not mendable.exists()  # looking changes nothing
     file, raising, deadly, well = rows
-    assert file.finding().step == "`accel doctor --fix` would write the file"
-    assert well.finding().step == ""
+    assert file.to_finding().step == "`accel doctor --fix` would write the file"
+    assert well.to_finding().step == ""
     now = checks.apply_fix(file, made)
     assert now.level == "ok"
     assert now.what == "it is there"
@@ -190,7 +192,7 @@ def test_a_fix_is_applied_and_the_check_run_again(mendable):
         == "the fix terminated its process: the process exited with status 4"
     )
     assert checks.apply_fix(deadly, made).level == "error"
-    assert [row.title for row in checks.listed(made)] == [
+    assert [row.title for row in checks.list_checks(made)] == [
         "The file",
         "A bad fix",
         "A worse fix",

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from accel_tools.doctor.damage import damage_of, without_exec
+from accel_tools.doctor.damage import find_damage, find_noexec_mount
 
 TEXT = "value = 1\n"
 
@@ -32,18 +32,18 @@ def installed(tmp_path, monkeypatch):
 
 
 def test_a_whole_package_has_no_damage(installed):
-    assert damage_of("torch") is None
+    assert find_damage("torch") is None
 
 
 def test_a_missing_file_is_named(installed):
     (installed / "__init__.py").unlink()
-    found = damage_of("torch")
+    found = find_damage("torch")
     assert found.what == "torch 2.9.0+cpu is damaged: torch/__init__.py is missing"
 
 
 def test_an_incomplete_file_is_named_with_the_command_for_this_build(installed):
     (installed / "library.so").write_text("v")
-    found = damage_of("torch")
+    found = find_damage("torch")
     assert found.what.endswith("torch/library.so has 1 bytes instead of 10")
     assert found.step == (
         "pip install --force-reinstall --no-deps torch==2.9.0+cpu "
@@ -56,26 +56,26 @@ def test_an_incomplete_file_is_named_with_the_command_for_this_build(installed):
 )
 def test_a_file_that_this_user_may_not_read_is_named(installed):
     (installed / "library.so").chmod(0)
-    found = damage_of("torch")
+    found = find_damage("torch")
     assert found.what == "this user may not read torch/library.so"
     assert found.step == f"as the owner of the files: chmod -R a+rX {installed}"
 
 
 def test_of_a_package_that_is_not_installed_nothing_is_known():
-    assert damage_of("no-such-distribution") is None
+    assert find_damage("no-such-distribution") is None
 
 
 #: In a mount namespace of its own: a folder that is mounted with noexec.
 MOUNTS = """
 import subprocess, sys
-from accel_tools.doctor.damage import with_mounts
+from accel_tools.doctor.damage import explain_noexec_mounts
 from accel_tools.doctor.records import Finding, Level, TopicResult
 folder = sys.argv[1]
 subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec", "none", folder], check=True)
 open(folder + "/library.so", "w").close()
 error = f"OSError: {folder}/library.so: failed to map segment from shared object"
 finding = Finding(Level.ERROR, "candidates.broken", error)
-[topic] = with_mounts([TopicResult("candidates", "Backends", (finding,), 0.0, "")])
+[topic] = explain_noexec_mounts([TopicResult("candidates", "Backends", (finding,), 0.0, "")])
 [found] = topic.findings
 print(found.proof, found.step, sep="\\n")
 """
@@ -103,4 +103,7 @@ def test_a_library_on_a_mount_without_exec_has_the_mount_as_its_cause(tmp_path):
 def test_a_library_that_may_be_executed_has_another_cause(tmp_path):
     library = tmp_path / "library.so"
     library.touch()
-    assert without_exec(f"{library}: failed to map segment from shared object") is None
+    assert (
+        find_noexec_mount(f"{library}: failed to map segment from shared object")
+        is None
+    )

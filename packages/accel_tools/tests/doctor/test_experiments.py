@@ -10,10 +10,10 @@ import pytest
 from accel_core.settings import Settings
 from accel_tools.doctor.experiments import table, trial
 from accel_tools.doctor.experiments.cases import (
-    Goal,
-    find_cases,
-    investigate,
-    not_proven,
+    Phase,
+    describe_unproven,
+    find_cause,
+    find_failed_programs,
 )
 from accel_tools.doctor.experiments.search import Experiment, Search
 from accel_tools.doctor.experiments.trial import (
@@ -24,7 +24,7 @@ from accel_tools.doctor.experiments.trial import (
     StartFile,
 )
 from accel_tools.doctor.records import DiagnosticContext
-from accel_tools.doctor.topics import ranks_meet
+from accel_tools.doctor.topics import ranks_connect
 
 # ------------------------------------------------------------------------- the search
 
@@ -33,20 +33,20 @@ WELL = Outcome(imported=("torch",))
 
 
 def row(name, **fields):
-    change = Change(removed=frozenset({name}))
+    change = Change(unset_variables=frozenset({name}))
     return Experiment(change, name, lambda _: f"unset {name}", **fields)
 
 
-def searched(rows, is_well, end=None):
-    """What a search finds where `is_well` gets the names that are left out; and its runs."""
+def searched(rows, is_successful, deadline=None):
+    """What a search finds where `is_successful` gets the names that are left out; and its runs."""
     runs = []
 
     def run(change):
-        runs.append(set(change.removed))
-        return WELL if is_well(set(change.removed)) else FAILED
+        runs.append(set(change.unset_variables))
+        return WELL if is_successful(set(change.unset_variables)) else FAILED
 
-    end = time.monotonic() + 60 if end is None else end
-    search = Search(run, lambda outcome: outcome.is_well, end)
+    deadline = time.monotonic() + 60 if deadline is None else deadline
+    search = Search(run, lambda outcome: outcome.is_successful, deadline)
     return search.find_causes(rows, FAILED), runs
 
 
@@ -97,12 +97,12 @@ def test_a_proof_that_does_not_repeat_is_none():
 
 def test_a_cause_is_found_although_leaving_all_out_breaks_the_program():
     def run(change):
-        if "NEEDED" in change.removed:
+        if "NEEDED" in change.unset_variables:
             return Outcome(error="the device is gone")
-        return WELL if "CAUSE" in change.removed else FAILED
+        return WELL if "CAUSE" in change.unset_variables else FAILED
 
     rows = [row("NEEDED"), row("OTHER"), row("CAUSE")]
-    search = Search(run, lambda outcome: outcome.is_well, time.monotonic() + 60)
+    search = Search(run, lambda outcome: outcome.is_successful, time.monotonic() + 60)
     result = search.find_causes(rows, FAILED)
     assert [cause.name for cause in result.causes] == ["CAUSE"]
 
@@ -111,44 +111,52 @@ def test_a_cause_behind_another_is_found_by_the_second_error():
     """A folder on PYTHONPATH and a limit of memory; leaving all out removes torch too."""
 
     def run(change):
-        if "NEEDED" in change.removed:
+        if "NEEDED" in change.unset_variables:
             return Outcome(error="the device is gone")
-        if "FIRST" not in change.removed:
+        if "FIRST" not in change.unset_variables:
             return Outcome(error="the first error")
-        return WELL if "SECOND" in change.removed else Outcome(error="another error")
+        return (
+            WELL
+            if "SECOND" in change.unset_variables
+            else Outcome(error="another error")
+        )
 
     first = row("FIRST", is_likely=lambda o: "first" in o.error, may_be_needed=True)
     second = row("SECOND", is_likely=lambda o: "another" in o.error)
     needed = row("NEEDED", may_be_needed=True)
-    search = Search(run, lambda outcome: outcome.is_well, time.monotonic() + 60)
+    search = Search(run, lambda outcome: outcome.is_successful, time.monotonic() + 60)
     result = search.find_causes([needed, second, first], run(Change()))
     assert {cause.name for cause in result.causes} == {"FIRST", "SECOND"}
 
 
 def test_a_cause_that_only_follows_another_error_is_proven_alone():
     def run(change):
-        if "CAUSE" in change.removed:
+        if "CAUSE" in change.unset_variables:
             return WELL
-        return Outcome(error="another" if "OTHER" in change.removed else "the first")
+        return Outcome(
+            error="another" if "OTHER" in change.unset_variables else "the first"
+        )
 
     other = row("OTHER", is_likely=lambda o: "first" in o.error)
     cause = row("CAUSE", is_likely=lambda o: "another" in o.error)
-    search = Search(run, lambda outcome: outcome.is_well, time.monotonic() + 60)
+    search = Search(run, lambda outcome: outcome.is_successful, time.monotonic() + 60)
     result = search.find_causes([other, cause], run(Change()))
     assert [each.name for each in result.causes] == ["CAUSE"]
 
 
 def test_without_time_to_find_the_cause_the_changes_among_which_it_is_are_given():
     def run(change):
-        if change.removed:
-            search.end = 0  # the time is over
-        return WELL if "V3" in change.removed else FAILED
+        if change.unset_variables:
+            search.deadline = 0  # the time is over
+        return WELL if "V3" in change.unset_variables else FAILED
 
-    search = Search(run, lambda outcome: outcome.is_well, time.monotonic() + 60)
+    search = Search(run, lambda outcome: outcome.is_successful, time.monotonic() + 60)
     result = search.find_causes(ROWS[:4], FAILED)
     assert [each.name for each in result.suspects] == ["V0", "V1", "V2", "V3"]
-    text, step = not_proven(result)
-    assert text.startswith("With all of these changes it works; the cause is among")
+    text, step = describe_unproven(result)
+    assert text.startswith(
+        "The program works with all of these changes, so the cause is among"
+    )
     assert "--experiment-seconds" in step
 
 
@@ -157,15 +165,15 @@ def test_a_program_that_hangs_is_repeated_only_once():
 
     def run(change):
         runs.append(change)
-        return Outcome(error="no response", is_late=True)
+        return Outcome(error="no response", is_timed_out=True)
 
-    search = Search(run, lambda outcome: outcome.is_well, time.monotonic() + 60)
+    search = Search(run, lambda outcome: outcome.is_successful, time.monotonic() + 60)
     search.find_causes(ROWS, run(Change()))
     assert len(runs) == 1 + 1 + 1  # the outcome itself, once again, and all changes
 
 
 def test_what_is_not_tried_in_time_is_told():
-    result, runs = searched(ROWS, lambda _: True, end=time.monotonic() - 1)
+    result, runs = searched(ROWS, lambda _: True, deadline=time.monotonic() - 1)
     assert runs == []
     assert result.tried == ()
     assert result.untried == tuple(ROWS)
@@ -176,7 +184,7 @@ def test_what_is_not_tried_in_time_is_told():
 
 def compute_case(before):
     program = Program(("torch",), {}, 60)
-    [case] = find_cases(program, before, None)
+    [case] = find_failed_programs(program, before, None)
     return case
 
 
@@ -185,7 +193,7 @@ def test_a_change_that_hides_the_device_that_fails_has_not_mended_it():
     good = Device("card:0")
     before = Outcome(imported=("torch",), count=2, devices=(good, bad))
     case = compute_case(before)
-    assert case.goal is Goal.COMPUTE
+    assert case.phase is Phase.COMPUTE
     hidden = Outcome(imported=("torch",), count=1, devices=(good,))
     mended = Outcome(imported=("torch",), count=2, devices=(good, Device("card:1")))
     assert not case.is_better(hidden)
@@ -194,11 +202,11 @@ def test_a_change_that_hides_the_device_that_fails_has_not_mended_it():
 
 def test_missing_devices_are_a_case_of_their_own():
     before = Outcome(imported=("torch",), count=1, devices=(Device("card:0"),))
-    [case] = find_cases(Program(("torch",), {}, 60), before, 4)
-    assert case.goal is Goal.COUNT
+    [case] = find_failed_programs(Program(("torch",), {}, 60), before, 4)
+    assert case.phase is Phase.COUNT
     assert case.is_better(Outcome(imported=("torch",), count=2))
     four = Outcome(imported=("torch",), count=4)
-    assert case.effect(four) == "this machine shows 4 devices"
+    assert case.describe_success(four) == "this machine shows 4 devices"
 
 
 # ---------------------------------------------------------------------------- real runs
@@ -222,7 +230,7 @@ def program(tmp_path, monkeypatch):
             ("stub",),
             environ,
             60,
-            site=path.folders,
+            package_folders=path.folders,
             user_site=path.user_folder,
             start_files=path.start_files,
         )
@@ -231,13 +239,13 @@ def program(tmp_path, monkeypatch):
 
 
 def proof(program, seconds=60):
-    [case] = find_cases(program, trial.run(program), None)
-    return investigate(case, time.monotonic() + seconds, lambda _: None)
+    [case] = find_failed_programs(program, trial.run(program), None)
+    return find_cause(case, time.monotonic() + seconds, lambda _: None)
 
 
 def test_a_program_that_works_is_no_case(program):
     working = program("")
-    assert list(find_cases(working, trial.run(working), None)) == []
+    assert list(find_failed_programs(working, trial.run(working), None)) == []
 
 
 def test_a_variable_that_no_table_knows_is_proven(program):
@@ -268,7 +276,7 @@ def test_a_file_of_the_script_that_shadows_a_module_is_to_be_renamed(program, tm
         found.text
         == f"Proven: without the modules in {file.parent} `import stub` works"
     )
-    assert found.step.startswith(f"rename {file}, which Python imports")
+    assert found.step.startswith(f"rename {file}: Python imports it")
 
 
 def test_a_file_that_runs_at_python_s_start_is_named(program, tmp_path):
@@ -299,7 +307,7 @@ def test_a_current_folder_that_was_removed_is_named(program, tmp_path):
     lost = program("import os\nos.getcwd()")
     (tmp_path / "folder").rmdir()
     found = proof(lost)
-    assert found.text.startswith("Proven: started in another folder than the current")
+    assert found.text.startswith("Proven: started in a folder other than the current")
     assert found.step.startswith("cd to a folder that exists")
 
 
@@ -315,7 +323,7 @@ def test_a_low_soft_limit_is_proven_with_its_command(program):
     assert found.text == (
         "Proven: without the limit of open files, 60 (ulimit -n) `import stub` works"
     )
-    assert found.step.startswith(f"ulimit -n {hard}, where the limit is set")
+    assert found.step.startswith(f"run `ulimit -n {hard}` where the limit is set")
 
 
 def test_a_folder_that_is_not_there_is_named(program):
@@ -331,7 +339,7 @@ def test_a_file_of_the_current_folder_that_the_error_names_is_named(program, tmp
     (tmp_path / "folder" / "a.ini").write_text("?")
     found = proof(spoiled)
     folder = tmp_path / "folder"
-    assert found.text.startswith(f"Proven: started in another folder than {folder} ")
+    assert found.text.startswith(f"Proven: started in a folder other than {folder} ")
     assert found.step == f"check {folder}/a.ini, which the error names"
 
 
@@ -343,7 +351,7 @@ def test_a_death_is_a_failure_like_any_other(program):
 
 def test_a_cause_outside_of_what_can_be_changed_is_not_invented(program):
     found = proof(program("raise RuntimeError('firmware is too old')", OTHER="1"))
-    assert found.text.startswith("Not the cause by itself (tried ")
+    assert found.text.startswith("Changes without effect (")
     assert found.step == ""
 
 
@@ -423,7 +431,7 @@ def test_a_limit_of_memory_is_proven_with_its_command(program):
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
     assert found.text.startswith("Proven: without the limit of virtual memory, ")
-    assert found.step.startswith("ulimit -v ")
+    assert found.step.startswith("run `ulimit -v ")
 
 
 def test_nothing_outside_of_the_children_changes(program):
@@ -451,7 +459,7 @@ def found(monkeypatch):
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         context = DiagnosticContext(Settings(), dict(os.environ))
-        [finding] = ranks_meet.topic(2, 120).examine(context)
+        [finding] = ranks_connect.topic(2, 120).examine(context)
         return finding
 
     return find
@@ -464,5 +472,5 @@ def test_ranks_of_this_host_meet(found):
 def test_what_keeps_ranks_apart_is_proven(found):
     apart = found(GLOO_SOCKET_IFNAME="eth99")
     assert apart.code == "ranks.not-met"
-    assert apart.proof == "Proven: without GLOO_SOCKET_IFNAME='eth99' they meet"
+    assert apart.proof == "Proven: without GLOO_SOCKET_IFNAME='eth99' they connect"
     assert apart.step == "unset GLOO_SOCKET_IFNAME"

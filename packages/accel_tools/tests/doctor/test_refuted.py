@@ -1,7 +1,7 @@
 """What the computation on the devices refutes is an observation without a step."""
 
 from accel_tools.doctor.records import Finding, Level, TopicResult
-from accel_tools.doctor.refuted import drop_refuted
+from accel_tools.doctor.refuted import downgrade_refuted
 from accel_tools.doctor.topics.compute import COMPUTED
 
 LACKS = Finding(Level.ERROR, "checks.cann", "npu needs CANN", "accel setup npu", "npu")
@@ -15,7 +15,7 @@ DIFFERS = Finding(
 
 def judged(*findings, chosen="npu"):
     topics = (TopicResult("any", "Any", findings, 1.0),)
-    [topic] = drop_refuted(topics, chosen)
+    [topic] = downgrade_refuted(topics, chosen)
     return topic.findings
 
 

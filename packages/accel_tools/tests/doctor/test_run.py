@@ -18,7 +18,7 @@ from accel_core.verdict import Status
 from accel_tools.doctor.ranks import RankReport, compare_ranks
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 from accel_tools.doctor.run import run_diagnostics, run_topics
-from accel_tools.doctor.topics import TOPICS, ranks_meet
+from accel_tools.doctor.topics import TOPICS, ranks_connect
 from accel_train.launch.agreement import exchange_records
 from accel_train.launch.rendezvous import Rank
 from accel_train.launch.worker import REFUSED
@@ -294,7 +294,7 @@ STATUSES = {f"candidates.{status.value.replace('_', '-')}" for status in Status}
 
 
 def test_the_page_has_the_codes_of_the_sources():
-    names = [topic.name for topic in (*TOPICS, ranks_meet.topic(2, 0))]
+    names = [topic.name for topic in (*TOPICS, ranks_connect.topic(2, 0))]
     code = rf"(?:{'|'.join(names)})\.[a-z][a-z-]+"
     given = {
         c

@@ -3,16 +3,19 @@
 import threading
 import time
 
-from accel_tools.doctor.experiments.cases import not_proven
+from accel_tools.doctor.experiments.cases import describe_unproven
 from accel_tools.doctor.experiments.search import Experiment, Result, Search
 from accel_tools.doctor.experiments.trial import Change, Outcome
-from accel_tools.doctor.topics.checks import CheckReport, _without_blame
+from accel_tools.doctor.topics.checks import (
+    CheckReport,
+    _drop_steps_if_several_plugins_crash,
+)
 
 
 def row(name):
     """A change that leaves the variable out, and that is tried alone first."""
     return Experiment(
-        Change(removed=frozenset({name})),
+        Change(unset_variables=frozenset({name})),
         name,
         lambda _: f"unset {name}",
         is_likely=lambda _: True,
@@ -20,7 +23,9 @@ def row(name):
 
 
 def search_with(run, seconds=60.0):
-    return Search(run, lambda outcome: outcome.is_well, time.monotonic() + seconds)
+    return Search(
+        run, lambda outcome: outcome.is_successful, time.monotonic() + seconds
+    )
 
 
 def test_a_change_that_leaves_another_error_is_not_called_innocent():
@@ -28,8 +33,8 @@ def test_a_change_that_leaves_another_error_is_not_called_innocent():
     failed = Outcome(error="the first cause")
 
     def run(change):
-        if "FIRST" in change.removed:
-            search.end = 0  # the time is over
+        if "FIRST" in change.unset_variables:
+            search.deadline = 0  # the time is over
             return Outcome(error="the second cause")
         return failed
 
@@ -50,9 +55,9 @@ def test_an_error_with_another_address_in_it_is_the_same_error():
 
 
 def test_nothing_is_concluded_where_no_process_can_be_started():
-    failed = Outcome(error="no process", is_unstarted=True)
+    failed = Outcome(error="no process", start_failed=True)
     result = search_with(lambda _: failed).find_causes([row("ONE")], failed)
-    assert result.is_unstarted
+    assert result.start_failed
     assert result.tried == ()
 
 
@@ -63,21 +68,21 @@ def test_without_threads_the_runs_follow_one_another(monkeypatch):
     monkeypatch.setattr(threading.Thread, "start", refuse)
     well = Outcome(imported=("torch",))
     failed = Outcome(error="it fails")
-    search = search_with(lambda change: well if change.removed else failed)
+    search = search_with(lambda change: well if change.unset_variables else failed)
     result = search.find_causes([row("ONE")], failed)
     assert [cause.name for cause in result.causes] == ["ONE"]
 
 
 def test_the_words_name_what_leaves_another_error():
     result = Result(altering=(row("FIRST"),), untried=(row("SECOND"),))
-    assert list(not_proven(result)) == [
-        "The error changes without FIRST: this may be one of several causes",
-        "No time was left for 1 more",
+    assert list(describe_unproven(result)) == [
+        "The program fails with a different error without FIRST: this may be one of several causes",
+        "No time was left for 1 more experiment",
     ]
 
 
 def test_the_words_say_that_nothing_ran():
-    words = list(not_proven(Result(is_unstarted=True)))
+    words = list(describe_unproven(Result(start_failed=True)))
     assert words == ["No experiment ran: a process could not be started"]
 
 
@@ -89,11 +94,14 @@ def died(origin):
 
 
 def test_checks_of_several_plugins_that_die_are_no_plugins_fault():
-    results = _without_blame([died("accel-cuda 1.0"), died("accel-xpu 1.0")])
+    results = _drop_steps_if_several_plugins_crash(
+        [died("accel-cuda 1.0"), died("accel-xpu 1.0")]
+    )
     assert [result.step for result in results] == ["", ""]
 
 
 def test_a_plugins_check_that_dies_is_reported_to_its_maintainers():
-    assert [result.step for result in _without_blame([died("accel-cuda 1.0")])] == [
-        "report this"
-    ]
+    assert [
+        result.step
+        for result in _drop_steps_if_several_plugins_crash([died("accel-cuda 1.0")])
+    ] == ["report this"]

@@ -159,7 +159,8 @@ def test_what_fails_for_one_reason_is_told_once(world):
     [failed] = [f for f in said() if f.code == "import-hooks.fails"]
     assert failed.what == (
         "torch-npu 1.0 (torch_dynamo_backends: npu = torch_npu_compiler; torch_dynamo_backends: npugraphs = "
-        "torch_npu_compiler:graphs) fails when torch.compile() is given its name: OSError: libhccl.so"
+        "torch_npu_compiler:graphs) fails when a program passes its name to torch.compile(): "
+        "OSError: libhccl.so"
     )
 
 
@@ -175,7 +176,7 @@ def test_files_that_run_when_python_starts(world, start_folder):
     (info / "RECORD").write_text(
         "good_tool/__init__.py,sha256=x,1\ngood.pth,sha256=y,2\n"
     )
-    bad, good = start_files_module.start_files()
+    bad, good = start_files_module.find_start_files()
     assert Path(good.path).name == "good.pth"
     assert good.lines == ("import sys; sys.started = True",)
     assert good.distribution == "good_tool 2.0"

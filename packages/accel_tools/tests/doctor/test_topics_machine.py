@@ -10,8 +10,8 @@ from accel_core import Backend, Environment, Hardware, TorchBuild, __version__
 from accel_core.hardware import bus, vendors
 from accel_core.settings import read
 from accel_tools.doctor.evidence import (
+    describe_hardware,
     find_libraries,
-    hardware_facts,
     toolkit_variables,
 )
 from accel_tools.doctor.records import DiagnosticContext, Level
@@ -230,8 +230,8 @@ def test_what_the_control_group_leaves(said, computer):
     found = said(CPU_BUILD)
     assert "machine.little-memory" not in found
     facts = found["machine.seen"].facts
-    assert facts["memory, by the control group"] == "1.0 GiB, of which 768 MiB are free"
-    assert facts["time of cores, by the control group"] == "1.5"
+    assert facts["memory of the control group"] == "1.0 GiB, of which 768 MiB are free"
+    assert facts["CPU quota of the control group"] == "1.5"
     computer.group("/sys/fs/cgroup/job", memory_current=(1 << 30) - (1 << 20))
     finding = said(CPU_BUILD)["machine.little-memory"]
     assert finding.level is Level.WARNING
@@ -262,7 +262,7 @@ def test_a_distribution_of_another_release_is_told_with_the_command_that_joins_t
 ):
     versions = {"accel-train": "0.0.9", "accel-core": __version__}
     monkeypatch.setattr(topic.packages, "version", versions.get)
-    (found,) = topic._other_releases()
+    (found,) = topic._version_mismatch_findings()
     assert found.code == "machine.other-release"
     assert found.level == Level.WARNING
     assert found.what.startswith(
@@ -283,7 +283,7 @@ NPU = Backend(
 
 
 def test_a_bare_machine_says_what_was_sought(tmp_path):
-    assert dict(hardware_facts(NPU, {"PATH": "/bin"}, str(tmp_path))) == {
+    assert dict(describe_hardware(NPU, {"PATH": "/bin"}, str(tmp_path))) == {
         "device nodes": "none (/dev/davinci[0-9]*)",
         "PCI devices": "none (19e5:d802)",
         "driver": "not loaded (/sys/module/drv/initstate is missing)",
@@ -303,7 +303,7 @@ def test_device_driver_and_toolkit_that_are_there(computer):
         "ASCEND_OLD_HOME": "/no/such",
         "ASCEND_LOG_PATH": "/no/log",
     }
-    assert dict(hardware_facts(NPU, environ, root)) == {
+    assert dict(describe_hardware(NPU, environ, root)) == {
         "device nodes": "/dev/davinci0",
         "PCI devices": "19e5:d802 at 0000:c1:00.0 (driver devdrv)",
         "driver": "drv 24.1.0",

@@ -67,7 +67,7 @@ def test_of_two_the_chosen_one_gets_it_and_the_other_is_named(torch_world):
     wants(torch_world, "borealis", 300)
     finding = only(Level.WARNING, "several")
     assert finding.what.startswith(
-        "aurora and borealis claim torch's only slot; "
+        "aurora and borealis claim torch's only PrivateUse1 slot; "
         "aurora (accel-aurora 1.0) gets the slot, because aurora is chosen"
     )
     assert finding.step.startswith("DS_ACCELERATOR=borealis ")
@@ -317,7 +317,7 @@ def test_what_plugins_do_is_not_asked_again_where_all_behave(torch_world, monkey
 
     monkeypatch.setattr(child, "run", counted)
     assert [f.code for f in changes()] == ["monkeypatches.nothing"]
-    assert started == ["_declare_in_child", "observe"]
+    assert started == ["_declare_in_child", "observe_in_child"]
 
 
 def test_a_distribution_with_no_backend_left_is_passed_over(torch_world):

@@ -17,14 +17,18 @@ from accel_core import Backend, Provenance, Reason, Status, TorchBuild, Verdict,
 from accel_core.hardware import vendors
 from accel_tools.doctor import libraries as libraries_under_test
 from accel_tools.doctor import vendor_package as under_test
-from accel_tools.doctor.installed_package import vendor_package
-from accel_tools.doctor.libraries import NOT_FOUND, UnmetNeed, unmet_needs
+from accel_tools.doctor.installed_package import find_vendor_package
+from accel_tools.doctor.libraries import (
+    NOT_FOUND,
+    UnmetDependency,
+    find_unmet_dependencies,
+)
 from accel_tools.doctor.topics import candidates
 from accel_tools.doctor.vendor_package import (
-    extensions,
-    misfits,
-    missing_libraries,
-    unmet_libraries,
+    describe_unmet,
+    find_extension_modules,
+    find_misfits,
+    package_unmet_dependencies,
 )
 
 # ---------------------------------------------------------------------------- libraries
@@ -72,16 +76,20 @@ def test_what_is_missing_is_what_ldd_misses_directly_and_through_others(
     # ldd finds them as the loader does: now in LD_LIBRARY_PATH, then nowhere.
     gone = str(built.root / "gone")
     monkeypatch.setenv("LD_LIBRARY_PATH", gone)
-    assert ldd_misses(extension) == names(unmet_needs([extension], os.environ)) == set()
+    assert (
+        ldd_misses(extension)
+        == names(find_unmet_dependencies([extension], os.environ))
+        == set()
+    )
     monkeypatch.delenv("LD_LIBRARY_PATH")
-    unmet = list(unmet_needs([extension], os.environ))
+    unmet = list(find_unmet_dependencies([extension], os.environ))
     assert ldd_misses(extension) == names(unmet) == {"libgone.so", "libfar.so"}
     inner = f"{built.root}/package/lib/libinner.so"
-    assert {(u.name, u.needed_by, u.why) for u in unmet} == {
+    assert {(u.name, u.needed_by, u.reason) for u in unmet} == {
         ("libgone.so", extension, "it is not found"), ("libfar.so", inner, "it is not found"),
     }  # fmt: skip
     # What is loaded before is there, wherever it lies.
-    assert names(unmet_needs([extension], {}, [gone])) == set()
+    assert names(find_unmet_dependencies([extension], {}, [gone])) == set()
 
 
 @with_gcc
@@ -94,7 +102,11 @@ def test_an_rpath_counts_for_what_it_loads_in_turn_and_a_runpath_does_not(built,
         "_C.so", "lib/libnear.so", flags=("-Wl,-rpath,$ORIGIN/lib", tags)
     )
     expected = set() if old else {"libdeep.so"}
-    assert ldd_misses(extension) == names(unmet_needs([extension], {})) == expected
+    assert (
+        ldd_misses(extension)
+        == names(find_unmet_dependencies([extension], {}))
+        == expected
+    )
 
 
 @with_gcc
@@ -104,11 +116,11 @@ def test_versions_that_the_library_found_does_not_bring(built):
     extension = built.build(
         "_C.so", "lib/libbase.so", flags=("-Wl,-rpath,$ORIGIN/lib",)
     )
-    assert list(unmet_needs([extension], {})) == []
+    assert list(find_unmet_dependencies([extension], {})) == []
     older = built.build("lib/libbase.so", versions="V1 { global: base; };\n")
-    (unmet,) = unmet_needs([extension], {})
+    (unmet,) = find_unmet_dependencies([extension], {})
     assert unmet.name == "libbase.so"
-    assert unmet.why == f"{older} lacks V2"
+    assert unmet.reason == f"{older} lacks V2"
 
 
 @with_gcc
@@ -122,17 +134,21 @@ def test_libraries_of_another_architecture_are_passed_over_and_cycles_end(built)
         "_C.so", "lib/liba.so", flags=("-Wl,-rpath,$ORIGIN/lib:$ORIGIN/other",)
     )
     # libb.so names no folder: by then liba.so is loaded, and known by its name.
-    assert ldd_misses(extension) == names(unmet_needs([extension], {})) == set()
+    assert (
+        ldd_misses(extension)
+        == names(find_unmet_dependencies([extension], {}))
+        == set()
+    )
     foreign = bytearray(Path(built.root, "lib/liba.so").read_bytes())
     struct.pack_into("<H", foreign, 18, 183)  # e_machine: AArch64
     Path(built.root, "lib/liba.so").write_bytes(foreign)
-    (unmet,) = unmet_needs([extension], {})
+    (unmet,) = find_unmet_dependencies([extension], {})
     assert re.fullmatch(
-        f"{built.root}/lib/liba.so is for 64-bit AArch64, not 64-bit .*", unmet.why
+        f"{built.root}/lib/liba.so is for 64-bit AArch64, not 64-bit .*", unmet.reason
     )
     Path(built.root, "lib/liba.so").write_bytes(b"\x7fELF, and no more")
-    (unmet,) = unmet_needs([extension], {})
-    assert f"{built.root}/lib/liba.so cannot be loaded: " in unmet.why
+    (unmet,) = find_unmet_dependencies([extension], {})
+    assert f"{built.root}/lib/liba.so cannot be loaded: " in unmet.reason
 
 
 @on_linux
@@ -144,23 +160,23 @@ def test_a_file_that_is_no_library_is_reported_as_unreadable(tmp_path):
         b"",
     ):
         cut.write_bytes(content)
-        (unmet,) = unmet_needs([str(cut)], {})
+        (unmet,) = find_unmet_dependencies([str(cut)], {})
         assert unmet.name == str(cut)
         assert unmet.needed_by == ""
-        assert unmet.why.startswith("it cannot be read: ")
-    (unmet,) = unmet_needs([str(tmp_path / "gone.so")], {})
-    assert unmet.why == "it cannot be read: No such file or directory"
+        assert unmet.reason.startswith("it cannot be read: ")
+    (unmet,) = find_unmet_dependencies([str(tmp_path / "gone.so")], {})
+    assert unmet.reason == "it cannot be read: No such file or directory"
 
 
 @with_gcc
 def test_the_loaders_cache_is_searched(built, monkeypatch):
-    if not libraries_under_test._ld_cache():
+    if not libraries_under_test._read_loader_cache():
         pytest.skip("this system has no loader's cache, or no ldconfig")
     monkeypatch.setattr(libraries_under_test, "_DEFAULT_FOLDERS", ())
     extension = built.build("_C.so", flags=("-Wl,--no-as-needed", "-lc"))
-    assert list(unmet_needs([extension], {})) == []
-    monkeypatch.setattr(libraries_under_test, "_ld_cache", dict)
-    assert names(unmet_needs([extension], {})) == {"libc.so.6"}
+    assert list(find_unmet_dependencies([extension], {})) == []
+    monkeypatch.setattr(libraries_under_test, "_read_loader_cache", dict)
+    assert names(find_unmet_dependencies([extension], {})) == {"libc.so.6"}
 
 
 @on_linux
@@ -168,10 +184,10 @@ def test_without_pyelftools_nothing_is_known_and_the_next_step_is_given(
     monkeypatch, tmp_path
 ):
     monkeypatch.setattr(libraries_under_test, "find_spec", lambda name: None)
-    assert list(unmet_needs([str(tmp_path / "gone.so")], {})) == []
+    assert list(find_unmet_dependencies([str(tmp_path / "gone.so")], {})) == []
     install = vendors.install_command("accel-tools", extra="doctor")
     step = f"unknown, because pyelftools is not installed: {install}"
-    assert missing_libraries(()) == step
+    assert describe_unmet(()) == step
     cause = "OSError: libhccl.so: cannot open shared object file"
     backend = Backend("npu", 700, "npu", vendor_import="x")
     failed = Verdict(
@@ -186,17 +202,21 @@ def test_without_pyelftools_nothing_is_known_and_the_next_step_is_given(
         cause=cause,
     )
     unmet = [
-        UnmetNeed(name, "_C.so", NOT_FOUND) for name in ("libhccl.so", "libascendcl.so")
+        UnmetDependency(name, "_C.so", NOT_FOUND)
+        for name in ("libhccl.so", "libascendcl.so")
     ]
-    unmet.append(UnmetNeed("librt.so", "_C.so", "/lib/librt.so lacks RT_2"))
+    unmet.append(UnmetDependency("librt.so", "_C.so", "/lib/librt.so lacks RT_2"))
     also = "; libascendcl.so is missing too; /lib/librt.so lacks RT_2"
     assert (
-        candidates._also_missing(failed, unmet)
+        candidates._missing_library_clauses(failed, unmet)
         == f"; other missing libraries are {step}"
     )
     monkeypatch.undo()
-    assert candidates._also_missing(failed, unmet) == also
-    assert candidates._also_missing(replace(failed, cause="ValueError: no"), []) == ""
+    assert candidates._missing_library_clauses(failed, unmet) == also
+    assert (
+        candidates._missing_library_clauses(replace(failed, cause="ValueError: no"), [])
+        == ""
+    )
 
 
 # ---------------------------------------------------------------------------- vendor package
@@ -229,21 +249,21 @@ def install(world, name, version, module, *lines, tags=(), record=None):
 def test_the_distribution_of_a_module_by_its_name_or_by_its_record(world):
     install(world, "vendor-card", "2.1", "vendor_card", "Requires-Dist: torch==2.1.*")
     install(world, "other", "1.0", "other")
-    found = vendor_package("vendor_card")
+    found = find_vendor_package("vendor_card")
     assert str(found) == "vendor-card 2.1"
     assert found.requires == ("torch==2.1.*",)
     # Of a namespace several distributions have a part; a part that lies elsewhere is not theirs.
     layouts._write(world.site, {"space/a/__init__.py": "", "space/b/__init__.py": ""})
     install(world, "aaa", "1", "aaa", record="space/ab/__init__.py,,\n")
     install(world, "bbb", "2", "bbb", record="space/b/__init__.py,sha256=x,1\n")
-    assert str(vendor_package("space.b")) == "bbb 2"
-    assert str(vendor_package("space.a")) == "space.a"  # nobody's
-    assert vendor_package("nowhere") is None
+    assert str(find_vendor_package("space.b")) == "bbb 2"
+    assert str(find_vendor_package("space.a")) == "space.a"  # nobody's
+    assert find_vendor_package("nowhere") is None
 
 
 FITS = [
     ("2.1", "Requires-Dist: torch==2.13.0.*", "2.13.0+cpu", []),
-    ("2.1", "Requires-Dist: torch==2.1.*", "2.13.0", ["card 2.1 needs torch==2.1.*, but torch 2.13.0"]),
+    ("2.1", "Requires-Dist: torch==2.1.*", "2.13.0", ["card 2.1 requires torch==2.1.*, but torch 2.13.0"]),
     ("2.1", "Requires-Dist: torch<2; extra == 'old'", "2.13.0", []),
     ("2.1", "Requires-Dist: torch !!", "2.13.0", []),
     ("2.1", "Requires-Dist: torch<2", "our-own", []),
@@ -257,7 +277,7 @@ FITS = [
 def test_whether_it_fits_torch(world, monkeypatch, version, line, torch, expected):
     install(world, "card", version, "card", line)
     monkeypatch.setattr(under_test, "torch_build", lambda: TorchBuild(torch))
-    found = [what for what, _ in misfits(vendor_package("card"))]
+    found = [what for what, _ in find_misfits(find_vendor_package("card"))]
     assert len(found) == len(expected)
     assert all(
         what.startswith(start) for what, start in zip(found, expected, strict=True)
@@ -267,7 +287,7 @@ def test_whether_it_fits_torch(world, monkeypatch, version, line, torch, expecte
 def test_whether_it_fits_this_python(world):
     own = f"cp{sys.version_info[0]}{sys.version_info[1]}"
     install(world, "card", "1", "card", tags=("cp27-cp27m-win32",))
-    ((what, step),) = misfits(vendor_package("card"))
+    ((what, step),) = find_misfits(find_vendor_package("card"))
     assert what.startswith(
         "card 1 was built for cp27-cp27m-win32, but this is Python 3."
     )
@@ -279,7 +299,7 @@ def test_whether_it_fits_this_python(world):
         "card",
         tags=("cp27-cp27m-win32", f"{own}-none-any", "py3-none-any"),
     )
-    assert list(misfits(vendor_package("card"))) == []
+    assert list(find_misfits(find_vendor_package("card"))) == []
 
 
 @with_gcc
@@ -314,9 +334,14 @@ def test_libraries_that_the_extension_needs(world):
     ):
         built.build(deeper)
     importlib.invalidate_caches()
-    package = vendor_package("card")
-    assert extensions(package.folder) == [extension]
+    package = find_vendor_package("card")
+    assert find_extension_modules(package.folder) == [extension]
     # torch's are loaded before.
-    told = missing_libraries(unmet_libraries(package, {}))
+    told = describe_unmet(package_unmet_dependencies(package, {}))
     assert told == "libcardrt.so (for _C.so); libcardhal.so (for libcard.so)"
-    assert unmet_libraries(package, {"LD_LIBRARY_PATH": str(world.site / "gone")}) == ()
+    assert (
+        package_unmet_dependencies(
+            package, {"LD_LIBRARY_PATH": str(world.site / "gone")}
+        )
+        == ()
+    )

@@ -124,7 +124,7 @@ def gpt(job, mixin=True):
 
 
 def in_order(job):
-    """The same in the order that docs/howto/hugging-face.md gives: `partial_state()`, their own arguments."""
+    """The same in the order that docs/howto/trainers.md gives: `partial_state()`, their own arguments."""
     from accel_train.accelerate import partial_state
 
     if not job.own:

@@ -1,6 +1,6 @@
 """The torch that each torch-neuronx needs, for `accel setup`.
 
-Entry point `neuron` of group `accel.recipes`; docs/howto/setup.md describes the keys.
+Entry point `neuron` of group `accel.recipes`; docs/howto/writing-a-plugin.md describes the keys.
 """
 
 from __future__ import annotations

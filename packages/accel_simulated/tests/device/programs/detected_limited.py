@@ -1,13 +1,11 @@
-"""torch's functions that few devices support, and a table of backends that ends in gloo."""
+"""Functions of torch that few devices support, and a table of backends that ends in gloo."""
 
-# fmt: off: a comment at the end of a line belongs to that line.
+# A comment at the end of a line belongs to that line.
+# fmt: off
 import torch, torch.distributed as dist
 from torch.nn.attention.flex_attention import flex_attention
-
 device = torch.accelerator.current_accelerator()
-model = torch.nn.DataParallel(
-    torch.nn.Linear(4, 4).to(device)
-)  # limited torch.nn.DataParallel()
+model = torch.nn.DataParallel(torch.nn.Linear(4, 4).to(device))  # limited torch.nn.DataParallel()
 try:
     model(torch.ones(2, 4, device=device))
     torch.nn.parallel.scatter(torch.ones(2), [0, 1])

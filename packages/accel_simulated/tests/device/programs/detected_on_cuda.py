@@ -1,8 +1,8 @@
 """A program for CUDA alone, which runs to its end on a simulated cuda."""
 
-# fmt: off: a comment at the end of a line belongs to that line.
+# A comment at the end of a line belongs to that line.
+# fmt: off
 import torch, torch.distributed as dist, accel_core
-
 torch.cuda.set_device(0)  # call torch.cuda.set_device()
 where = {"init_method": "tcp://127.0.0.1:29618", "rank": 0, "world_size": 1}
 dist.init_process_group("nccl", **where)  # collective init_process_group("nccl")
@@ -17,8 +17,5 @@ for _ in range(3):
     scaler.scale(loss).backward()
     torch.cuda.synchronize()  # call torch.cuda.synchronize() 3
 torch.cuda.Stream()  # call torch.cuda.Stream()
-(
-    torch.cuda.is_bf16_supported(),
-    x.is_cuda,
-)  # ask torch.cuda.is_bf16_supported() & ask .is_cuda
+torch.cuda.is_bf16_supported(), x.is_cuda  # ask torch.cuda.is_bf16_supported() & ask .is_cuda
 dist.destroy_process_group()

@@ -1,7 +1,8 @@
 """A portable program, in which torch and accel return CUDA's names on a simulated cuda."""
 
+# A comment at the end of a line belongs to that line.
+# fmt: off
 import torch, accel_core
-
 acc = accel_core.get_accelerator()
 model = torch.nn.Linear(8, 8).to(acc.device_name(0))
 x = torch.randn(2, 8, device=torch.accelerator.current_accelerator().type)

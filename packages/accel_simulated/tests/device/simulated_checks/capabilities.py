@@ -1,4 +1,4 @@
-"""What a simulated device can do, found by doing it: the rows of docs/reference/simulated.md.
+"""What a simulated device can do, found by doing it: the rows of docs/evidence/simulated-features.md.
 
 A row's probe gives a bool, or a word for the page. What the device refuses is no.
 """

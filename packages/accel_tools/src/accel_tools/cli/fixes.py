@@ -11,7 +11,13 @@ import click
 
 from accel_core.cli import page
 from accel_core.cli.output import Output
-from accel_tools.doctor.records import DiagnosticContext, Level, Report, Topic
+from accel_tools.doctor.records import (
+    DiagnosticContext,
+    Finding,
+    Level,
+    Report,
+    Topic,
+)
 from accel_tools.doctor.topics import checks
 
 __all__ = ["FixOptions", "options", "write_list"]
@@ -20,18 +26,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class FixOptions(NamedTuple):
-    """The options `--fix`, `--dry-run`, `--yes` and `--list`."""
+    """The options of `accel doctor` on fixes and lists: `--fix`, `--dry-run`, `--yes`, `--list`."""
 
     fix: bool
     dry_run: bool
     yes: bool
     only_list: bool
 
-    def check(self, *, as_json: bool) -> None:
-        """Check the combination of options.
+    def validate(self, *, as_json: bool) -> None:
+        """Raise `click.UsageError` if the combination of options is invalid.
 
-        Raises `click.UsageError` if an option has no effect, or if `--fix` would ask a
-        question without a terminal.
+        A combination is invalid if an option has no effect, or if `--fix` would ask a question without
+        a terminal.
         """
         if self.dry_run and not self.fix:
             raise click.UsageError("--dry-run has no effect without --fix.")
@@ -43,8 +49,8 @@ class FixOptions(NamedTuple):
             raise click.UsageError(
                 "--fix asks questions on the terminal: leave out --json."
             )
-        needs_answers = not self.dry_run and not self.yes
-        if needs_answers and not sys.stdin.isatty():
+        asks_questions = not self.dry_run and not self.yes
+        if asks_questions and not sys.stdin.isatty():
             raise click.UsageError(
                 "--fix asks before each fix, but stdin is not a terminal: pass --yes to "
                 "run all fixes, or --dry-run to show what each fix would do."
@@ -55,26 +61,25 @@ class FixOptions(NamedTuple):
 
         Returns the report with the results of the checks after the fixes.
         """
-        results = []
-        is_any_fixable = False
-        for check in list(checks.run(context)):
+        findings = []
+        has_fix = False
+        for check in list(checks.run_checks(context)):
+            result = check
             if check.is_fixable:
-                is_any_fixable = True
-                results.append(self._offer(check, context))
-            else:
-                results.append(check)
-        if not is_any_fixable:
+                has_fix = True
+                result = self._offer_fix(check, context)
+            findings.append(result.to_finding())
+        if not has_fix:
             click.echo("\nNo failed check has a fix.", err=True)
-        findings = tuple(check.finding() for check in results)
-        return _with_check_findings(report, findings)
+        return _with_check_findings(report, tuple(findings))
 
-    def _offer(
+    def _offer_fix(
         self, check: checks.CheckReport, context: DiagnosticContext
     ) -> checks.CheckReport:
-        """Ask whether to apply the fix of `check` (`--yes` skips the question), and apply it.
+        """Ask whether to apply the fix of a check, and apply the fix if the answer is yes.
 
-        Prints and returns the result of the check after the fix, or returns `check`
-        unchanged if the fix was not applied.
+        `--yes` skips the question. Returns the result of the check after the fix, which is also
+        printed, or `check` if the fix was not applied.
         """
         problem = f"{check.what} ({check.title}, {check.origin})"
         click.echo(f"\n{check.backend}: {problem}", err=True)
@@ -90,12 +95,14 @@ class FixOptions(NamedTuple):
         return result
 
 
-def _with_check_findings(report: Report, findings: tuple[Any, ...]) -> Report:
+def _with_check_findings(report: Report, findings: tuple[Finding, ...]) -> Report:
     """Return the report with the findings of the topic `checks` replaced by `findings`."""
     topics = []
     for topic in report.topics:
-        is_checks = topic.name == checks.TOPIC.name
-        topics.append(topic._replace(findings=findings) if is_checks else topic)
+        if topic.name == checks.TOPIC.name:
+            topics.append(topic._replace(findings=findings))
+        else:
+            topics.append(topic)
     return report._replace(topics=tuple(topics))
 
 
@@ -113,18 +120,22 @@ def options(command: F) -> F:
         return command(*args, fix_options=fix_options, **others)
 
     decorated: Any = with_fix_options
-    # click lists the option that is added last first in the help.
-    for name, text in (
-        (("--list", "only_list"), "Only list the topics, and the plugins' checks."),
-        (("--yes",), "With --fix: do not ask."),
-        (("--dry-run",), "With --fix: only print what would be done."),
-        (
-            ("--fix",),
-            "Run the fixes that plugins' checks offer, asking before each; installs nothing.",
-        ),
-    ):
-        decorated = click.option(*name, is_flag=True, help=text)(decorated)
+    # In the help, click lists the option that is added last first.
+    for names, help_text in reversed(_OPTIONS):
+        decorated = click.option(*names, is_flag=True, help=help_text)(decorated)
     return decorated  # type: ignore[no-any-return]
+
+
+#: The names and the help of each option, in the order of the help.
+_OPTIONS = (
+    (
+        ("--fix",),
+        "Run the fixes that plugins' checks offer, asking before each; installs nothing.",
+    ),
+    (("--dry-run",), "With --fix: only print what would be done."),
+    (("--yes",), "With --fix: do not ask."),
+    (("--list", "only_list"), "Only list the topics and the plugins' checks."),
+)
 
 
 def write_list(
@@ -135,16 +146,17 @@ def write_list(
     as_json: bool,
 ) -> None:
     """Write the list of topics and plugins' checks, without running a topic or a check."""
-    listed = checks.listed(context)
+    check_reports = checks.list_checks(context)
     if as_json:
-        output.write_json(_list_document(topics, listed))
+        output.write_json(_list_document(topics, check_reports))
     else:
-        output.write_page(_list_page(topics, listed))
+        output.write_page(_list_page(topics, check_reports))
 
 
 def _list_document(
-    topics: Iterable[Topic], listed: Iterable[checks.CheckReport]
+    topics: Iterable[Topic], check_reports: Iterable[checks.CheckReport]
 ) -> dict[str, Any]:
+    """Return the list of topics and checks as plain values, for JSON."""
     return {
         "topics": [{"name": topic.name, "title": topic.title} for topic in topics],
         "checks": [
@@ -155,14 +167,15 @@ def _list_document(
                 "origin": check.origin,
                 "fix": check.fix,
             }
-            for check in listed
+            for check in check_reports
         ],
     }
 
 
 def _list_page(
-    topics: Iterable[Topic], listed: Iterable[checks.CheckReport]
+    topics: Iterable[Topic], check_reports: Iterable[checks.CheckReport]
 ) -> list[page.Part]:
+    """Return the list of topics and checks as tables for the terminal."""
     titles = ("NAME", "FROM", "DESCRIPTION")
     topic_rows: list[list[page.Cell]] = []
     for topic in topics:
@@ -170,7 +183,7 @@ def _list_page(
         topic_rows.append(row)
     parts = [page.heading("Topics"), page.table(titles, topic_rows)]
     check_rows: list[list[page.Cell]] = []
-    for check in listed:
+    for check in check_reports:
         check_rows.append(
             [
                 (f"{check.backend} {check.name}".strip(), "bold"),

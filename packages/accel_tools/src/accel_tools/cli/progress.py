@@ -22,7 +22,7 @@ class Progress:
 
     def __init__(self, total: int) -> None:
         self._total = total
-        self._done = 0
+        self._begun = 0
         self._stream = sys.stderr if _is_capable_terminal() else None
 
     def __enter__(self) -> Progress:
@@ -37,12 +37,15 @@ class Progress:
         self._draw("")
 
     def show(self, what: str) -> None:
-        """Show that the step called `what` begins, and add 1 to the number of steps begun."""
-        self._done += 1
-        self._draw(f"{what}, {self._done} of {self._total} ...")
+        """Show that the step called `what` begins, with the number of the step."""
+        self._begun += 1
+        self._draw(f"{what}, {self._begun} of {self._total} ...")
 
     def show_experiment(self, what: str) -> None:
-        """Show that an experiment begins; the line has no count, because the total is unknown."""
+        """Show that the experiment called `what` begins, without a number.
+
+        The total number of experiments is unknown.
+        """
         self._draw(f"experiment: {what} ...")
 
     def _draw(self, line: str) -> None:
@@ -54,10 +57,8 @@ class Progress:
             columns = os.get_terminal_size(self._stream.fileno()).columns or 80
             self._stream.write(f"\r\x1b[K{line[: columns - 1]}")
             self._stream.flush()
-        except (
-            OSError,
-            ValueError,
-        ):  # The terminal was closed; the measurements go on.
+        except (OSError, ValueError):
+            # The terminal was closed. The steps continue without a progress line.
             self._stream = None
 
 

@@ -40,13 +40,13 @@ def remarks(verdicts: Iterable[Verdict]) -> Iterator[str]:
     and the setting is the variable `ACCEL_IMPORT`.
     """
     # The import is here, because `accel --help` does not need the module.
-    from accel_tools.doctor.unregistered import find_unregistered
+    from accel_tools.doctor.unregistered import find_unregistered_packages
 
     imported_modules = os.environ.get("ACCEL_IMPORT", "").split(",")
     for verdict in verdicts:
         imported_modules += verdict.vendor_import
     top_level_modules = [m.strip().partition(".")[0] for m in imported_modules]
-    for package in find_unregistered(top_level_modules):
+    for package in find_unregistered_packages(top_level_modules):
         if package.device_type:
             command = f"accel new {package.device_type} --no-private-use1"
             yield f"{package.description}. Next step: write its plugin: {command}"

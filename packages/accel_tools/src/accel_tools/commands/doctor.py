@@ -26,7 +26,7 @@ from accel_tools.doctor.records import (
     TopicResult,
 )
 from accel_tools.doctor.run import end_abandoned_topics, run_diagnostics
-from accel_tools.doctor.topics import TOPICS, ranks_meet
+from accel_tools.doctor.topics import TOPICS, ranks_connect
 
 __all__ = ["command"]
 
@@ -51,7 +51,7 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 @click.option(
     "--ranks",
     type=click.IntRange(2, 64),
-    help="Also let this many ranks meet on this host, over gloo.",
+    help="Also test whether this many ranks on this host can connect over gloo.",
 )
 @click.option(
     "--experiments/--no-experiments",
@@ -107,7 +107,7 @@ def command(
     torch cannot be imported.
     """
     _check_options(as_issue=as_issue, with_messages=with_messages, as_json=as_json)
-    fix_options.check(as_json=as_json)
+    fix_options.validate(as_json=as_json)
     if ctx.obj is not None:
         ctx.exit(examined_folder.report(ctx.obj, as_json=as_json))
     # The report for an issue contains no text of an experiment.
@@ -160,7 +160,7 @@ def _run(
     experiment_seconds: float,
 ) -> Report:
     """Run the topics and show a progress line on the terminal."""
-    ranks_topic = ranks_meet.topic(ranks, experiment_seconds) if ranks else None
+    ranks_topic = ranks_connect.topic(ranks, experiment_seconds) if ranks else None
     total = len(topics) + (1 if ranks_topic else 0)
     with Progress(total) as progress:
         return run_diagnostics(
@@ -169,7 +169,7 @@ def _run(
             on_wait=progress.show,
             on_experiment=progress.show_experiment,
             experiment_seconds=experiment_seconds,
-            ranks=ranks_topic,
+            ranks_topic=ranks_topic,
         )
 
 
@@ -229,7 +229,7 @@ def _topic(
         return text, _STYLES[level]
 
     note = f"  {topic.ms / 1e3:.1f} s" if show_all else ""
-    if topic.merged is not Level.OK:
+    if topic.moved_level is not Level.OK:
         note += "  (the problem is reported with its cause, under a different title)"
     title = [(topic.title, "bold"), (note, "dim")]
     parts: list[page.Part] = [page.hanging([(mark(topic.level), title)], 0)]

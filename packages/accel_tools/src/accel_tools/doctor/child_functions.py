@@ -1,6 +1,6 @@
 """Functions that topics run in child processes.
 
-They are in a separate module, so that a child process imports little.
+The functions have a module of their own, so that a child process imports few other modules.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from accel_core.sandbox import guard
 from accel_core.text import one_line
 from accel_core.torch_import import import_torch
 
-__all__ = ["gpu_architectures", "import_vendor", "run_hooks"]
+__all__ = ["import_and_find_changes", "read_gpu_architectures", "run_hooks"]
 
 
 def run_hooks(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int, str]:
-    """Run each hook of `job["hooks"]`, and return the error of each failed hook by the hook's index.
+    """Run the hooks in `job["hooks"]`, and return the errors of failed hooks, by the hook's index.
 
-    A hook has either `lines` (the lines of a start-up file), or `entry_point` (the fields of
-    a `Provenance`) and `call` (whether the loaded object is called). The stage of each hook
-    is a JSON list with the hook's description, its index, and the errors so far.
+    A hook is a dictionary. It has either the key `lines` (the lines of a start-up file), or the keys
+    `entry_point` (the fields of a `Provenance`) and `call` (whether to call the loaded object).
+
+    Before each hook, `stage` is called with a JSON list: the hook's description, its index, and the
+    errors so far.
     """
     errors: dict[int, str] = {}
     for index, hook in enumerate(job["hooks"]):
@@ -46,13 +48,13 @@ def _run_hook(hook: dict[str, Any]) -> None:
         loaded()
 
 
-def import_vendor(
+def import_and_find_changes(
     job: dict[str, Any], stage: Callable[[str], None]
 ) -> dict[str, object]:
-    """Import torch and then the module `job["module"]`, and return the changes that the module makes.
+    """Import torch and then the module `job["module"]`, and return the module's changes to the process.
 
-    The changes to the process are returned as a list under the key `changes`, even if the import
-    fails. The error is not returned, because the verdict on the backend contains it.
+    The changes are returned as a list of rows under the key `changes`, even if the import fails. The
+    error of the import is not returned, because the verdict on the backend contains it.
     """
     from importlib import import_module
 
@@ -67,13 +69,13 @@ def import_vendor(
     return {"changes": [tuple(change) for change in changes_since(before)]}
 
 
-def gpu_architectures(
+def read_gpu_architectures(
     _: dict[str, object], stage: Callable[[str], None]
 ) -> dict[str, object]:
     """Return the architectures for which torch has code, and the GPUs with their compute capability.
 
-    `torch` is the list of architectures, and `gpus` a list of tuples with a GPU's name and its major
-    and minor compute capability.
+    The returned dictionary has the keys `architectures` (a list such as `["sm_90"]`) and `gpus` (a list
+    of tuples with a GPU's name and its major and minor compute capability).
     """
     stage("import of torch")
     torch = import_torch()
@@ -81,5 +83,6 @@ def gpu_architectures(
     gpus = []
     for index in range(torch.cuda.device_count()):
         name = torch.cuda.get_device_name(index)
-        gpus.append((name, *torch.cuda.get_device_capability(index)))
-    return {"torch": torch.cuda.get_arch_list(), "gpus": gpus}
+        major, minor = torch.cuda.get_device_capability(index)
+        gpus.append((name, major, minor))
+    return {"architectures": torch.cuda.get_arch_list(), "gpus": gpus}

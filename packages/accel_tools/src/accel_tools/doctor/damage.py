@@ -1,6 +1,6 @@
-"""Files that cannot be loaded: missing, incomplete or unreadable ones, and a mount without `exec`.
+"""Find installed files that are missing, incomplete or unreadable, and libraries on a `noexec` mount.
 
-The RECORD of a distribution has the size of each of its files
+The RECORD of a distribution contains the size of each of its files
 (https://packaging.python.org/en/latest/specifications/recording-installed-packages/).
 """
 
@@ -17,26 +17,29 @@ from typing import NamedTuple
 from accel_tools.doctor.records import Finding, Level, TopicResult
 from accel_tools.setup.builds import INDEX
 
-__all__ = ["Damage", "damage_of", "with_mounts", "without_exec"]
+__all__ = ["Damage", "explain_noexec_mounts", "find_damage", "find_noexec_mount"]
 
-#: Files that a sentence names; the others are counted.
+#: The maximum number of files that a sentence names; the others are counted.
 _MAX_NAMES = 2
-#: torch's own builds, each with an index of this name.
+#: The end of the version of a torch build that PyTorch publishes in a package index of the same name.
 _TORCH_BUILD = re.compile(r"\+(cpu|xpu|cu\d+|rocm[\d.]+)$")
-_NOT_MAPPED = re.compile(r"(/[^\s:'\"]+): failed to map segment from shared object")
+#: The dynamic loader's error for a library that it cannot map as executable.
+_MAP_ERROR = re.compile(r"(/[^\s:'\"]+): failed to map segment from shared object")
 
 
 class Damage(NamedTuple):
-    """A fault of files, as a clause, and the next step."""
+    """A reason why installed files cannot be used, and the next step."""
 
+    #: The reason as a clause, such as `"torch 2.9.0 is damaged: torch/__init__.py is missing"`.
     what: str
     step: str
 
 
-def damage_of(distribution: str) -> Damage | None:
-    """Return which installed files differ from the RECORD; `None` if none does, or nothing is known.
+def find_damage(distribution: str) -> Damage | None:
+    """Return which files of a distribution are missing, have a wrong size, or cannot be read.
 
-    Files outside the packages' folder, and compiled ones of Python, are not compared.
+    Returns `None` if there are no such files, or if the distribution is not installed. Files outside
+    the folder with packages and compiled Python files are not checked.
     """
     try:
         installed = metadata.distribution(distribution)
@@ -44,53 +47,66 @@ def damage_of(distribution: str) -> Damage | None:
         return None
     unreadable: list[str] = []
     damaged: list[str] = []
-    for path, size in _recorded(installed):
+    for path, expected_size in _recorded_sizes(installed):
         file = Path(str(installed.locate_file(path)))
-        fault = _fault(file, size)
-        if fault:
-            damaged.append(f"{path} {fault}")
+        difference = _describe_size_difference(file, expected_size)
+        if difference:
+            damaged.append(f"{path} {difference}")
         elif not os.access(file, os.R_OK):
             unreadable.append(path)
     version = installed.version
     if damaged:
-        what = f"{distribution} {version} is damaged: {_enumerated(damaged)}"
-        return Damage(what, _reinstall(distribution, version))
+        what = f"{distribution} {version} is damaged: {_list_first(damaged)}"
+        return Damage(what, _reinstall_command(distribution, version))
     if unreadable:
-        what = f"this user may not read {_enumerated(unreadable)}"
-        folder = installed.locate_file(PurePosixPath(unreadable[0]).parts[0])
+        what = f"this user may not read {_list_first(unreadable)}"
+        top_folder = PurePosixPath(unreadable[0]).parts[0]
+        folder = installed.locate_file(top_folder)
         return Damage(what, f"as the owner of the files: chmod -R a+rX {folder}")
     return None
 
 
-def _recorded(installed: metadata.Distribution) -> Iterator[tuple[str, int]]:
-    """Yield path and size of each file of the packages; `metadata.files` leaves out missing ones."""
-    text = installed.read_text("RECORD") or ""
-    for row in csv.reader(text.splitlines()):
-        if len(row) != 3 or not row[2].isdigit():
+def _recorded_sizes(installed: metadata.Distribution) -> Iterator[tuple[str, int]]:
+    """Yield the path and the size of each file that the distribution's RECORD lists.
+
+    `Distribution.files` is not used, because some versions of Python leave out missing files.
+    """
+    record = installed.read_text("RECORD") or ""
+    for row in csv.reader(record.splitlines()):
+        if len(row) != 3:
             continue
-        path = row[0]
-        if not path.startswith(("..", "/")) and not path.endswith(".pyc"):
-            yield path, int(row[2])
+        path, _hash, size = row
+        is_in_package_folder = not path.startswith(("..", "/"))
+        if is_in_package_folder and not path.endswith(".pyc") and size.isdigit():
+            yield path, int(size)
 
 
-def _fault(file: Path, size: int) -> str:
-    """Return what is wrong with the file's size; empty if it is right, or cannot be seen."""
+def _describe_size_difference(file: Path, expected_size: int) -> str:
+    """Return how the file differs from its expected size, such as `"is missing"`.
+
+    The string is empty if the size is right, or if the file's folder cannot be read.
+    """
     try:
-        actual = file.stat().st_size
+        size = file.stat().st_size
     except FileNotFoundError:
         return "is missing"
     except OSError:
         return ""
-    return "" if actual == size else f"has {actual} bytes instead of {size}"
+    if size == expected_size:
+        return ""
+    return f"has {size} bytes instead of {expected_size}"
 
 
-def _enumerated(clauses: Sequence[str]) -> str:
-    rest = len(clauses) - _MAX_NAMES
-    more = f" and {rest} more" if rest > 0 else ""
-    return ", ".join(clauses[:_MAX_NAMES]) + more
+def _list_first(clauses: Sequence[str]) -> str:
+    """Return the first two clauses, and the number of the other clauses."""
+    text = ", ".join(clauses[:_MAX_NAMES])
+    others = len(clauses) - _MAX_NAMES
+    if others > 0:
+        text += f" and {others} more"
+    return text
 
 
-def _reinstall(distribution: str, version: str) -> str:
+def _reinstall_command(distribution: str, version: str) -> str:
     """Return the command that installs the same version again."""
     command = f"pip install --force-reinstall --no-deps {distribution}=={version}"
     build = _TORCH_BUILD.search(version)
@@ -102,35 +118,41 @@ def _reinstall(distribution: str, version: str) -> str:
 # --- Mounts --------------------------------------------------------------------------
 
 
-def with_mounts(topics: Sequence[TopicResult]) -> tuple[TopicResult, ...]:
-    """Return the topics; a fault of a library that may not be executed gets its mount as the cause."""
-    return tuple(
-        topic._replace(findings=tuple(map(_with_mount, topic.findings)))
-        for topic in topics
-    )
+def explain_noexec_mounts(topics: Sequence[TopicResult]) -> tuple[TopicResult, ...]:
+    """Add the cause to findings on libraries that are on a file system mounted with `noexec`."""
+    results = []
+    for topic in topics:
+        findings = tuple(_explain_noexec_mount(finding) for finding in topic.findings)
+        results.append(topic._replace(findings=findings))
+    return tuple(results)
 
 
-def _with_mount(finding: Finding) -> Finding:
-    damage = without_exec(finding.what) if finding.level is not Level.OK else None
+def _explain_noexec_mount(finding: Finding) -> Finding:
+    if finding.level is Level.OK:
+        return finding
+    damage = find_noexec_mount(finding.what)
     if damage is None:
         return finding
     return finding._replace(proof=f"Proven: {damage.what}", step=damage.step)
 
 
-def without_exec(failure: str) -> Damage | None:
-    """Return the mount that forbids to execute the library of an error; `None` if none does."""
-    match = _NOT_MAPPED.search(failure)
+def find_noexec_mount(error: str) -> Damage | None:
+    """Return the `noexec` mount that caused an error of the dynamic loader, with the next step.
+
+    Returns `None` if the error has a different cause, or if this system has no `noexec` mounts.
+    """
+    match = _MAP_ERROR.search(error)
     if match is None or not hasattr(os, "ST_NOEXEC"):
         return None
     library = Path(match[1])
     try:
-        is_forbidden = bool(os.statvfs(library).f_flag & os.ST_NOEXEC)
+        mount_flags = os.statvfs(library).f_flag
     except OSError:
         return None
-    if not is_forbidden:
+    if not mount_flags & os.ST_NOEXEC:
         return None
     mount = next(folder for folder in library.parents if folder.is_mount())
     return Damage(
         f"{library.name} is below {mount}, which is mounted with noexec",
-        f"mount -o remount,exec {mount}, as root; or keep the folder on another file system",
+        f"mount -o remount,exec {mount}, as root; or move the folder to another file system",
     )

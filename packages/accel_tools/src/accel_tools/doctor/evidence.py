@@ -1,4 +1,4 @@
-"""Collect facts about a backend's devices, driver and toolkit from files and environment variables."""
+"""Read facts about a backend's devices, driver and toolkit from files and environment variables."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from accel_core import Backend, hardware
 from accel_core.hardware import bus, vendors
 from accel_tools.machine import driver_of
 
-__all__ = ["find_libraries", "hardware_facts", "toolkit_variables"]
+__all__ = ["describe_hardware", "find_libraries", "toolkit_variables"]
 
-#: The endings of variables that contain a toolkit's folder. Other variables, such as
-#: `…_LOG_PATH`, may contain a folder that is created on demand.
-_ENDINGS = ("_HOME", "_ROOT", "_HOME_PATH")
+#: The endings of the names of variables that contain a toolkit's folder. A variable with a different
+#: ending, such as `ASCEND_LOG_PATH`, may contain a folder that is created on demand.
+_TOOLKIT_ENDINGS = ("_HOME", "_ROOT", "_HOME_PATH")
 #: The folders in which toolkits are usually installed, how many levels below them libraries
 #: are searched, and the maximum number of folders that are searched.
 _TOOLKIT_FOLDERS = ("/usr/local", "/opt")
@@ -22,10 +22,10 @@ _MAX_DEPTH = 4
 _MAX_FOLDERS = 3000
 
 
-def hardware_facts(
+def describe_hardware(
     backend: Backend, environ: Mapping[str, str], root: str = "/"
 ) -> Iterator[tuple[str, str]]:
-    """Yield the names and values of facts: device nodes, PCI devices, driver and toolkit variables.
+    """Yield a backend's device nodes, PCI devices, driver and toolkit variables, as names and texts.
 
     `root` is the folder that contains `/sys`, `/proc` and `/dev`.
     """
@@ -35,18 +35,20 @@ def hardware_facts(
         if nodes:
             yield "device nodes", bus.enumerated(nodes)
         else:
-            yield "device nodes", _none_of(backend.hardware.nodes)
-        yield "PCI devices", _pci_devices(backend, root)
-        yield "driver", _driver(backend, root)
-    yield "toolkit", ", ".join(_toolkit_facts(backend, environ))
+            yield "device nodes", _describe_absence(backend.hardware.nodes)
+        yield "PCI devices", _describe_pci_devices(backend, root)
+        yield "driver", _describe_driver(backend, root)
+    yield "toolkit", ", ".join(_describe_toolkit_variables(backend, environ))
 
 
-def _none_of(patterns: tuple[str, ...]) -> str:
-    """Return the text that nothing matches the patterns; empty if there are no patterns."""
-    return f"none ({', '.join(patterns)})" if patterns else ""
+def _describe_absence(patterns: tuple[str, ...]) -> str:
+    """Return `"none"` with the patterns that nothing matches; empty if there are no patterns."""
+    if not patterns:
+        return ""
+    return f"none ({', '.join(patterns)})"
 
 
-def _pci_devices(backend: Backend, root: str) -> str:
+def _describe_pci_devices(backend: Backend, root: str) -> str:
     """Return the backend's PCI devices and their drivers; empty if the backend declares no PCI ids."""
     ids = backend.hardware.pci_ids
     if not ids:
@@ -56,27 +58,33 @@ def _pci_devices(backend: Backend, root: str) -> str:
         if bus.matches_pci(device, ids):
             driver = driver_of(device.address, root) or "none"
             devices.append(f"{device} (driver {driver})")
-    return bus.enumerated(tuple(devices)) or _none_of(ids)
+    return bus.enumerated(tuple(devices)) or _describe_absence(ids)
 
 
-def _driver(backend: Backend, root: str) -> str:
-    """Return the version of the backend's driver, from its kernel module or a file of the driver.
+def _describe_driver(backend: Backend, root: str) -> str:
+    """Return the name and the version of the backend's driver, or that it is not loaded.
 
     The string is empty if the backend does not declare a file of its driver.
     """
-    file = backend.hardware.driver_file
-    if not file:
+    path = backend.hardware.driver_file
+    if not path:
         return ""
-    if not hardware.path_exists(file, root):
-        return f"not loaded ({file} is missing)"
-    if os.path.isdir(hardware.under_root(root, file)):  # noqa: PTH112
-        version = hardware.read_text(f"{file}/version", root)
-        return f"{file.rpartition('/')[2]} {version}".strip()
-    if file.startswith("/sys/module/"):
-        module = file.split("/")[3]
-        version = hardware.read_text(f"/sys/module/{module}/version", root)
-        return f"{module} {version}".strip()
-    return hardware.read_text(file, root).partition("\n")[0]
+    if not hardware.path_exists(path, root):
+        return f"not loaded ({path} is missing)"
+    if os.path.isdir(hardware.under_root(root, path)):  # noqa: PTH112
+        return _name_and_version(path, root)
+    if path.startswith("/sys/module/"):
+        module = path.split("/")[3]
+        return _name_and_version(f"/sys/module/{module}", root)
+    first_line, _, _ = hardware.read_text(path, root).partition("\n")
+    return first_line
+
+
+def _name_and_version(driver_folder: str, root: str) -> str:
+    """Return the name of a driver's folder, and the content of the file `version` in it."""
+    name = driver_folder.rpartition("/")[2]
+    version = hardware.read_text(f"{driver_folder}/version", root)
+    return f"{name} {version}".strip()
 
 
 # --- The toolkit ---------------------------------------------------------------------
@@ -98,38 +106,45 @@ _VENDOR_VARIABLES = {
 def toolkit_variables(
     backend: Backend, environ: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """Return the variables that contain the toolkit's folders, and their values; `None` if not set.
+    """Return the variables that contain folders of the vendor's toolkit, with their values.
 
-    These are the vendor's documented variables (`_VENDOR_VARIABLES`), and all variables such as
-    `SDAA_ROOT` that begin with a prefix of the backend, have an ending of a toolkit's variable, and
-    contain a path.
+    A documented variable (`_VENDOR_VARIABLES`) that is not set has the value `None`. Other variables,
+    such as `SDAA_ROOT`, are included if they begin with a prefix of the backend, have an ending such as
+    `_ROOT`, and contain a path.
     """
-    known = list(_known_variables(backend))
+    names = list(_documented_variables(backend))
     for name, value in sorted(environ.items()):
         has_prefix = name.startswith(backend.environment.forward)
-        if has_prefix and name.endswith(_ENDINGS) and value.startswith("/"):
-            known.append(name)
-    return {name: environ.get(name) or None for name in dict.fromkeys(known)}
+        if has_prefix and name.endswith(_TOOLKIT_ENDINGS) and value.startswith("/"):
+            names.append(name)
+    variables: dict[str, str | None] = {}
+    for name in names:
+        variables[name] = environ.get(name) or None
+    return variables
 
 
-def _known_variables(backend: Backend) -> Iterator[str]:
+def _documented_variables(backend: Backend) -> Iterator[str]:
+    """Yield the names of the toolkit variables that the vendor of the backend documents."""
     for vendor in vendors.VENDORS:
         is_same_hardware = backend.hardware.name in ("", vendor.label)
         if vendor.backend == backend.name and is_same_hardware:
             yield from _VENDOR_VARIABLES.get(vendor.label, ())
 
 
-def _toolkit_facts(backend: Backend, environ: Mapping[str, str]) -> Iterator[str]:
+def _describe_toolkit_variables(
+    backend: Backend, environ: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield a text on each toolkit variable, such as `"CUDA_HOME=/usr/local/cuda (missing)"`."""
     for name, value in toolkit_variables(backend, environ).items():
         if value is None:
             yield f"{name} is not set"
-        elif _all_exist(value):
+        elif _all_paths_exist(value):
             yield f"{name}={value}"
         else:
             yield f"{name}={value} (missing)"
 
 
-def _all_exist(paths: str) -> bool:
+def _all_paths_exist(paths: str) -> bool:
     """Return whether all paths of a list such as `"/a:/b"` exist."""
     return all(hardware.path_exists(path) for path in paths.split(os.pathsep) if path)
 
@@ -137,28 +152,34 @@ def _all_exist(paths: str) -> bool:
 def find_libraries(
     names: Iterable[str], folders: Iterable[str], root: str = "/"
 ) -> dict[str, str]:
-    """Search for libraries outside the loader's search path, and return the folder of each by name.
+    """Search toolkit folders for libraries, and return the folder of each library that is found.
 
-    The search covers the tree below `folders` (the folders in the toolkit's variables) and the
-    folders in which toolkits are usually installed. It stops after 3,000 folders.
+    Args:
+        names: The file names of the libraries.
+        folders: The folders in the toolkit's variables. Folders in which toolkits are usually installed
+            are searched too. The search includes subfolders, and stops after 3,000 folders.
+        root: The folder that contains the folders in which toolkits are usually installed.
     """
-    missing = set(names)
-    found: dict[str, str] = {}
-    roots = [folder for folder in folders if folder.startswith("/")]
-    roots += [hardware.under_root(root, folder) for folder in _TOOLKIT_FOLDERS]
-    for folder in _walk(roots):
-        if not missing:
+    remaining = set(names)
+    folder_of_library: dict[str, str] = {}
+    top_folders = [folder for folder in folders if folder.startswith("/")]
+    top_folders += [hardware.under_root(root, folder) for folder in _TOOLKIT_FOLDERS]
+    for folder in _walk_folders(top_folders):
+        if not remaining:
             break
-        present = missing.intersection(hardware.names_in(folder))
-        missing -= present
+        present = remaining.intersection(hardware.names_in(folder))
+        remaining -= present
         for name in present:
-            found[name] = folder
-    return found
+            folder_of_library[name] = folder
+    return folder_of_library
 
 
-def _walk(roots: Iterable[str]) -> Iterator[str]:
-    """Yield the folders `roots` and their subfolders, breadth first and without duplicates."""
-    queue = deque((root, 0) for root in roots)
+def _walk_folders(top_folders: Iterable[str]) -> Iterator[str]:
+    """Yield the folders and their subfolders, breadth first and without duplicates.
+
+    At most 3,000 folders are yielded, down to four levels below the top folders.
+    """
+    queue = deque((folder, 0) for folder in top_folders)
     visited: set[str] = set()
     for _ in range(_MAX_FOLDERS):
         if not queue:
@@ -174,12 +195,15 @@ def _walk(roots: Iterable[str]) -> Iterator[str]:
 
 
 def _subfolders(folder: str) -> list[str]:
-    """Return the paths of the folders in `folder`.
+    """Return the paths of the subfolders of `folder`, in alphabetical order.
 
-    A folder with a dot in its name is left out, unless the name is a version such as `12.8`.
+    A subfolder with a dot in its name is left out, unless the name is a version such as `12.8`.
     """
-    names = sorted(hardware.names_in(folder))
-    paths = [
-        f"{folder}/{name}" for name in names if "." not in name or name[0].isdigit()
-    ]
-    return [path for path in paths if os.path.isdir(path)]  # noqa: PTH112
+    paths = []
+    for name in sorted(hardware.names_in(folder)):
+        path = f"{folder}/{name}"
+        is_version = name[0].isdigit()
+        # The name is checked first, because isdir() reads the file system.
+        if ("." not in name or is_version) and os.path.isdir(path):  # noqa: PTH112
+            paths.append(path)
+    return paths

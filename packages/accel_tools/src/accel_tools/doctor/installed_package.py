@@ -1,6 +1,6 @@
 """Find a vendor's installed package, its folder and its distribution.
 
-All facts are read from files; the package is not imported.
+The package is not imported: all information is read from files.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from accel_core import package_folders
 
-__all__ = ["VendorPackage", "vendor_package"]
+__all__ = ["VendorPackage", "find_vendor_package"]
 
 
 class VendorPackage(NamedTuple):
-    """An installed package, and the distribution that contains it, if known."""
+    """An installed vendor package, and the distribution that contains the package, if known."""
 
     #: The module's name, such as `"habana_frameworks.torch"`.
     module: str
@@ -38,52 +38,59 @@ class VendorPackage(NamedTuple):
         return f"{self.distribution} {self.version}"
 
 
-def vendor_package(module: str) -> VendorPackage | None:
+def find_vendor_package(module: str) -> VendorPackage | None:
     """Return the installed package called `module`; `None` if it is missing or is not a package."""
     folders = package_folders(module)
     if not folders:
         return None
     folder = folders[0]
-    site = str(Path(folder).parents[module.count(".")])
-    distribution = _distribution(site, module)
-    about = _read_message(distribution, "METADATA")
-    wheel = _read_message(distribution, "WHEEL")
+    # For "habana_frameworks.torch", the folder is two levels below site-packages.
+    site_packages = str(Path(folder).parents[module.count(".")])
+    distribution = _find_distribution(site_packages, module)
+    metadata_headers = _read_metadata_headers(distribution, "METADATA")
+    wheel_headers = _read_metadata_headers(distribution, "WHEEL")
     return VendorPackage(
         module=module,
         folder=folder,
-        distribution=about.get("Name", ""),
-        version=about.get("Version", ""),
-        requires=tuple(about.get_all("Requires-Dist", [])),
-        tags=tuple(wheel.get_all("Tag", [])),
+        distribution=metadata_headers.get("Name", ""),
+        version=metadata_headers.get("Version", ""),
+        requires=tuple(metadata_headers.get_all("Requires-Dist", [])),
+        tags=tuple(wheel_headers.get_all("Tag", [])),
     )
 
 
-def _distribution(site: str, module: str) -> metadata.Distribution | None:
-    """Return the distribution that contains the package; `None` if it is unknown.
+def _find_distribution(site_packages: str, module: str) -> metadata.Distribution | None:
+    """Return the distribution in `site_packages` that contains the module; `None` if unknown.
 
-    This is the distribution with the package's name, or otherwise the distribution whose `RECORD`
-    lists the package.
+    A distribution with the module's name is preferred to a distribution whose `RECORD` lists the
+    module.
     """
     name = module.partition(".")[0]
-    for distribution in metadata.distributions(name=name, path=[site]):
+    for distribution in metadata.distributions(name=name, path=[site_packages]):
         return distribution
+    # Each line of a RECORD starts with the path of a file.
     line_start = f"\n{module.replace('.', '/')}/"
-    for distribution in metadata.distributions(path=[site]):
-        if line_start in "\n" + _read_text(distribution, "RECORD"):
+    for distribution in metadata.distributions(path=[site_packages]):
+        if line_start in "\n" + _read_metadata_file(distribution, "RECORD"):
             return distribution
     return None
 
 
-def _read_message(
+def _read_metadata_headers(
     distribution: metadata.Distribution | None, name: str
 ) -> Message[str, str]:
-    """Return the headers of the metadata file `name`; no headers if the file cannot be read."""
-    text = _read_text(distribution, name) if distribution is not None else ""
+    """Return the headers of a distribution's metadata file, such as `WHEEL`.
+
+    There are no headers if the distribution is `None`, or if the file cannot be read.
+    """
+    text = ""
+    if distribution is not None:
+        text = _read_metadata_file(distribution, name)
     return Parser().parsestr(text, headersonly=True)
 
 
-def _read_text(distribution: metadata.Distribution, name: str) -> str:
-    """Return the text of the metadata file `name`; empty if the file cannot be read."""
+def _read_metadata_file(distribution: metadata.Distribution, name: str) -> str:
+    """Return the text of a distribution's metadata file, such as `RECORD`; empty on failure."""
     try:
         return distribution.read_text(name) or ""
     except (OSError, ValueError):

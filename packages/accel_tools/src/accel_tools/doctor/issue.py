@@ -1,7 +1,7 @@
 """Format the report as Markdown for a public bug report.
 
-The Markdown consists of codes, statuses, versions, names and the platform. Messages may
-contain any text, so they are added only on request.
+The Markdown contains codes, statuses, versions, names and the platform. Messages may contain
+private information, so they are added only on request.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from accel_tools.setup.machines import driver_version
 
 __all__ = ["MESSAGES_WARNING", "issue_markdown"]
 
-#: The reason why messages are left out by default, which the command's help also shows.
+#: The reason why messages are left out by default. The help of the command contains it too.
 MESSAGES_WARNING = "Messages may contain paths, host names and names of people"
 #: Prefixes of variables that configure a device, its runtime or a launch.
 _VARIABLE_PREFIXES = (
@@ -31,60 +31,73 @@ _VARIABLE_PREFIXES = (
     "PYTORCH_", "RANK", "ROCM_", "ROCR_", "SDAA_", "SLURM_JOB_ID", "SYCL_", "TORCH_", "WORLD_SIZE", "XPU_",
     "ZE_",
 )  # fmt: skip
-#: The format of names, versions and codes. Plugins and packages could provide any text instead.
+#: The format of names, versions and codes. A plugin or package may have a name in another format, which
+#: is not published.
 _SAFE_TEXT = re.compile(r"[\w.+!@-]{1,80}", re.ASCII)
-_NOT_A_NAME = "(not a name)"
+_PLACEHOLDER = "(not a name)"
 
 
 def issue_markdown(
     context: DiagnosticContext, report: Report, *, with_messages: bool = False
 ) -> str:
-    """Return the report as Markdown for GitHub and GitLab.
+    """Return the report as Markdown for an issue on GitHub or GitLab.
 
-    `with_messages` adds the texts of the findings in a fenced block, in which text is not interpreted
-    as markup.
+    If `with_messages` is true, the texts of the findings are added in a fenced block, so that they are
+    not interpreted as Markdown.
     """
     lines = ["### accel doctor", ""]
     if with_messages:
         lines += [f"**{MESSAGES_WARNING}: read them before you post this.**", ""]
-    lines += _section("Versions", _table(_versions(context.finished_survey)))
-    lines += _section("Hardware", _table(_hardware()))
-    lines += _section("Backends", _backends(context.finished_survey))
-    lines += _section("Findings", _finding_codes(report))
-    lines += _section("Variables that are set", _variable_names(context.environ))
+    lines += _markdown_section(
+        "Versions", _align_columns(_version_rows(context.finished_survey))
+    )
+    lines += _markdown_section("Hardware", _align_columns(_hardware_rows()))
+    lines += _markdown_section("Backends", _backend_lines(context.finished_survey))
+    lines += _markdown_section("Findings", _finding_lines(report))
+    lines += _markdown_section(
+        "Variables that are set", _set_variable_names(context.environ)
+    )
     if with_messages:
-        lines += _section("Messages", _messages(report))
+        lines += _markdown_section("Messages", _message_lines(report))
     return "\n".join(lines).rstrip()
 
 
 # --- The parts of every report -------------------------------------------------------------------------
 
 
-def _versions(survey: Survey | None) -> Iterator[tuple[str, str]]:
-    kernel = re.match(r"[\d.]*", platform.release())
-    yield "accel-core", _safe(__version__)
+def _version_rows(survey: Survey | None) -> Iterator[tuple[str, str]]:
+    """Yield the names and versions of Python, of the system and of accelerator packages."""
+    yield "accel-core", _name_or_placeholder(__version__)
     yield "Python", f"{platform.python_version()} ({platform.python_implementation()})"
-    system = f"{platform.system()} {kernel[0] if kernel else ''}".strip()
+    system = platform.system()
+    # The rest of a kernel's release may name the organization that built the kernel.
+    kernel_version = re.match(r"[\d.]+", platform.release())
+    if kernel_version is not None:
+        system = f"{system} {kernel_version[0]}".strip()
     yield "platform", f"{system}, {platform.machine()}, {sys.platform}"
     yield "C library", " ".join(platform.libc_ver()).strip() or "unknown"
-    yield "torch", _safe(packages.version("torch") or "missing")
+    yield "torch", _name_or_placeholder(packages.version("torch") or "missing")
     verdicts = survey.verdicts if survey else ()
     accel_names = ("accel-train", "accel-tools", "accel-testing")
-    for name in dict.fromkeys((*accel_names, *_distributions(verdicts))):
+    for name in dict.fromkeys((*accel_names, *_distribution_names(verdicts))):
         version = packages.version(name)
         if version is not None and name not in ("torch", "accel-core"):
-            yield _safe(name), _safe(version)
+            yield _name_or_placeholder(name), _name_or_placeholder(version)
 
 
-def _distributions(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    """Yield the distributions of plugins, and the usual names of the vendor packages' distributions."""
+def _distribution_names(verdicts: Iterable[Verdict]) -> Iterator[str]:
+    """Yield the distributions of plugins and of vendor packages.
+
+    A vendor package's distribution usually has the name of its module, in the form `torch-npu`.
+    """
     for verdict in verdicts:
         yield verdict.distribution
         for module in verdict.vendor_import:
             yield normalize_distribution(module.partition(".")[0])
 
 
-def _hardware() -> Iterator[tuple[str, str]]:
+def _hardware_rows() -> Iterator[tuple[str, str]]:
+    """Yield the name and the evidence of each accelerator on this machine, and NVIDIA's driver."""
     for vendor in vendors.known_hardware():
         yield vendor.label, str(vendor.evidence)
     driver = driver_version()
@@ -92,23 +105,27 @@ def _hardware() -> Iterator[tuple[str, str]]:
         yield "NVIDIA's driver", driver
 
 
-def _backends(survey: Survey | None) -> Iterator[str]:
+def _backend_lines(survey: Survey | None) -> Iterator[str]:
     """Yield a line on each backend with its distribution, priority, status and reason, in rank order."""
     if survey is None:
         return
     chosen = survey.selection.chosen if survey.selection else None
-    for rank, verdict in enumerate(survey.verdicts, 1):
-        states = [verdict.status.value]
+    for rank, verdict in enumerate(survey.verdicts, start=1):
+        codes = [verdict.status.value]
         if verdict.why is not None:
-            states.append(verdict.why.reason.value)
+            codes.append(verdict.why.reason.value)
         if chosen is not None and verdict.is_about(chosen):
-            states.append("chosen")
-        origin = f"{_safe(verdict.name)} ({_safe(verdict.distribution)})"
-        yield f"{rank}. {origin}, priority {verdict.priority}: {', '.join(states)}"
+            codes.append("chosen")
+        name = _name_or_placeholder(verdict.name)
+        distribution = _name_or_placeholder(verdict.distribution)
+        yield (
+            f"{rank}. {name} ({distribution}), priority {verdict.priority}: "
+            f"{', '.join(codes)}"
+        )
 
 
-def _finding_codes(report: Report) -> Iterator[str]:
-    """Yield a line on each finding with its level, backend and code; equal lines are yielded once."""
+def _finding_lines(report: Report) -> Iterator[str]:
+    """Yield a line on each finding with its level, backend and code, without repetitions in a topic."""
     for topic in report.topics:
         if topic.failed:
             yield f"! {topic.name}: could not be examined"
@@ -116,31 +133,31 @@ def _finding_codes(report: Report) -> Iterator[str]:
 
 
 def _code_line(finding: Finding) -> str:
-    about = f"{_safe(finding.about)}: " if finding.about else ""
-    return f"{finding.level.mark} {about}{_safe(finding.code)}"
+    about = f"{_name_or_placeholder(finding.about)}: " if finding.about else ""
+    return f"{finding.level.mark} {about}{_name_or_placeholder(finding.code)}"
 
 
-def _variable_names(environ: Mapping[str, str]) -> list[str]:
-    return [
-        _safe(name) for name in sorted(environ) if name.startswith(_VARIABLE_PREFIXES)
-    ]
+def _set_variable_names(environ: Mapping[str, str]) -> list[str]:
+    """Return the names of the set variables that configure devices or launches, without values."""
+    names = [name for name in sorted(environ) if name.startswith(_VARIABLE_PREFIXES)]
+    return [_name_or_placeholder(name) for name in names]
 
 
-def _safe(text: str) -> str:
-    """Return the text if it is a name, a version or a code, or otherwise a placeholder."""
-    return text if _SAFE_TEXT.fullmatch(text) else _NOT_A_NAME
+def _name_or_placeholder(text: str) -> str:
+    """Return `text` if it has the format of a name, a version or a code; otherwise a placeholder."""
+    return text if _SAFE_TEXT.fullmatch(text) else _PLACEHOLDER
 
 
 # --- Messages ------------------------------------------------------------------------------------------
 
 
-def _messages(report: Report) -> Iterator[str]:
+def _message_lines(report: Report) -> Iterator[str]:
     yield one_line(report.verdict)
     for topic in report.topics:
-        yield from _messages_of(topic)
+        yield from _topic_message_lines(topic)
 
 
-def _messages_of(topic: TopicResult) -> Iterator[str]:
+def _topic_message_lines(topic: TopicResult) -> Iterator[str]:
     if topic.failed:
         yield f"! {topic.name}: {one_line(topic.failed)}"
     for finding in topic.findings:
@@ -154,20 +171,22 @@ def _messages_of(topic: TopicResult) -> Iterator[str]:
 # --- Markdown ------------------------------------------------------------------------------------------
 
 
-def _section(title: str, lines: Iterable[str]) -> list[str]:
-    """Return a heading and a fenced block with the lines; an empty list if there are no lines.
+def _markdown_section(title: str, lines: Iterable[str]) -> list[str]:
+    """Return a heading and the lines in a fenced block; an empty list if there are no lines.
 
-    The fence is longer than any run of `~` in the lines, so that no line can end the block.
+    The fence is longer than any sequence of `~` in the lines, so that no line can end the block.
     """
     content = list(lines)
     if not content:
         return []
-    runs = re.findall(r"~+", "\n".join(content))
-    fence = "~" * max(3, len(max(runs, key=len, default="")) + 1)
+    tildes = re.findall(r"~+", "\n".join(content))
+    longest = max((len(run) for run in tildes), default=0)
+    fence = "~" * max(3, longest + 1)
     return [f"**{title}**", "", f"{fence}text", *content, fence, ""]
 
 
-def _table(rows: Iterable[tuple[str, str]]) -> list[str]:
-    pairs = list(rows)
-    width = max((len(name) for name, _ in pairs), default=0)
-    return [f"{name:{width}}  {value}" for name, value in pairs]
+def _align_columns(rows: Iterable[tuple[str, str]]) -> list[str]:
+    """Return one line per row, with all values in the same column."""
+    names_and_values = list(rows)
+    width = max((len(name) for name, _ in names_and_values), default=0)
+    return [f"{name:{width}}  {value}" for name, value in names_and_values]

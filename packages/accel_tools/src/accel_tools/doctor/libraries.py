@@ -1,4 +1,4 @@
-"""Find libraries that extension modules need and the dynamic loader would not find.
+"""Find the libraries that an extension module needs, but that the dynamic loader would not find.
 
 pyelftools, which `accel-tools[doctor]` installs, reads the ELF headers of the libraries. The
 libraries are not loaded. Folders are searched in the order of
@@ -15,7 +15,6 @@ import sysconfig
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from importlib.util import find_spec
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core import hardware
@@ -24,57 +23,67 @@ from accel_core.hardware import vendors
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
 
-__all__ = ["NOT_FOUND", "UnmetNeed", "unmet_needs", "why_unknown"]
+__all__ = [
+    "NOT_FOUND",
+    "UnmetDependency",
+    "find_unmet_dependencies",
+    "why_not_examined",
+]
 
-#: The value of `UnmetNeed.why` for a library that is not found.
+#: The value of `UnmetDependency.why` for a library that is not found.
 NOT_FOUND = "it is not found"
 #: The flag VER_FLG_WEAK of a symbol version that the loader does not require.
-_WEAK = 2
+_WEAK_VERSION = 2
 
 
-class UnmetNeed(NamedTuple):
-    """A library that another library needs and the loader would not find."""
+class UnmetDependency(NamedTuple):
+    """A library that another library needs, but that the dynamic loader cannot find or load."""
 
     #: The name of the needed library, such as `"libhccl.so"`, or the path of a library that cannot be
     #: read.
     name: str
-    #: The path of the library that needs it; empty for a library that cannot be read.
+    #: The path of the library that needs the library `name`; empty for a library that cannot be read.
     needed_by: str
     #: The reason as a clause, such as `"/usr/lib/libstdc++.so.6 lacks GLIBCXX_3.4.32"`.
-    why: str
+    reason: str
 
 
-def why_unknown() -> str:
+def why_not_examined() -> str:
     """Return why libraries cannot be examined, and the next step; empty if they can be examined."""
-    if find_spec("elftools"):
+    is_pyelftools_installed = find_spec("elftools") is not None
+    if is_pyelftools_installed:
         return ""
-    install = vendors.install_command("accel-tools", extra="doctor")
-    return f"unknown, because pyelftools is not installed: {install}"
+    command = vendors.install_command("accel-tools", extra="doctor")
+    return f"unknown, because pyelftools is not installed: {command}"
 
 
-def unmet_needs(
-    paths: Iterable[str], environ: Mapping[str, str], loaded: Sequence[str] = ()
-) -> Iterator[UnmetNeed]:
+def find_unmet_dependencies(
+    paths: Iterable[str],
+    environ: Mapping[str, str],
+    folders_of_loaded: Sequence[str] = (),
+) -> Iterator[UnmetDependency]:
     """Yield the missing direct and indirect dependencies of libraries, direct dependencies first.
 
     A missing dependency is yielded once for each library that needs it. A library that cannot be
     read is yielded as a missing dependency too. Nothing is yielded if pyelftools is not installed
-    (`why_unknown`).
+    (`why_not_examined`).
 
     Args:
         paths: The paths of the libraries.
-        environ: The environment variables, from which `LD_LIBRARY_PATH` is used.
-        loaded: Folders with libraries that a program has loaded before, or that it loads by their
-            paths. All names in these folders count as available.
+        environ: The environment variables, of which `LD_LIBRARY_PATH` is used.
+        folders_of_loaded: Folders with libraries that a program has loaded before, or that it loads by
+            their paths. The libraries in these folders do not count as missing.
     """
-    if why_unknown():
+    if why_not_examined():
         return
-    available = set(chain.from_iterable(map(hardware.names_in, loaded)))
-    loader = _Loader(environ.get("LD_LIBRARY_PATH", ""), available)
+    loaded_names: set[str] = set()
+    for folder in folders_of_loaded:
+        loaded_names.update(hardware.names_in(folder))
+    loader = _Loader(environ.get("LD_LIBRARY_PATH", ""), loaded_names)
     visited: set[str] = set()
     queue = deque((path, loader.python_rpath()) for path in paths)
     while queue:
-        path, inherited = queue.popleft()
+        path, inherited_rpath = queue.popleft()
         real_path = os.path.realpath(path)
         if real_path in visited:
             continue
@@ -82,38 +91,49 @@ def unmet_needs(
         try:
             library = loader.read(path)
         except Exception as error:  # pyelftools may raise any error on a damaged file.
-            yield UnmetNeed(path, "", f"it cannot be read: {_clause(error)}")
+            reason = f"it cannot be read: {_error_clause(error)}"
+            yield UnmetDependency(path, "", reason)
             continue
         loader.register(library.soname, path)
-        # An rpath also applies to indirect dependencies, but a runpath only to direct dependencies.
-        rpath = inherited if library.runpath else (*library.rpath, *inherited)
+        rpath = inherited_rpath
+        if not library.runpath:
+            # An rpath also applies to indirect dependencies, but a runpath only to direct ones.
+            rpath = (*library.rpath, *inherited_rpath)
         for name in library.needed:
-            dependency, why = loader.find(name, library, rpath)
-            if dependency:
-                yield from _missing_versions(loader, name, dependency, path)
-                queue.append((dependency, rpath))
-            elif why:
-                yield UnmetNeed(name, path, why)
+            search_result = loader.find(name, library, rpath)
+            if search_result.path:
+                yield from _missing_versions(loader, name, search_result.path, path)
+                queue.append((search_result.path, rpath))
+            elif search_result.problem:
+                yield UnmetDependency(name, path, search_result.problem)
 
 
 def _missing_versions(
     loader: _Loader, name: str, dependency: str, needed_by: str
-) -> Iterator[UnmetNeed]:
-    """Yield an unmet need if `dependency` lacks symbol versions that `needed_by` requires."""
+) -> Iterator[UnmetDependency]:
+    """Yield an unmet dependency if a library lacks symbol versions that another library requires.
+
+    Args:
+        loader: The loader that reads the headers.
+        name: The name of the library that may lack versions.
+        dependency: The path of the library that may lack versions.
+        needed_by: The path of the library that requires versions.
+    """
     provided = loader.read(dependency).provides
     if not provided:
         return
     required = loader.read(needed_by).requires.get(name, ())
     missing = [version for version in required if version not in provided]
     if missing:
-        yield UnmetNeed(name, needed_by, f"{dependency} lacks {', '.join(missing)}")
+        reason = f"{dependency} lacks {', '.join(missing)}"
+        yield UnmetDependency(name, needed_by, reason)
 
 
 # --- ELF headers ---------------------------------------------------------------------
 
 
-class _Elf(NamedTuple):
-    """The parts of a library's headers that determine whether it can be loaded."""
+class _ElfHeaders(NamedTuple):
+    """The parts of a library's ELF headers that determine whether the library can be loaded."""
 
     #: The architecture, such as `"64-bit x64"`. A library can load only libraries with the same
     #: architecture.
@@ -122,7 +142,8 @@ class _Elf(NamedTuple):
     soname: str
     #: The names of the libraries that this library needs.
     needed: tuple[str, ...]
-    #: The folders in which the loader searches. `rpath` applies only if `runpath` is empty.
+    #: The folders in which the loader searches for the needed libraries.
+    #: `rpath` applies only if `runpath` is empty.
     rpath: tuple[str, ...]
     runpath: tuple[str, ...]
     #: The required symbol versions by library, such as `{"libc.so.6": ("GLIBC_2.34",)}`.
@@ -131,17 +152,17 @@ class _Elf(NamedTuple):
     provides: frozenset[str]
 
 
-def _read_elf(path: str) -> _Elf:
-    """Return the headers of a library; raise `OSError` or any error of pyelftools on failure."""
+def _read_elf_headers(path: str) -> _ElfHeaders:
+    """Return the ELF headers of a library; raise `OSError` or any error of pyelftools on failure."""
     from elftools.elf.elffile import ELFFile
 
     with open(path, "rb") as file:  # noqa: PTH123
         elf = ELFFile(file)
         sections = dict(_sections(elf))
         tags = _dynamic_tags(sections.get(_DYNAMIC))
-        return _Elf(
+        return _ElfHeaders(
             architecture=f"{elf.elfclass}-bit {elf.get_machine_arch()}",
-            soname="".join(tags["soname"][:1]),
+            soname=tags["soname"][0] if tags["soname"] else "",
             needed=tuple(tags["needed"]),
             rpath=_expand_origin(tags["rpath"], path),
             runpath=_expand_origin(tags["runpath"], path),
@@ -156,7 +177,7 @@ _VERSIONS_DEFINED = "SHT_GNU_verdef"
 
 
 def _sections(elf: ELFFile) -> Iterator[tuple[str, Any]]:
-    """Yield the type and the section of each dynamic and version section.
+    """Yield the sections with dynamic tags and symbol versions, each as a pair of its type and itself.
 
     Sections of other types, such as hash tables, are skipped, because they are slow to read.
     """
@@ -174,20 +195,21 @@ def _sections(elf: ELFFile) -> Iterator[tuple[str, Any]]:
 
 
 def _dynamic_tags(section: Any) -> dict[str, list[str]]:
-    """Return the values of the dynamic tags that name libraries and folders."""
-    values: dict[str, list[str]] = {
+    """Return the values of the dynamic tags that contain names of libraries and folders, by tag."""
+    values_by_tag: dict[str, list[str]] = {
         "soname": [],
         "needed": [],
         "rpath": [],
         "runpath": [],
     }
     if section is None:
-        return values
+        return values_by_tag
     for tag in section.iter_tags():
-        kind = str(tag.entry.d_tag).removeprefix("DT_").lower()
-        if kind in values:
-            values[kind].append(getattr(tag, kind))
-    return values
+        name = str(tag.entry.d_tag).removeprefix("DT_").lower()
+        if name in values_by_tag:
+            # pyelftools stores the value of the tag DT_NEEDED in the attribute `needed`.
+            values_by_tag[name].append(getattr(tag, name))
+    return values_by_tag
 
 
 def _required_versions(section: Any) -> dict[str, tuple[str, ...]]:
@@ -196,24 +218,35 @@ def _required_versions(section: Any) -> dict[str, tuple[str, ...]]:
     if section is None:
         return required
     for library, versions in section.iter_versions():
-        names = [v.name for v in versions if not v["vna_flags"] & _WEAK]
+        names = []
+        for version in versions:
+            is_weak = version["vna_flags"] & _WEAK_VERSION
+            if not is_weak:
+                names.append(version.name)
         required[library.name] = tuple(names)
     return required
 
 
 def _defined_versions(section: Any) -> frozenset[str]:
+    """Return the names of the symbol versions that a library defines."""
     if section is None:
         return frozenset()
-    # The first name is the name of the version; the names of its parents follow.
-    return frozenset(next(names).name for _, names in section.iter_versions())
+    defined = set()
+    for _, names in section.iter_versions():
+        # The first name is the name of the version; the names of its parents follow.
+        defined.add(next(names).name)
+    return frozenset(defined)
 
 
-def _expand_origin(lists: Iterable[str], path: str) -> tuple[str, ...]:
-    """Return the folders of lists such as `"a:b"`, with `$ORIGIN` replaced by the folder of `path`."""
-    origin = os.path.dirname(os.path.realpath(path))  # noqa: PTH120
+def _expand_origin(folder_lists: Iterable[str], library: str) -> tuple[str, ...]:
+    """Return the folders in lists such as `"$ORIGIN/lib:/opt/lib"`.
+
+    `$ORIGIN` is replaced by the folder of `library`, the path of the library that contains the lists.
+    """
+    origin = os.path.dirname(os.path.realpath(library))  # noqa: PTH120
     folders = []
-    for text in lists:
-        expanded = text.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)
+    for folder_list in folder_lists:
+        expanded = folder_list.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)
         folders += [folder for folder in expanded.split(":") if folder]
     return tuple(folders)
 
@@ -221,31 +254,39 @@ def _expand_origin(lists: Iterable[str], path: str) -> tuple[str, ...]:
 # --- The loader ----------------------------------------------------------------------
 
 
-class _Loader:
-    """Find libraries as the dynamic loader does, and remember the libraries that were found."""
+class _SearchResult(NamedTuple):
+    """The result of a search for a library; both fields are empty if no search is needed."""
 
-    def __init__(self, ld_library_path: str, available: Set[str]) -> None:
-        #: Names of libraries that are loaded by other means.
-        self._available = available
+    #: The path of the library; empty if the library is not found.
+    path: str = ""
+    #: The reason why the library is not found or cannot be loaded; otherwise empty.
+    problem: str = ""
+
+
+class _Loader:
+    """A model of the dynamic loader: it finds libraries by name, and remembers the results."""
+
+    def __init__(self, ld_library_path: str, loaded_names: Set[str]) -> None:
+        #: Names of libraries that the program loads by other means, so that no search is needed.
+        self._loaded_names = loaded_names
         self._ld_library_path: list[str] = []
         if ld_library_path:
             entries = ld_library_path.replace(";", ":").split(":")
-            # An empty entry stands for the working folder.
+            # An empty entry means the working folder.
             self._ld_library_path = [entry or "." for entry in entries]
-        self._cache = _ld_cache()
-        self._elfs: dict[str, _Elf] = {}
-        #: The paths of loaded libraries by name.
-        self._loaded: dict[str, str] = {}
+        self._cache = _read_loader_cache()
+        self._headers_by_path: dict[str, _ElfHeaders] = {}
+        self._paths_by_name: dict[str, str] = {}
 
-    def read(self, path: str) -> _Elf:
-        """Return the headers of a library; raise `OSError` or any error of pyelftools on failure."""
-        if path not in self._elfs:
-            self._elfs[path] = _read_elf(path)
-        return self._elfs[path]
+    def read(self, path: str) -> _ElfHeaders:
+        """Return the ELF headers of a library; raise `OSError` or any error of pyelftools on failure."""
+        if path not in self._headers_by_path:
+            self._headers_by_path[path] = _read_elf_headers(path)
+        return self._headers_by_path[path]
 
     def register(self, name: str, path: str) -> None:
-        """Remember that the library `name` is loaded from `path`, unless it already has a path."""
-        self._loaded.setdefault(name, path)
+        """Remember that the library `name` is loaded from `path`, unless its path is known already."""
+        self._paths_by_name.setdefault(name, path)
 
     def python_rpath(self) -> tuple[str, ...]:
         """Return the rpath of the Python executable, which applies to all libraries that it loads.
@@ -257,53 +298,56 @@ class _Loader:
         except Exception:  # The executable may not be an ELF file.
             return ()
 
-    def find(self, name: str, needed_by: _Elf, rpath: Sequence[str]) -> tuple[str, str]:
-        """Return the path of the library `name`, and the reason if it is not found.
+    def find(
+        self, name: str, needed_by: _ElfHeaders, rpath: Sequence[str]
+    ) -> _SearchResult:
+        """Return the path of the library `name`, or the reason why it is not found.
 
-        The path is empty if the library is not found, and the reason is empty if it is found. Both
-        are empty for a library that is loaded by other means.
+        Both are empty for a library that is not found, but that the program loads by other means.
 
         Args:
             name: The name of the library.
-            needed_by: The headers of the library that needs it.
+            needed_by: The headers of the library that needs the library `name`.
             rpath: The rpaths of `needed_by` and of the libraries that need `needed_by`. They apply
                 only if `needed_by` has no runpath.
         """
-        if name not in self._loaded:
-            path, why = self._search(name, needed_by, rpath)
-            if not path:
-                return "", "" if name in self._available else why
-            self.register(name, path)
-        return self._loaded[name], ""
+        if name in self._paths_by_name:
+            return _SearchResult(self._paths_by_name[name])
+        result = self._search(name, needed_by, rpath)
+        if result.path:
+            self.register(name, result.path)
+        elif name in self._loaded_names:
+            return _SearchResult()
+        return result
 
     def _search(
-        self, name: str, needed_by: _Elf, rpath: Sequence[str]
-    ) -> tuple[str, str]:
-        """Return the path of the first suitable file and an empty reason, or an empty path and a reason."""
-        other_architecture = ""
+        self, name: str, needed_by: _ElfHeaders, rpath: Sequence[str]
+    ) -> _SearchResult:
+        """Return the first file with the right architecture, or the reason why there is none."""
+        problem = NOT_FOUND
         for path in self._candidate_paths(name, needed_by, rpath):
             if not os.path.isfile(path):  # noqa: PTH113
                 continue
             try:
                 architecture = self.read(path).architecture
             except Exception as error:  # The loader would fail on this file too.
-                return "", f"{path} cannot be loaded: {_clause(error)}"
+                message = _error_clause(error)
+                return _SearchResult(problem=f"{path} cannot be loaded: {message}")
             if architecture == needed_by.architecture:
-                return path, ""
-            if not other_architecture:
-                other_architecture = (
-                    f"{path} is for {architecture}, not {needed_by.architecture}"
-                )
-        return "", other_architecture or NOT_FOUND
+                return _SearchResult(path)
+            if problem == NOT_FOUND:
+                problem = f"{path} is for {architecture}, not {needed_by.architecture}"
+        return _SearchResult(problem=problem)
 
     def _candidate_paths(
-        self, name: str, needed_by: _Elf, rpath: Sequence[str]
+        self, name: str, needed_by: _ElfHeaders, rpath: Sequence[str]
     ) -> list[str]:
         """Return the paths at which the loader looks for the library `name`, in the loader's order."""
         if "/" in name:
             return [name]
-        inherited = () if needed_by.runpath else rpath
-        folders = (*inherited, *self._ld_library_path, *needed_by.runpath)
+        folders = [*self._ld_library_path, *needed_by.runpath]
+        if not needed_by.runpath:
+            folders = [*rpath, *folders]
         return [
             *(f"{folder}/{name}" for folder in folders),
             *self._cache.get(name, ()),
@@ -324,7 +368,7 @@ _DEFAULT_FOLDERS = (
 )
 
 
-def _ld_cache() -> dict[str, list[str]]:
+def _read_loader_cache() -> dict[str, list[str]]:
     """Return the paths in the loader's cache by library name, in the order of the cache.
 
     The result is empty if `ldconfig` is not installed.
@@ -336,15 +380,17 @@ def _ld_cache() -> dict[str, list[str]]:
     completed = subprocess.run(
         [program, "-p"], capture_output=True, text=True, errors="replace", check=False
     )
-    paths: dict[str, list[str]] = {}
+    paths_by_name: dict[str, list[str]] = {}
     for line in completed.stdout.splitlines():
-        name, arrow, library = line.strip().partition(" => ")
+        # A line is such as "libc.so.6 (libc6,x86-64) => /lib/x86_64-linux-gnu/libc.so.6".
+        name_and_flags, arrow, path = line.strip().partition(" => ")
         if arrow:
-            paths.setdefault(name.partition(" ")[0], []).append(library)
-    return paths
+            name = name_and_flags.partition(" ")[0]
+            paths_by_name.setdefault(name, []).append(path)
+    return paths_by_name
 
 
-def _clause(error: Exception) -> str:
+def _error_clause(error: Exception) -> str:
     """Return the error's message without its full stop."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return str(text).rstrip(".")

@@ -54,7 +54,7 @@ _HOOKS = (
 
 
 class Change(NamedTuple):
-    """One difference between two snapshots."""
+    """A difference between two snapshots of a process, such as a replaced function."""
 
     #: `"function"`, `"signal"`, `"hook"`, `"environment"`, `"locale"`, `"umask"`, `"folder"`, `"thread"` or
     #: `"process"`.
@@ -87,7 +87,7 @@ _CLAUSES = {
 
 
 class ProcessSnapshot(NamedTuple):
-    """The state of this process at one moment."""
+    """The state of this process at one moment: functions of torch and Python, and other values."""
 
     #: The members of modules and classes, by the dotted name of the module or class.
     namespaces: Mapping[str, Mapping[str, object]]
@@ -96,55 +96,68 @@ class ProcessSnapshot(NamedTuple):
 
 
 def take_snapshot() -> ProcessSnapshot:
-    """Return the state of this process for `changes_since`; only imported modules are included."""
-    return ProcessSnapshot(dict(_namespaces()), _values())
+    """Return the current state of this process. `changes_since` compares it with a later state.
+
+    Modules that are not imported yet are not included.
+    """
+    return ProcessSnapshot(dict(_compared_namespaces()), _current_values())
 
 
-def _namespaces() -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield the dotted name and the members of each module and class."""
+def _compared_namespaces() -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the dotted name and the members of each module and class whose functions are compared."""
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] in _PACKAGES and isinstance(module, ModuleType):
+        top_package = name.partition(".")[0]
+        if top_package in _PACKAGES and isinstance(module, ModuleType):
             yield name, dict(vars(module))
             if name.startswith("torch"):
-                yield from _classes(name, module)
+                yield from _compared_classes(name, module)
+    # The import may also replace methods of os.environ, for all objects or for this object.
     environ_type = type(os.environ)
-    members = {name: getattr(environ_type, name, None) for name in dir(environ_type)}
-    yield "os.environ", {**members, **vars(os.environ)}
+    methods = {name: getattr(environ_type, name, None) for name in dir(environ_type)}
+    yield "os.environ", {**methods, **vars(os.environ)}
 
 
-def _classes(name: str, module: ModuleType) -> Iterator[tuple[str, dict[str, object]]]:
+def _compared_classes(
+    module_name: str, module: ModuleType
+) -> Iterator[tuple[str, dict[str, object]]]:
     """Yield the name and the members of each compared class that a module of torch defines."""
     for class_name in _CLASSES:
-        class_ = vars(module).get(class_name)
-        if not isinstance(class_, type):
+        member = vars(module).get(class_name)
+        if not isinstance(member, type):
             continue
-        if class_.__module__ in (name, "torch._C", "torch"):
-            yield f"{name}.{class_name}", dict(vars(class_))
+        # A class that the module only imports is compared in the module that defines it. The classes
+        # of the C++ part name a different module.
+        is_defined_here = member.__module__ in (module_name, "torch._C", "torch")
+        if is_defined_here:
+            yield f"{module_name}.{class_name}", dict(vars(member))
 
 
-def _values() -> dict[str, Mapping[str, object]]:
+def _current_values() -> dict[str, Mapping[str, object]]:
+    """Return the current values of everything but functions, by kind of change and name."""
     hooks: dict[str, object] = {}
     for module, name in _HOOKS:
         hooks[f"{module.__name__}.{name}"] = getattr(module, name, None)
+    signal_handlers = {s.name: signal.getsignal(s) for s in signal.Signals}
     return {
-        "signal": {s.name: signal.getsignal(s) for s in signal.Signals},
+        "signal": signal_handlers,
         "hook": hooks,
         "environment": os.environ.copy(),
         "locale": {"locale": locale.setlocale(locale.LC_ALL)},
-        "umask": {"umask": _umask()},
-        "folder": {"folder": _folder()},
+        "umask": {"umask": _read_umask()},
+        "folder": {"folder": _working_folder()},
         "thread": {thread.name: thread.ident for thread in threading.enumerate()},
         "process": {pid: pid for pid in _child_pids()},
     }
 
 
-def _umask() -> str:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return f"{mask:03o}"
+def _read_umask() -> str:
+    """Return the umask as octal digits. It can only be read by setting it, so it is set back."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return f"{umask:03o}"
 
 
-def _folder() -> str:
+def _working_folder() -> str:
     try:
         return os.getcwd()  # noqa: PTH109
     except OSError:
@@ -163,14 +176,15 @@ def _child_pids() -> Iterator[str]:
 
 
 def changes_since(before: ProcessSnapshot) -> list[Change]:
-    """Return the changes since the snapshot `before`: functions by name, then values by kind.
+    """Return the changes of this process since the snapshot `before`.
 
-    A replaced function is listed only if a package other than torch and Python defines the new
-    function, because torch and Python themselves replace functions during imports.
+    Replaced functions come first, sorted by name; changed values follow, by kind. A replaced function
+    is listed only if a package other than torch and Python defines the new function, because torch and
+    Python themselves replace functions during imports.
     """
     after = take_snapshot()
     changes = _replaced_functions(before, after)
-    # The import may have replaced sorted(), so the list's method is used.
+    # The import may have replaced the function sorted(), so the method of the list is used.
     changes.sort(key=lambda change: change.name)
     for kind, values in after.values.items():
         changes += _changed_values(kind, before.values.get(kind, {}), values)
@@ -185,41 +199,49 @@ def _replaced_functions(
     A function may be in several namespaces: `torch.gather` is also in `torch._C`.
     """
     by_function: dict[tuple[int, int], Change] = {}
-    for namespace, members in after.namespaces.items():
-        for name, old in before.namespaces.get(namespace, {}).items():
-            new = members.get(name)
-            if not _is_replaced(namespace, old, new):
+    for namespace, members_after in after.namespaces.items():
+        members_before = before.namespaces.get(namespace, {})
+        for name, old in members_before.items():
+            new = members_after.get(name)
+            if not _is_foreign_replacement(namespace, old, new):
                 continue
             change = _function_change(f"{namespace}.{name}", new)
-            key = id(old), id(new)
-            by_function[key] = _shorter_name(change, by_function.get(key, change))
+            same_function = id(old), id(new)
+            earlier = by_function.get(same_function, change)
+            by_function[same_function] = _with_shorter_name(change, earlier)
     return list(by_function.values())
 
 
-def _shorter_name(first: Change, second: Change) -> Change:
+def _with_shorter_name(first: Change, second: Change) -> Change:
+    """Return the change whose name is shorter; of equally long names, the first in the alphabet."""
     return min(first, second, key=lambda change: (len(change.name), change.name))
 
 
-def _is_replaced(namespace: str, old: object, new: object) -> bool:
-    """Return whether `new` replaces the function `old` and is from a package other than torch or Python."""
+def _is_foreign_replacement(namespace: str, old: object, new: object) -> bool:
+    """Return whether `new` replaces the function `old`, and a package other than torch defines `new`.
+
+    The standard library, and the package that contains `namespace`, do not count either.
+    """
     if new is old or not callable(old) or not callable(new):
         return False
     package = defining_module(new).partition(".")[0]
     if not package or package in sys.stdlib_module_names:
         return False
-    return package not in (namespace.partition(".")[0], "torch", "torchgen")
+    own_package = namespace.partition(".")[0]
+    return package not in (own_package, "torch", "torchgen")
 
 
 def _changed_values(
     kind: str, before: Mapping[str, object], after: Mapping[str, object]
 ) -> Iterator[Change]:
+    """Yield a change for each value that is new or different, and for each removed variable."""
     for name, value in after.items():
         if name not in before or before[name] != value:
             yield _value_change(kind, name, value)
     if kind == "environment":
         for name in before:
             if name not in after:
-                yield Change(kind, name, "")
+                yield Change(kind, name, to="")
 
 
 def _value_change(kind: str, name: str, value: object) -> Change:
@@ -228,12 +250,12 @@ def _value_change(kind: str, name: str, value: object) -> Change:
     return Change(kind, name, str(value))
 
 
-def _function_change(name: str, function: object) -> Change:
-    name = name.removeprefix("builtins.")
-    module = defining_module(function)
-    if isinstance(function, partial):
-        function = function.func
+def _function_change(name: str, new: object) -> Change:
+    """Return the change that replaces the function called `name` by `new`, with the place of `new`."""
+    short_name = name.removeprefix("builtins.")
+    module = defining_module(new)
+    function = new.func if isinstance(new, partial) else new
     code = getattr(function, "__code__", None)
-    if code is None:
-        return Change("function", name, module)
-    return Change("function", name, module, code.co_filename, code.co_firstlineno)
+    if code is None:  # The function is not written in Python.
+        return Change("function", short_name, module)
+    return Change("function", short_name, module, code.co_filename, code.co_firstlineno)

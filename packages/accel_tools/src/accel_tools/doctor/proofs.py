@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from accel_tools.doctor.causes import TORCH_FAILS
-from accel_tools.doctor.experiments.cases import Case, Goal, Proof, investigate
+from accel_tools.doctor.causes import TORCH_IMPORT_CODES
+from accel_tools.doctor.experiments.cases import FailedProgram, Phase, Proof, find_cause
 from accel_tools.doctor.records import Finding, Level, TopicResult, worst_level
-from accel_tools.doctor.topics.compute import missing_devices
+from accel_tools.doctor.topics.compute import missing_devices_finding
 
 __all__ = ["add_proofs"]
 
@@ -24,53 +24,61 @@ _Results = tuple[TopicResult, ...]
 
 
 def add_proofs(
-    cases: Sequence[Case],
+    programs: Sequence[FailedProgram],
     topics: _Results,
     seconds: float,
-    show: Callable[[str], None],
+    on_experiment: Callable[[str], None],
 ) -> _Results:
-    """Run experiments on each case, and return the topics with the experiments' results.
+    """Run experiments on failed programs, and add the results to the findings on the failures.
 
     Args:
-        cases: The failed programs.
+        programs: The failed programs.
         topics: The results of the topics.
         seconds: The time limit for all experiments together.
-        show: A function that is called with the description of each experiment.
+        on_experiment: A function that is called with the description of each experiment.
+
+    Returns:
+        The results of the topics with the proofs.
     """
-    end = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     proofs: dict[str, Proof] = {}
-    for case in cases:
-        # Equal failures of the same backend have the same cause, so only the first is investigated.
-        key = f"{case.about} {case.goal} {case.outcome.failure}"
-        if _is_explained(case, topics):
+    for program in programs:
+        if _is_explained_by_files(program, topics):
             continue
+        # Equal failures of the same backend have the same cause, so experiments run only for the first.
+        key = f"{program.about} {program.phase} {program.outcome.failure}"
         if key not in proofs:
-            proofs[key] = investigate(case, end, show)
-        topics = _add_proof(case, proofs[key], topics)
+            proofs[key] = find_cause(program, deadline, on_experiment)
+        topics = _add_proof(program, proofs[key], topics)
     return topics
 
 
-def _is_explained(case: Case, topics: _Results) -> bool:
-    """Return whether the files of a package explain the case already."""
-    findings = [finding for topic in topics for finding in topic.findings]
-    return any(_reports(finding, case) and finding.proof for finding in findings)
+def _is_explained_by_files(program: FailedProgram, topics: _Results) -> bool:
+    """Return whether a finding already explains the failure with damaged files of a package."""
+    reporting = _findings_on_failure(program, topics)
+    return any(finding.proof for finding in reporting)
 
 
-def _add_proof(case: Case, proof: Proof, topics: _Results) -> _Results:
-    """Return the topics with the proof added to the finding that reports the case."""
-    findings = [finding for topic in topics for finding in topic.findings]
-    reporting = [finding for finding in findings if _reports(finding, case)]
+def _add_proof(program: FailedProgram, proof: Proof, topics: _Results) -> _Results:
+    """Return the topics' results with the proof added to the first finding on the failure.
+
+    If no finding reports that devices are missing, a new finding is added.
+    """
+    reporting = _findings_on_failure(program, topics)
     if reporting:
-        return _replace_first(reporting, proof, topics)
-    if case.goal is Goal.COUNT:
-        return _append_to_compute(_missing_devices(case, proof), topics)
+        return _add_proof_to_first(reporting, proof, topics)
+    if program.phase is Phase.COUNT:
+        count, expected = program.outcome.count or 0, program.expected or 0
+        finding = missing_devices_finding(program.about, count, expected)
+        finding = finding._replace(step=proof.step, proof=proof.text)
+        return _append_to_topic_compute(finding, topics)
     return topics
 
 
-def _replace_first(
+def _add_proof_to_first(
     reporting: Sequence[Finding], proof: Proof, topics: _Results
 ) -> _Results:
-    """Return the topics with the proof added to the first of the findings that report the case.
+    """Add the proof to the first of the findings that report the same failure.
 
     If the cause is proven, the other findings are merged into the first finding.
     """
@@ -78,44 +86,51 @@ def _replace_first(
     facts = dict(first.facts)
     if proof.tried:
         facts["changes without effect"] = proof.tried
-    if not proof.step:
-        proven = first._replace(proof=proof.text, facts=facts)
-        return tuple(_replace(topic, first, proven) for topic in topics)
+    is_cause_proven = proof.step != ""
+    if not is_cause_proven:
+        new = first._replace(proof=proof.text, facts=facts)
+        return tuple(_replace_finding(topic, first, new) for topic in topics)
     for finding in others:
         facts[f"also, from {finding.code}"] = finding.what
     level = worst_level(finding.level for finding in reporting)
-    proven = first._replace(level=level, step=proof.step, proof=proof.text, facts=facts)
-    return tuple(_replace(topic.without(others), first, proven) for topic in topics)
+    new = first._replace(level=level, step=proof.step, proof=proof.text, facts=facts)
+    results = []
+    for topic in topics:
+        without_others = topic.without_findings(others)
+        results.append(_replace_finding(without_others, first, new))
+    return tuple(results)
 
 
-def _replace(topic: TopicResult, old: Finding, new: Finding) -> TopicResult:
+def _replace_finding(topic: TopicResult, old: Finding, new: Finding) -> TopicResult:
     findings = tuple(new if finding is old else finding for finding in topic.findings)
     return topic._replace(findings=findings)
 
 
-def _reports(finding: Finding, case: Case) -> bool:
-    """Return whether the finding is about the failure of the case."""
+def _findings_on_failure(program: FailedProgram, topics: _Results) -> list[Finding]:
+    """Return the findings of all topics that report the program's failure."""
+    findings = [finding for topic in topics for finding in topic.findings]
+    return [finding for finding in findings if _is_about_failure(finding, program)]
+
+
+def _is_about_failure(finding: Finding, program: FailedProgram) -> bool:
+    """Return whether the finding reports the program's failure."""
     if finding.level is Level.OK:
         return False
-    if case.goal is Goal.COUNT:
-        is_same_backend = finding.about == case.about
+    if program.phase is Phase.COUNT:
+        is_same_backend = finding.about == program.about
         return is_same_backend and finding.code.startswith(_DEVICE_CODES)
-    is_torch_import = case.goal is Goal.IMPORT and not case.about
-    if is_torch_import and finding.code in TORCH_FAILS:
+    is_torch_import = program.phase is Phase.IMPORT and not program.about
+    if is_torch_import and finding.code in TORCH_IMPORT_CODES:
         return True
-    failure = case.outcome.failure
+    failure = program.outcome.failure
     return failure == finding.facts.get("root cause") or failure in finding.what
 
 
-def _missing_devices(case: Case, proof: Proof) -> Finding:
-    """Return a finding on missing devices, for a case that no topic has reported."""
-    count, expected = case.outcome.count or 0, case.expected or 0
-    finding = missing_devices(case.about, count, expected)
-    return finding._replace(step=proof.step, proof=proof.text)
-
-
-def _append_to_compute(new: Finding, topics: _Results) -> _Results:
-    results = {topic.name: topic for topic in topics}
-    compute = results["compute"]
-    results["compute"] = compute._replace(findings=(*compute.findings, new))
-    return tuple(results.values())
+def _append_to_topic_compute(new: Finding, topics: _Results) -> _Results:
+    results = []
+    for topic in topics:
+        findings = topic.findings
+        if topic.name == "compute":
+            findings = (*findings, new)
+        results.append(topic._replace(findings=findings))
+    return tuple(results)

@@ -4,9 +4,9 @@
 
 The worker of each rank starts this program with the rank's environment variables. Each rank
 examines its machine, and rank 0 reports the differences. The program runs in a separate
-process, so that its store and torch do not affect the script. Each `VARIABLE` is the name of
-an environment variable with a different value on each rank. The exit status is `REFUSED` if
-no rank may start its script.
+process, so that the program's store and torch do not affect the script. Each `VARIABLE` is the
+name of an environment variable with a different value on each rank. The exit status is `REFUSED`
+if no rank may start its script.
 """
 
 from __future__ import annotations
@@ -45,17 +45,18 @@ __all__ = ["RankReport", "compare_ranks", "main"]
 _REPORT_SECONDS = 20.0
 #: How many seconds a rank waits for the reports of the other ranks.
 _EXCHANGE_SECONDS = 60.0
-#: How many seconds a rank waits until rank 0 has closed its store. The script needs the store's port.
+#: How many seconds a rank waits until rank 0 has closed its store. The script uses the same port.
 _CLOSE_SECONDS = 5.0
 #: The beginnings of the names of facts that normally differ between ranks of one host: each rank is bound
 #: to different cores, and the amount of free memory changes.
-_FACTS_OF_ONE_RANK = ("cores", "memory", "time of cores")
-#: Facts that the report already has under different names.
+_FACTS_OF_ONE_RANK = ("cores", "memory", "CPU quota")
+#: Facts of the topic `machine` that `_examine_rank` adds to the report itself.
 _FACTS_REPORTED_ELSEWHERE = ("system", "Python")
-#: Words in findings whose text normally differs between ranks of one host.
-_CHANGING = ("memory", "/dev/shm")
+#: Words in findings whose text normally differs between ranks of one host. The text of such a finding is
+#: not compared.
+_VARYING_WORDS = ("memory", "/dev/shm")
 #: The environment variables whose values are compared, as shell patterns.
-_COMPARED = re.compile(
+_COMPARED_VARIABLES = re.compile(
     "|".join(
         fnmatch.translate(pattern)
         for pattern in (
@@ -70,14 +71,16 @@ _COMPARED = re.compile(
         )
     )
 )  # fmt: skip
-#: The verdict of rank 0 if no script may start.
-_REFUSED = "refused"
+#: The verdicts that rank 0 sends to the other ranks: no script may start, or all scripts may start.
+_REFUSED, _PERMITTED = "refused", "start"
 #: The maximum number of characters of a text, and of facts, that are read from a rank's report.
 _MAX_TEXT, _MAX_FACTS = 500, 400
+#: The maximum number of hosts that a line names; the others are counted.
+_MAX_HOSTS = 3
 
 
 class RankReport(NamedTuple):
-    """Observations of one rank."""
+    """The report of one rank on its machine: facts to compare with those of the other ranks."""
 
     rank: int
     host: str
@@ -88,13 +91,17 @@ class RankReport(NamedTuple):
 
     @classmethod
     def read(cls, rank: int, data: bytes) -> RankReport:
-        """Read the report that a rank has put into the store as JSON; the JSON is not trusted."""
+        """Return the report that a rank has put into the store as JSON.
+
+        The JSON is not trusted: texts and the number of facts are limited, and a report that cannot be
+        read is replaced by a report with the error.
+        """
         try:
             host, facts, problem = json.loads(data)
-            texts = {}
+            limited_facts = {}
             for name, value in list(facts.items())[:_MAX_FACTS]:
-                texts[_text(name)] = _text(value)
-            return cls(rank, _text(host), texts, _text(problem))
+                limited_facts[_limit_text(name)] = _limit_text(value)
+            return cls(rank, _limit_text(host), limited_facts, _limit_text(problem))
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             facts = {"report": f"unreadable: {type(error).__name__}"}
             return cls(rank, "unknown", facts)
@@ -107,39 +114,48 @@ class RankReport(NamedTuple):
 def main(own_variables: Sequence[str]) -> int:
     """Examine this rank, compare it with the other ranks, and return the exit status.
 
-    `own_variables` are the names of variables that are not compared. If the examination itself
-    fails, the error is printed on stderr and the exit status is 0, so that the script starts.
+    `own_variables` are the names of variables that have a different value on each rank, and are not
+    compared. If the examination itself fails, the error is printed on stderr and the exit status is 0,
+    so that the script starts.
     """
     processes.end_with_parent(os.getppid())
     try:
         rank = read_rank()
-        limit = _REPORT_SECONDS + read_settings().probe_timeout
-        # The signal ends a process that hangs in a vendor's code or in the store. The rank's
+        report_seconds = _REPORT_SECONDS + read_settings().probe_timeout
+        exchange_seconds = report_seconds + _EXCHANGE_SECONDS
+        # The signal ends this process if it hangs in a vendor's code or in the store. The rank's
         # script then starts.
         if hasattr(signal, "setitimer"):
-            signal.setitimer(signal.ITIMER_REAL, 2 * (limit + _EXCHANGE_SECONDS))
-        report = _examine(rank, own_variables, limit)
-        return _exchange_reports(rank, report, limit + _EXCHANGE_SECONDS)
+            signal.setitimer(signal.ITIMER_REAL, 2 * exchange_seconds)
+        report = _examine_rank(rank, own_variables, report_seconds)
+        return _exchange_reports(rank, report, exchange_seconds)
     except AccelError as error:
-        return _give_up(str(error))
+        _print_failure(str(error))
     except PLUGIN_ERRORS as error:
-        return _give_up(root_cause(error))
-
-
-def _give_up(reason: str) -> int:
-    _print([f"not compared with the other ranks: {' '.join(reason.split())}"])
+        _print_failure(root_cause(error))
     return 0
+
+
+def _print_failure(reason: str) -> None:
+    _print_lines([f"not compared with the other ranks: {' '.join(reason.split())}"])
 
 
 # --- One rank ------------------------------------------------------------------------
 
 
-def _examine(rank: Rank, own_variables: Sequence[str], limit: float) -> RankReport:
-    """Return this rank's versions, chosen accelerator, variables and findings."""
+def _examine_rank(rank: Rank, own_variables: Sequence[str], limit: float) -> RankReport:
+    """Return the report on this rank: versions, the chosen accelerator, variables and findings.
+
+    Args:
+        rank: This rank.
+        own_variables: The names of variables that are left out.
+        limit: The time limit in seconds.
+    """
     deadline = time.monotonic() + limit
     settings = read_settings()
-    # Only the launcher's backend is probed, instead of all backends in each rank.
-    settings = replace(settings, allow=settings.pins or settings.allow)
+    if settings.pins:
+        # The launcher pins the backend that it has chosen, so the ranks probe only this backend.
+        settings = replace(settings, allow=settings.pins)
     context = DiagnosticContext(settings, dict(os.environ))
     facts = {
         "accel-core": __version__,
@@ -155,18 +171,19 @@ def _examine(rank: Rank, own_variables: Sequence[str], limit: float) -> RankRepo
     except PLUGIN_ERRORS as error:
         facts["accelerator"] = f"unknown: {root_cause(error)}"
     for name in sorted(context.environ):
-        if _COMPARED.match(name) and name not in own_variables:
+        if _COMPARED_VARIABLES.match(name) and name not in own_variables:
             facts[name] = context.environ[name]
-    left = max(1.0, deadline - time.monotonic())
-    for topic in run_topics(context, _topics(own_variables), left):
-        facts.update(_facts(topic.name, topic.findings))
-        if topic.failed:
-            facts[topic.title] = f"could not be examined: {topic.failed}"
+    seconds_left = max(1.0, deadline - time.monotonic())
+    topics = _topics_to_examine(own_variables)
+    for result in run_topics(context, topics, seconds_left):
+        facts.update(_facts_to_compare(result.name, result.findings))
+        if result.failed:
+            facts[result.title] = f"could not be examined: {result.failed}"
     return RankReport(rank.rank, rank.host, facts, problem)
 
 
 def _chosen_accelerator(context: DiagnosticContext) -> str:
-    """Return the chosen accelerator and its number of devices as text.
+    """Return the chosen accelerator as text, such as `"npu (accel-npu 0.1.0), 8 devices"`.
 
     Raises `AccelError` with the reason if no accelerator can be chosen.
     """
@@ -175,23 +192,26 @@ def _chosen_accelerator(context: DiagnosticContext) -> str:
         raise AccelError("no backend was probed")
     if selection.name is None:
         raise AccelError(selection.problem)
-    return f"{selection.name} ({selection.provenance}){_device_count(selection)}"
+    text = f"{selection.name} ({selection.provenance})"
+    count = _device_count(selection)
+    if count is not None:
+        text += f", {count} device{'' if count == 1 else 's'}"
+    return text
 
 
-def _device_count(selection: Selection) -> str:
-    """Return the number of devices, such as `", 8 devices"`; empty if the devices were not counted."""
+def _device_count(selection: Selection) -> int | None:
+    """Return the number of devices of the chosen backend; `None` if they were not counted."""
     for verdict in selection.verdicts:
         if verdict.name == selection.name:
-            if verdict.devices is None:
-                return ""
-            return f", {verdict.devices} device{'' if verdict.devices == 1 else 's'}"
-    return ""
+            return verdict.devices
+    return None
 
 
-def _topics(own_variables: Sequence[str]) -> list[Topic]:
-    """Return the topics to examine.
+def _topics_to_examine(own_variables: Sequence[str]) -> list[Topic]:
+    """Return the topics to examine on each rank.
 
-    The topic on visible devices is included only if all ranks have the same visible devices.
+    The topic `visible-devices` is left out if each rank has its own visible devices, which is the case
+    if `own_variables` contains a variable that limits them.
     """
     for name in own_variables:
         if "VISIBLE" in name or name == "ZE_AFFINITY_MASK":
@@ -199,10 +219,13 @@ def _topics(own_variables: Sequence[str]) -> list[Topic]:
     return [machine.TOPIC, visible_devices.TOPIC]
 
 
-def _facts(topic: str, findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
+def _facts_to_compare(
+    topic: str, findings: Sequence[Finding]
+) -> Iterator[tuple[str, str]]:
     """Yield the names and values to compare: the text of each finding, and each of its facts."""
     for finding in findings:
-        if not any(word in finding.what for word in _CHANGING):
+        normally_differs = any(word in finding.what for word in _VARYING_WORDS)
+        if not normally_differs:
             yield f"{finding.about} {finding.code}".strip(), finding.what
         for name, value in finding.facts.items():
             is_of_one_rank = name.startswith(_FACTS_OF_ONE_RANK)
@@ -214,63 +237,78 @@ def _facts(topic: str, findings: Sequence[Finding]) -> Iterator[tuple[str, str]]
 
 
 def _exchange_reports(rank: Rank, report: RankReport, timeout: float) -> int:
-    """Send the report to rank 0, wait for rank 0's verdict, and return the exit status."""
+    """Send this rank's report to rank 0, wait for rank 0's verdict, and return the exit status.
 
-    def judge(others: Mapping[int, bytes]) -> str:
+    Rank 0 compares the reports, prints the differences, and decides whether the scripts may start.
+    """
+
+    def decide(data_of_other_ranks: Mapping[int, bytes]) -> str:
         reports = [report]
-        reports += [RankReport.read(*item) for item in sorted(others.items())]
-        lines, is_refused = compare_ranks(reports, rank.world_size, timeout)
+        for other_rank, data in sorted(data_of_other_ranks.items()):
+            reports.append(RankReport.read(other_rank, data))
+        comparison = compare_ranks(reports, rank.world_size, timeout)
         # The lines are printed before the verdict is sent: when a refused rank exits, the launcher
         # terminates the other ranks.
-        _print(lines)
-        return _REFUSED if is_refused else "start"
+        _print_lines(comparison.lines)
+        return _REFUSED if comparison.is_refused else _PERMITTED
 
     if rank.world_size == 1:
-        return REFUSED if judge({}) == _REFUSED else 0
-    # This hides torch's warning about the closed store, for which the code below waits.
+        return REFUSED if decide({}) == _REFUSED else 0
+    # torch would warn that rank 0 has closed the store, which is expected here.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    met = rendezvous(rank, None, None, timedelta(seconds=timeout))
-    exchange = exchange_records(met.store, rank, report.to_json(), judge, timeout)
+    connection = rendezvous(rank, None, None, timedelta(seconds=timeout))
+    data = report.to_json()
+    exchange = exchange_records(connection.store, rank, data, decide, timeout)
     if rank.rank == 0:
         exchange.wait_for_readers()
     else:
-        _wait_until_closed(met)
+        _wait_until_store_is_closed(connection)
     return REFUSED if exchange.verdict == _REFUSED.encode() else 0
 
 
-def _wait_until_closed(met: Rendezvous) -> None:
-    """Wait until rank 0's process has closed the store, so that the scripts do not connect to it."""
+def _wait_until_store_is_closed(connection: Rendezvous) -> None:
+    """Wait until rank 0's process has closed the store, so that no script connects to this store."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        # The store is torchrun's, which rank 0 does not close.
         return
     deadline = time.monotonic() + _CLOSE_SECONDS
+    # check() raises RuntimeError when the store is closed.
     with contextlib.suppress(RuntimeError):
         while time.monotonic() < deadline:
-            met.store.check(["closed"])
+            connection.store.check(["closed"])
             time.sleep(0.02)
+
+
+class RankComparison(NamedTuple):
+    """The result of a comparison of ranks."""
+
+    #: The lines to print.
+    lines: list[str]
+    #: Whether no rank may start its script.
+    is_refused: bool
 
 
 def compare_ranks(
     reports: Sequence[RankReport], world_size: int, timeout: float
-) -> tuple[list[str], bool]:
-    """Describe the differences between ranks, and return whether no script may start.
+) -> RankComparison:
+    """Return the differences between ranks, and whether the ranks may start their scripts.
 
-    No script may start if a rank cannot choose an accelerator: its script would fail, and the
-    other ranks would wait for it.
+    No rank may start its script if a rank cannot choose an accelerator: the script of this rank would
+    fail, and the other ranks would wait for it.
 
     Args:
         reports: The reports that arrived in time, in the order of ranks.
         world_size: The number of ranks.
         timeout: The time limit for the reports in seconds.
-
-    Returns:
-        The lines to print, and whether no script may start.
     """
     failed = [report for report in reports if report.problem]
     lines = []
     for report in failed:
         reason = report.problem.splitlines()[0].rstrip(".")
-        lines.append(f"{_ranks([report])} cannot choose an accelerator: {reason}")
-    absent = sorted(set(range(world_size)) - {report.rank for report in reports})
+        rank = _describe_ranks([report])
+        lines.append(f"{rank} cannot choose an accelerator: {reason}")
+    present = {report.rank for report in reports}
+    absent = [rank for rank in range(world_size) if rank not in present]
     if absent:
         lines.append(
             f"{enumerated(absent)} of {world_size} did not respond within {timeout:g} s; "
@@ -281,13 +319,16 @@ def compare_ranks(
         lines.append(
             "no script was started. Next step: run `accel doctor` on that host"
         )
-    return lines, bool(failed)
+    return RankComparison(lines, is_refused=bool(failed))
 
 
 def _difference_lines(
     reports: Sequence[RankReport], world_size: int, *, is_complete: bool
 ) -> list[str]:
-    """Return lines with the number of differences and the differences, or a line that there are none."""
+    """Return the number of differences and one line per difference, or a line that there are none.
+
+    `is_complete` means that all ranks have reported, and that each rank has chosen an accelerator.
+    """
     differences = list(_differences(reports))
     if len(differences) == 1:
         return ["1 difference between the ranks", *differences]
@@ -307,36 +348,42 @@ def _differences(reports: Sequence[RankReport]) -> Iterator[str]:
     """Yield a line on each fact that differs, with the ranks that have each value."""
     names = dict.fromkeys(name for report in reports for name in report.facts)
     for name in names:
-        by_value: dict[str, list[RankReport]] = {}
+        reports_by_value: dict[str, list[RankReport]] = {}
         for report in reports:
-            by_value.setdefault(report.facts.get(name, "none"), []).append(report)
-        if len(by_value) > 1:
-            values = [f"{value} on {_ranks(same)}" for value, same in by_value.items()]
-            yield f"  {name}: {'; '.join(values)}"
+            value = report.facts.get(name, "none")
+            reports_by_value.setdefault(value, []).append(report)
+        if len(reports_by_value) > 1:
+            parts = []
+            for value, same_value in reports_by_value.items():
+                parts.append(f"{value} on {_describe_ranks(same_value)}")
+            yield f"  {name}: {'; '.join(parts)}"
 
 
-def _ranks(reports: Sequence[RankReport]) -> str:
+def _describe_ranks(reports: Sequence[RankReport]) -> str:
     """Return the ranks and at most three of their hosts, such as `"ranks 0, 1 (host a)"`."""
-    hosts = list(dict.fromkeys(report.host for report in reports))
-    more = f" and {len(hosts) - 3} more" if len(hosts) > 3 else ""
+    unique_hosts = list(dict.fromkeys(report.host for report in reports))
+    hosts = ", ".join(unique_hosts[:_MAX_HOSTS])
+    other_hosts = len(unique_hosts) - _MAX_HOSTS
+    if other_hosts > 0:
+        hosts += f" and {other_hosts} more"
     ranks = enumerated([report.rank for report in reports])
-    return f"{ranks} (host {', '.join(hosts[:3])}{more})"
+    return f"{ranks} (host {hosts})"
 
 
-def _print(lines: Sequence[str]) -> None:
+def _print_lines(lines: Sequence[str]) -> None:
     """Write the lines to stderr in one call, with the command's name before the first line."""
     text = "\n".join(lines)
     sys.stderr.write(f"accel run --doctor: {text}\n")
     sys.stderr.flush()
 
 
-def _text(value: object) -> str:
+def _limit_text(value: object) -> str:
+    """Return the value as text on one line, shortened to the maximum length."""
     return one_line(str(value))[:_MAX_TEXT]
 
 
 if __name__ == "__main__":
     if sys.path and sys.path[0] in ("", os.getcwd()):  # noqa: PTH109 - `-m` adds this string.
-        del sys.path[
-            0
-        ]  # Plugins must not be loaded from the folder in which the job started.
+        # Plugins must not be loaded from the folder in which the job was started.
+        del sys.path[0]
     sys.exit(main(sys.argv[1:]))

@@ -15,7 +15,7 @@ from accel_core.settings import Pin, Settings
 from accel_core.survey import Survey, survey
 
 if TYPE_CHECKING:
-    from accel_tools.doctor.experiments.cases import Case
+    from accel_tools.doctor.experiments.cases import FailedProgram
 
 __all__ = [
     "DiagnosticContext",
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Level(str, enum.Enum):
-    """How serious a finding is."""
+    """The severity of a finding: ok, warning or error."""
 
     #: There is no problem. Missing hardware and missing vendor packages are not problems.
     OK = "ok"
@@ -44,12 +44,12 @@ class Level(str, enum.Enum):
 
     @property
     def mark(self) -> str:
-        """Return the sign for people: ✓, ! or ✗."""
+        """Return the sign that the report shows for the level: ✓, ! or ✗."""
         return {Level.OK: "✓", Level.WARNING: "!", Level.ERROR: "✗"}[self]
 
     @property
     def plain_mark(self) -> str:
-        """Return the sign in ASCII: +, ! or x."""
+        """Return the sign that a report in ASCII shows for the level: +, ! or x."""
         return {Level.OK: "+", Level.WARNING: "!", Level.ERROR: "x"}[self]
 
 
@@ -59,7 +59,7 @@ def worst_level(levels: Iterable[Level]) -> Level:
 
 
 class Finding(NamedTuple):
-    """One result of a topic's examination."""
+    """A problem that `accel doctor` found, or the confirmation that there is no problem."""
 
     level: Level
     #: The kind of finding, for scripts, such as `"machine.driver-too-old"`.
@@ -72,17 +72,17 @@ class Finding(NamedTuple):
     about: str = ""
     #: The observed facts by name, in the order of the report.
     facts: Mapping[str, str] = {}
-    #: The result of experiments on the cause, such as `"Proven: without …"`, or a fault of files; empty
-    #: if no experiment ran.
+    #: What is known about the cause: the result of experiments, such as `"Proven: without …"`, or the
+    #: files that are damaged; empty if neither is known.
     proof: str = ""
 
     def to_dict(self) -> dict[str, object]:
-        """Return the record as plain values, for JSON."""
+        """Return the finding as a dictionary of plain values, for JSON."""
         return {**self._asdict(), "level": self.level.value, "facts": dict(self.facts)}
 
 
 class DiagnosticContext:
-    """The input of all topics: the settings, the environment variables, and a survey that runs once."""
+    """The input of all topics: settings, environment variables, and the survey of all backends."""
 
     def __init__(
         self,
@@ -101,36 +101,35 @@ class DiagnosticContext:
         self._survey: Survey | None = None
         self._survey_error: BaseException | None = None
         #: Programs that failed in the topic `compute`, as input for experiments.
-        self.cases: list[Case] = []
+        self.failed_programs: list[FailedProgram] = []
 
     def candidates(self) -> tuple[Verdict, ...]:
-        """Return the installed backends before any probe.
+        """Return the verdicts on all installed backends before any probe.
 
-        The first call reads the plugins; calls in other threads wait for its result.
+        The first call reads the plugins. Calls in other threads wait until the first call has finished.
         """
         with self._candidates_lock:
             if self._candidates is None:
                 self._candidates = find_backends(None, self.settings, self._load)
             return self._candidates
 
-    def declared(self) -> tuple[Verdict, ...]:
-        """Return the requested backends that the policy permits, in rank order."""
-        return tuple(
-            candidate for candidate in self.candidates() if self._is_examined(candidate)
-        )
+    def examined_candidates(self) -> tuple[Verdict, ...]:
+        """Return the candidates that are requested and that the settings permit, in rank order."""
+        return tuple(filter(self._is_to_be_examined, self.candidates()))
 
-    def _is_examined(self, candidate: Verdict) -> bool:
+    def _is_to_be_examined(self, candidate: Verdict) -> bool:
         name, distribution = candidate.name, candidate.distribution
-        if candidate.backend is None or not self.is_requested(name, distribution):
-            return False
-        return self.settings.permits(name, distribution)
+        has_declaration = candidate.backend is not None
+        is_permitted = self.settings.permits(name, distribution)
+        is_requested = self.is_requested(name, distribution)
+        return has_declaration and is_requested and is_permitted
 
     def survey(self) -> Survey:
-        """Return the verdict on every backend, and the choice.
+        """Return the verdicts on all backends, and the chosen backend.
 
-        The first call probes the backends; calls in other threads wait for its result.
-        The survey does not cover packages that would break torch's autoload, because
-        they must be tried last: the topic `import-hooks` tries them.
+        The first call probes the backends. Calls in other threads wait until the first call has
+        finished. The survey does not try packages that torch's autoload imports; the topic
+        `import-hooks` tries them.
 
         If the survey fails, every call raises the survey's error.
         """
@@ -148,18 +147,21 @@ class DiagnosticContext:
 
     @property
     def finished_survey(self) -> Survey | None:
-        """Return the survey, or `None` if it has not finished; does not wait."""
+        """Return the result of `survey()` if it has finished; otherwise `None`, without waiting."""
         return self._survey
 
     def is_requested(self, name: str, distribution: str) -> bool:
-        """Return whether the backend called `name` from `distribution` is to be examined."""
+        """Return whether the user requested the backend called `name` from `distribution`.
+
+        All backends are requested if the command line names no backend.
+        """
         if not self.requested:
             return True
         return any(pin.matches(name, distribution) for pin in self.requested)
 
 
 class Topic(NamedTuple):
-    """One subject to examine."""
+    """One subject that `accel doctor` examines, such as the visible devices."""
 
     #: The name for scripts and `--topic`, such as `"visible-devices"`.
     name: str
@@ -171,7 +173,7 @@ class Topic(NamedTuple):
 
 
 class TopicResult(NamedTuple):
-    """Findings of one topic."""
+    """The findings of one topic, and how long the topic took."""
 
     name: str
     title: str
@@ -181,25 +183,33 @@ class TopicResult(NamedTuple):
     #: The reason why the topic itself failed; empty if it did not fail.
     failed: str = ""
     #: The most serious level of the findings that were moved to another topic.
-    merged: Level = Level.OK
+    moved_level: Level = Level.OK
 
     @property
     def level(self) -> Level:
         """Return the most serious level of the findings; at least a warning if the topic failed."""
-        levels = [self.merged, *(finding.level for finding in self.findings)]
+        levels = [self.moved_level, *(finding.level for finding in self.findings)]
         if self.failed:
             levels.append(Level.WARNING)
         return worst_level(levels)
 
-    def without(self, moved: Iterable[Finding]) -> TopicResult:
-        """Return the result without the findings `moved`, which another topic reports."""
-        ids = {id(finding) for finding in moved}
-        kept = tuple(finding for finding in self.findings if id(finding) not in ids)
-        levels = [finding.level for finding in self.findings if id(finding) in ids]
-        return self._replace(findings=kept, merged=worst_level([self.merged, *levels]))
+    def without_findings(self, moved: Iterable[Finding]) -> TopicResult:
+        """Return the result without the findings `moved`, which a different topic reports.
+
+        Their most serious level is kept in `moved_level`.
+        """
+        moved_ids = {id(finding) for finding in moved}
+        kept = []
+        level = self.moved_level
+        for finding in self.findings:
+            if id(finding) in moved_ids:
+                level = worst_level([level, finding.level])
+            else:
+                kept.append(finding)
+        return self._replace(findings=tuple(kept), moved_level=level)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the record as plain values, for JSON."""
+        """Return the result as a dictionary of plain values, for JSON."""
         return {
             "name": self.name,
             "title": self.title,
@@ -211,7 +221,7 @@ class TopicResult(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Result of one run of `accel doctor`."""
+    """The report of one run of `accel doctor`: a summary, and the results of all topics."""
 
     #: A summary in one sentence: the chosen backend, and the number of problems.
     verdict: str
@@ -235,7 +245,7 @@ class Report(NamedTuple):
         return 0 if self.level is Level.OK else 1
 
     def to_dict(self) -> dict[str, object]:
-        """Return the record as plain values, for JSON."""
+        """Return the report as a dictionary of plain values, for JSON."""
         return {
             "verdict": self.verdict,
             "chosen": self.chosen,

@@ -7,48 +7,55 @@ from collections.abc import Mapping, Sequence
 from accel_tools.doctor.records import Finding, Level, TopicResult
 from accel_tools.doctor.topics.compute import COMPUTED
 
-__all__ = ["drop_refuted"]
+__all__ = ["downgrade_refuted"]
 
 
-def drop_refuted(
+def downgrade_refuted(
     topics: Sequence[TopicResult], chosen: str | None
 ) -> tuple[TopicResult, ...]:
-    """Return the topics with the level `ok` for each finding that the topic `compute` refutes.
+    """Return the topics' results with the level `ok` for each finding that a computation refutes.
 
     A plugin's failed check is refuted if the backend's devices computed correct results. The
-    advice to make a framework use the backend `chosen` is refuted if a computation on this
+    advice to make a framework use the backend called `chosen` is refuted if a computation on this
     backend failed.
     """
-    findings = [finding for topic in topics for finding in topic.findings]
-    computed = {f.about: f.what for f in findings if f.code == COMPUTED}
-    chosen_fails = any(
-        _is_failed_computation(f) and f.about == chosen for f in findings
-    )
-    return tuple(
-        topic._replace(
-            findings=tuple(
-                _downgrade(finding, computed, chosen_fails=chosen_fails)
-                for finding in topic.findings
-            )
-        )
-        for topic in topics
-    )
+    successes: dict[str, str] = {}
+    chosen_fails = False
+    all_findings = [finding for topic in topics for finding in topic.findings]
+    for finding in all_findings:
+        if finding.code == COMPUTED:
+            successes[finding.about] = finding.what
+        if _is_failed_computation(finding) and finding.about == chosen:
+            chosen_fails = True
+    results = []
+    for topic in topics:
+        findings = [_downgrade_failed_check(f, successes) for f in topic.findings]
+        if chosen_fails:
+            findings = [_downgrade_framework_advice(finding) for finding in findings]
+        results.append(topic._replace(findings=tuple(findings)))
+    return tuple(results)
 
 
 def _is_failed_computation(finding: Finding) -> bool:
     return finding.code.startswith("compute.") and finding.level is not Level.OK
 
 
-def _downgrade(
-    finding: Finding, computed: Mapping[str, str], *, chosen_fails: bool
-) -> Finding:
+def _downgrade_failed_check(finding: Finding, successes: Mapping[str, str]) -> Finding:
+    """Return the finding with the level `ok` if it is a failed check of a backend that computed.
+
+    `successes` contains a clause on the successful computation for each backend that computed.
+    """
     is_failed_check = (
         finding.code.startswith("checks.") and finding.level is Level.ERROR
     )
-    if is_failed_check and finding.about in computed:
-        facts = {**finding.facts, "refuted": computed[finding.about]}
-        return finding._replace(level=Level.OK, step="", facts=facts)
-    is_advice = finding.code in ("frameworks.differs", "frameworks.fails")
-    if is_advice and chosen_fails:
-        return finding._replace(level=Level.OK, step="")
-    return finding
+    if not is_failed_check or finding.about not in successes:
+        return finding
+    facts = {**finding.facts, "refuted": successes[finding.about]}
+    return finding._replace(level=Level.OK, step="", facts=facts)
+
+
+def _downgrade_framework_advice(finding: Finding) -> Finding:
+    """Return the finding with the level `ok` if it advises to make a framework use a backend."""
+    if finding.code not in ("frameworks.differs", "frameworks.fails"):
+        return finding
+    return finding._replace(level=Level.OK, step="")

@@ -1,4 +1,4 @@
-"""Run the topics in parallel, each within its time limit, and build the report."""
+"""Examine the topics in parallel within a time limit, and build the report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from accel_core import hardware
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.sandbox import child
 from accel_tools.doctor.causes import merge_by_cause
-from accel_tools.doctor.damage import with_mounts
+from accel_tools.doctor.damage import explain_noexec_mounts
 from accel_tools.doctor.proofs import add_proofs
 from accel_tools.doctor.records import (
     DiagnosticContext,
@@ -20,12 +20,12 @@ from accel_tools.doctor.records import (
     Topic,
     TopicResult,
 )
-from accel_tools.doctor.refuted import drop_refuted
+from accel_tools.doctor.refuted import downgrade_refuted
 from accel_tools.doctor.summary import summarize
 
 __all__ = ["end_abandoned_topics", "run_diagnostics", "run_topics"]
 
-#: The time limit of a topic in seconds, in addition to the time of its probes.
+#: The time limit of the topics in seconds, in addition to the time of their probes.
 _TOPIC_SECONDS = 10.0
 #: The number of consecutive probes for which a topic may wait.
 _MAX_PROBES = 12
@@ -33,49 +33,49 @@ _MAX_PROBES = 12
 _MAX_RANKS = 64
 
 
-def _ignore(_title: str) -> None:
+def _show_nothing(_title: str) -> None:
     """Show no progress."""
 
 
 def run_diagnostics(
     context: DiagnosticContext,
     topics: Iterable[Topic],
-    on_wait: Callable[[str], None] = _ignore,
-    on_experiment: Callable[[str], None] = _ignore,
+    on_wait: Callable[[str], None] = _show_nothing,
+    on_experiment: Callable[[str], None] = _show_nothing,
     experiment_seconds: float = 0,
-    ranks: Topic | None = None,
+    ranks_topic: Topic | None = None,
 ) -> Report:
-    """Examine the topics, find causes with experiments, and return the report.
+    """Examine the topics, find the causes of failures with experiments, and return the report.
 
     Args:
         context: The input of the topics.
         topics: The topics to examine in parallel.
-        on_wait: A function that is called with the title of each topic before waiting for its
-            result.
+        on_wait: A function that is called with a topic's title before `run_diagnostics` waits for
+            the topic's result.
         on_experiment: A function that is called with the description of each experiment.
         experiment_seconds: The time limit for all experiments; 0 for no experiments.
-        ranks: A topic that is examined last and alone, because its child processes wait for
+        ranks_topic: A topic that is examined last and alone, because its child processes wait for
             each other.
     """
     start = time.perf_counter()
     results = run_topics(context, topics, on_wait=on_wait)
-    chosen = _chosen_backend(context)
-    results = merge_by_cause(drop_refuted(results, chosen))
+    chosen_backend = _chosen_backend_name(context)
+    results = merge_by_cause(downgrade_refuted(results, chosen_backend))
     if experiment_seconds:
-        results = merge_by_cause(
-            add_proofs(context.cases, results, experiment_seconds, on_experiment)
-        )
-    results = with_mounts(results)
-    if ranks is not None:
+        programs = context.failed_programs
+        results = add_proofs(programs, results, experiment_seconds, on_experiment)
+        results = merge_by_cause(results)
+    results = explain_noexec_mounts(results)
+    if ranks_topic is not None:
         results += run_topics(
-            context, [ranks], on_wait=on_wait, max_children=_MAX_RANKS
+            context, [ranks_topic], on_wait=on_wait, max_children=_MAX_RANKS
         )
     ms = (time.perf_counter() - start) * 1e3
-    return Report(summarize(context, results), results, ms, chosen)
+    return Report(summarize(context, results), results, ms, chosen_backend)
 
 
-def _chosen_backend(context: DiagnosticContext) -> str | None:
-    """Return the name of the chosen backend; `None` if it is unknown."""
+def _chosen_backend_name(context: DiagnosticContext) -> str | None:
+    """Return the name of the chosen backend; `None` if no backend was chosen."""
     survey = context.finished_survey
     if survey is None or survey.selection is None:
         return None
@@ -86,7 +86,7 @@ def run_topics(
     context: DiagnosticContext,
     topics: Iterable[Topic],
     limit: float | None = None,
-    on_wait: Callable[[str], None] = _ignore,
+    on_wait: Callable[[str], None] = _show_nothing,
     max_children: int | None = None,
 ) -> tuple[TopicResult, ...]:
     """Examine the topics in parallel, and return the result of each topic in order.
@@ -97,9 +97,10 @@ def run_topics(
     Args:
         context: The input of the topics.
         topics: The topics to examine.
-        limit: The time limit in seconds, after which unfinished topics are abandoned.
-        on_wait: A function that is called with the title of each topic before waiting for its
-            result.
+        limit: The time limit for all topics in seconds. Topics that have not finished by then are
+            abandoned.
+        on_wait: A function that is called with a topic's title before `run_topics` waits for the
+            topic's result.
         max_children: The maximum number of child processes that run in parallel, by default
             the number of usable cores.
     """
@@ -108,23 +109,23 @@ def run_topics(
     deadline = time.monotonic() + limit
     threads = [_TopicThread(context, topic) for topic in topics]
     try:
-        # All topics share one limit, because more imports of torch than cores delay each other.
-        with _limited_children(max_children or hardware.usable_cores()):
+        # Child processes that import torch delay each other if there are more of them than cores.
+        with _limited_child_processes(max_children or hardware.usable_cores()):
             for thread in threads:
-                _start(thread)
+                _start_or_run(thread)
             for thread in threads:
                 on_wait(thread.title)
                 if thread.is_alive():
                     thread.join(max(0.0, deadline - time.monotonic()))
     except BaseException:
-        # Ctrl-C does not reach the child processes, because each has a separate session.
+        # Ctrl-C does not reach the child processes, because each child has a session of its own.
         child.end_all(for_good=True)
         raise
     return tuple(thread.result(limit) for thread in threads)
 
 
-def _start(thread: _TopicThread) -> None:
-    """Examine the topic in its thread, or in this thread if no thread can be started."""
+def _start_or_run(thread: _TopicThread) -> None:
+    """Start the thread, or run its function in this thread if no thread can be started."""
     try:
         thread.start()
     except RuntimeError:
@@ -132,8 +133,8 @@ def _start(thread: _TopicThread) -> None:
 
 
 @contextlib.contextmanager
-def _limited_children(count: int) -> Iterator[None]:
-    """Limit the number of child processes that run at the same time, over all threads."""
+def _limited_child_processes(count: int) -> Iterator[None]:
+    """Limit the number of child processes that all threads together run at the same time."""
     previous_limit = child.supervision.concurrency_limit
     child.supervision.concurrency_limit = threading.BoundedSemaphore(count)
     try:
@@ -149,9 +150,9 @@ def end_abandoned_topics() -> None:
 
 
 class _TopicThread(threading.Thread):
-    """A thread that examines one topic.
+    """A thread that examines one topic, and collects the topic's findings.
 
-    It is a daemon thread, so that a thread that hangs does not keep the process alive.
+    Each such thread is a daemon, so that a topic that hangs does not keep this process alive.
     """
 
     def __init__(self, context: DiagnosticContext, topic: Topic) -> None:
@@ -159,8 +160,8 @@ class _TopicThread(threading.Thread):
         self._context = context
         self._topic = topic
         self._findings: list[Finding] = []
-        self._failed = ""
-        self._start_time = time.perf_counter()
+        self._error = ""
+        self._start_seconds = time.perf_counter()
         self._ms: float | None = None
 
     @property
@@ -170,26 +171,27 @@ class _TopicThread(threading.Thread):
 
     def run(self) -> None:
         try:
-            # The findings are stored one by one, so that those before a failure are kept.
+            # The findings are appended one by one, so that the findings before an error are kept.
             for finding in self._topic.examine(self._context):
                 self._findings.append(finding)
         except PLUGIN_ERRORS as error:
-            self._failed = root_cause(error)
+            self._error = root_cause(error)
         finally:
             self._ms = self._elapsed_ms()
 
     def _elapsed_ms(self) -> float:
-        return (time.perf_counter() - self._start_time) * 1e3
+        return (time.perf_counter() - self._start_seconds) * 1e3
 
     def result(self, limit: float) -> TopicResult:
         """Return the result of the topic, with the findings so far.
 
-        `limit` is the time limit in seconds, for the message that the topic did not finish.
+        A topic that has not finished counts as failed. `limit` is the time limit in seconds, which the
+        reason of this failure names.
         """
-        ms, failed = self._ms, self._failed
+        ms, failure = self._ms, self._error
         if ms is None:
             ms = self._elapsed_ms()
-            failed = f"it did not finish within {limit:g} s and was abandoned"
+            failure = f"it did not finish within {limit:g} s and was abandoned"
         return TopicResult(
-            self._topic.name, self._topic.title, tuple(self._findings), ms, failed
+            self._topic.name, self._topic.title, tuple(self._findings), ms, failure
         )

@@ -24,11 +24,16 @@ from accel_tools.doctor.process_snapshot import (
     take_snapshot,
 )
 
-__all__ = ["SideEffect", "find_all_side_effects", "find_side_effects", "observe"]
+__all__ = [
+    "SideEffect",
+    "find_all_side_effects",
+    "find_side_effects",
+    "observe_in_child",
+]
 
 
 class SideEffect(NamedTuple):
-    """One side effect, which occurs in every process that lists accelerators."""
+    """A side effect of a plugin, which occurs in every process that lists accelerators."""
 
     #: A clause whose subject is the plugin, such as `"starts a thread"`.
     what: str
@@ -41,10 +46,11 @@ class SideEffect(NamedTuple):
 def find_side_effects(provenance: Provenance, timeout: float) -> tuple[SideEffect, ...]:
     """Return the side effects of loading a plugin and calling its hook `accel_backends`, in order.
 
-    The result is empty for a plugin that terminates its process or takes longer than `timeout`
-    seconds, because the verdict on the plugin reports this.
+    A child process loads the plugin. The result is empty if the plugin terminates the child process or
+    takes longer than `timeout` seconds, because the verdict on the plugin reports such a failure.
     """
-    return _observe_in_child([provenance], timeout) or ()
+    effects = _observe_plugins([provenance], timeout)
+    return effects if effects is not None else ()
 
 
 def find_all_side_effects(
@@ -54,23 +60,27 @@ def find_all_side_effects(
 ) -> dict[Provenance, tuple[SideEffect, ...]]:
     """Return the side effects of several plugins, by plugin.
 
-    One child process loads all plugins. If the child has a side effect, crashes or hangs,
-    `examine` is called for each plugin.
+    One child process first loads all plugins. Only if there is a side effect, or if the child process
+    crashes or hangs, `examine` is called for each plugin.
     """
-    if not provenances or _observe_in_child(provenances, timeout) == ():
+    have_no_effects = not provenances or _observe_plugins(provenances, timeout) == ()
+    if have_no_effects:
         return dict.fromkeys(provenances, ())
     return {provenance: examine(provenance) for provenance in provenances}
 
 
-def _observe_in_child(
+def _observe_plugins(
     provenances: Sequence[Provenance], timeout: float
 ) -> tuple[SideEffect, ...] | None:
-    """Return the side effects of loading the plugins; `None` if the child process crashes or hangs."""
+    """Load the plugins in a child process, and return their side effects.
+
+    Returns `None` if the child process crashes, hangs or cannot be started.
+    """
     from accel_core.sandbox import child
 
     plugins = [(p.entry_point, p.distribution) for p in provenances]
     try:
-        report = child.run(observe, {"plugins": plugins}, timeout)
+        report = child.run(observe_in_child, {"plugins": plugins}, timeout)
     except OSError:
         return None
     if report.answer is None:
@@ -78,12 +88,14 @@ def _observe_in_child(
     return tuple(SideEffect(*row) for row in report.answer["side_effects"])
 
 
-_LATER = "import it in the module of the accelerator's class, or inside accel_probe"
-_WITH_THE_DEVICE = "start it where the accelerator is built, or inside accel_probe"
-_LEAVE = "do not change it, or change it inside accel_probe and put it back"
+_IMPORT_LATER = (
+    "import it in the module of the accelerator's class, or inside accel_probe"
+)
+_START_LATER = "start it where the accelerator is built, or inside accel_probe"
+_RESTORE = "do not change it, or change it inside accel_probe and restore it afterwards"
 #: For each audit event of Python (see "Audit events table" in Python's documentation), the clause on a
 #: plugin that causes the event, and what to do instead. `{}` stands for the event's first argument.
-_EVENTS = {
+_AUDIT_EVENTS = {
     "os.putenv": (
         "writes the environment variable {}",
         "declare it in Backend.environment.defaults",
@@ -92,105 +104,120 @@ _EVENTS = {
         "removes the environment variable {}",
         "leave the environment to the user of the program",
     ),
-    "subprocess.Popen": ("starts the process {}", _WITH_THE_DEVICE),
-    "os.system": ("starts the process {}", _WITH_THE_DEVICE),
-    "os.posix_spawn": ("starts the process {}", _WITH_THE_DEVICE),
-    "os.fork": ("forks the process", _WITH_THE_DEVICE),
+    "subprocess.Popen": ("starts the process {}", _START_LATER),
+    "os.system": ("starts the process {}", _START_LATER),
+    "os.posix_spawn": ("starts the process {}", _START_LATER),
+    "os.fork": ("forks the process", _START_LATER),
 }
 
 
 class _Recorder:
-    """Record imports and events while plugins are loaded.
+    """A recorder of imports, threads and processes of plugins, used as a context manager.
 
-    Use it only in a child process, because the audit hook cannot be removed.
+    Use a recorder only in a child process, because its audit hook cannot be removed.
     """
 
     def __init__(self) -> None:
         #: Pairs of a plugin's line and the module that the line imports.
         self.imports: list[tuple[str, str]] = []
         self.events: list[SideEffect] = []
-        self._is_on = False
+        self._is_recording = False
 
     def __enter__(self) -> _Recorder:
-        # As the first finder, the recorder gets every import.
+        # Python calls find_spec() of the first finder for every import.
         sys.meta_path.insert(0, self)
         sys.addaudithook(self._on_audit_event)
         # Some supported releases of Python do not have an audit event for threads.
-        self._start = threading.Thread.start
-        threading.Thread.start = self._recording_start()  # type: ignore[assignment, method-assign]
-        self._is_on = True
+        self._original_start = threading.Thread.start
+        threading.Thread.start = self._make_recording_start()  # type: ignore[assignment, method-assign]
+        self._is_recording = True
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._is_on = False
-        threading.Thread.start = self._start  # type: ignore[method-assign]
+        self._is_recording = False
+        threading.Thread.start = self._original_start  # type: ignore[method-assign]
         sys.meta_path.remove(self)
 
     def find_spec(self, name: str, *_: object) -> None:
-        """Record the import of a module, and leave finding the module to the other finders."""
-        line = _plugin_line(sys._getframe(1))
-        if line:
-            self.imports.append((line, name))
+        """Record that a plugin imports the module `name`.
 
-    def _recording_start(self) -> Callable[[threading.Thread], None]:
-        start = self._start
+        The method returns `None`, so that Python asks the next finder for the module.
+        """
+        caller = sys._getframe(1)
+        location = _find_plugin_location(caller)
+        if location:
+            self.imports.append((location, name))
 
-        def start_and_record(thread: threading.Thread) -> None:
-            self._record(sys._getframe(1), "starts a thread", _WITH_THE_DEVICE)
-            start(thread)
+    def _make_recording_start(self) -> Callable[[threading.Thread], None]:
+        """Return a function that replaces `threading.Thread.start` and records each call."""
+        original_start = self._original_start
 
-        return start_and_record
+        def start(thread: threading.Thread) -> None:
+            caller = sys._getframe(1)
+            self._record(caller, "starts a thread", _START_LATER)
+            original_start(thread)
+
+        return start
 
     def _on_audit_event(self, event: str, arguments: tuple[object, ...]) -> None:
-        if not self._is_on or event not in _EVENTS:
+        """Record an event that Python reports to the audit hook, if the event is a side effect."""
+        if not self._is_recording or event not in _AUDIT_EVENTS:
             return
-        what, instead = _EVENTS[event]
-        argument = arguments[0] if arguments else ""
-        if isinstance(argument, bytes):
-            argument = os.fsdecode(argument)
-        self._record(sys._getframe(1), what.format(argument), instead)
+        what, instead = _AUDIT_EVENTS[event]
+        first_argument = arguments[0] if arguments else ""
+        if isinstance(first_argument, bytes):
+            first_argument = os.fsdecode(first_argument)
+        caller = sys._getframe(1)
+        self._record(caller, what.format(first_argument), instead)
 
-    def _record(self, frame: FrameType, what: str, instead: str) -> None:
-        line = _plugin_line(frame)
-        if line:
-            self.events.append(SideEffect(what, line, instead))
+    def _record(self, caller: FrameType, what: str, instead: str) -> None:
+        location = _find_plugin_location(caller)
+        if location:
+            self.events.append(SideEffect(what, location, instead))
 
 
 #: Modules that carry out a plugin's calls. Their frames are not lines of a plugin.
-_PASSED_THROUGH = (*OWN_MODULES, "functools", "importlib", "os", "pluggy")
+_INFRASTRUCTURE_MODULES = (*OWN_MODULES, "functools", "importlib", "os", "pluggy")
 
 
-def _plugin_line(frame: FrameType | None) -> str:
+def _find_plugin_location(frame: FrameType | None) -> str:
     """Return the file and line of the outermost caller of `frame` that belongs to a plugin.
 
     The string is empty if no caller belongs to a plugin.
     """
-    line = ""
+    location = ""
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
-        if module == __name__:
+        if module == __name__:  # This module called the plugin.
             break
         package = module.partition(".")[0]
-        if package not in _PASSED_THROUGH and "importlib" not in module:
-            line = _line_of(frame.f_code.co_filename, frame.f_lineno)
+        if package not in _INFRASTRUCTURE_MODULES and "importlib" not in module:
+            location = _format_location(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back
-    return line
+    return location
 
 
-def _line_of(file: str, line: int) -> str:
-    """Return a file and line as text, such as `"accel_npu/__init__.py, line 3"`.
+def _format_location(file: str, line: int) -> str:
+    """Return a file and a line as text, such as `"accel_npu/__init__.py, line 3"`.
 
-    The file's path is relative to its folder in `sys.path`.
+    The file's path is shortened by the longest folder in `sys.path` that contains the file.
     """
-    prefixes = [entry.rstrip(os.sep) + os.sep for entry in sys.path if entry]
-    prefixes = [prefix for prefix in prefixes if file.startswith(prefix)]
-    return f"{file.removeprefix(max(prefixes, key=len, default=''))}, line {line}"
+    folder = ""
+    for entry in sys.path:
+        prefix = entry.rstrip(os.sep) + os.sep
+        is_longer = len(prefix) > len(folder)
+        if entry and is_longer and file.startswith(prefix):
+            folder = prefix
+    return f"{file.removeprefix(folder)}, line {line}"
 
 
-def observe(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
-    """Load the plugins of `job["plugins"]`, and return their side effects; runs in a child process.
+def observe_in_child(
+    job: dict[str, Any], stage: Callable[[str], None]
+) -> dict[str, object]:
+    """Load the plugins in `job["plugins"]`, and return their side effects; runs in a child process.
 
-    `job["plugins"]` is a list of pairs of an entry point's name and its distribution.
+    `job["plugins"]` is a list of pairs of an entry point's name and its distribution. The side effects
+    are returned as a list of rows under the key `side_effects`.
     """
     plugins = [tuple(pair) for pair in job["plugins"]]
     vendor_modules: set[str] = set()
@@ -200,35 +227,42 @@ def observe(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, obje
             if (entry_point.name, entry_point.distribution) not in plugins:
                 continue
             stage(f"import of the plugin of {entry_point.distribution}")
-            # The changes of state are examined, so guard.preserved_state() is not used.
+            # guard.preserved_state() is not used, because it would undo the plugin's changes.
             with contextlib.suppress(*PLUGIN_ERRORS), guard.stdout_to_stderr():
                 for backend in declared_backends(Plugin(entry_point).hooks):
                     vendor_modules.update(backend.vendor_imports)
-    effects = _recorded_effects(recorder, {"torch", *vendor_modules})
-    effects += _lasting_effects(before)
+    effects = _recorded_side_effects(recorder, {"torch", *vendor_modules})
+    effects += _lasting_side_effects(before)
     return {"side_effects": [tuple(effect) for effect in effects]}
 
 
-def _recorded_effects(recorder: _Recorder, heavy: set[str]) -> list[SideEffect]:
-    """Return one side effect per plugin line: the import of a module in `heavy`, or an event.
+def _recorded_side_effects(
+    recorder: _Recorder, forbidden_modules: set[str]
+) -> list[SideEffect]:
+    """Return the imports of forbidden modules, and other recorded events, as side effects.
 
-    Events during such an import are not listed, because the import's line causes them.
+    There is one side effect per line of a plugin. Events during a forbidden import are left out,
+    because the line that imports the module causes them.
     """
-    by_line: dict[str, SideEffect] = {}
-    for line, name in recorder.imports:
-        is_imported = name in sys.modules  # An import that failed has no effect.
-        if name in heavy and is_imported:
-            by_line.setdefault(line, SideEffect(f"imports {name}", line, _LATER))
+    by_location: dict[str, SideEffect] = {}
+    for location, module in recorder.imports:
+        has_succeeded = module in sys.modules
+        if module in forbidden_modules and has_succeeded:
+            effect = SideEffect(f"imports {module}", location, _IMPORT_LATER)
+            by_location.setdefault(location, effect)
     for event in recorder.events:
-        by_line.setdefault(event.where, event)
-    return list(by_line.values())
+        by_location.setdefault(event.where, event)
+    return list(by_location.values())
 
 
-def _lasting_effects(before: ProcessSnapshot) -> list[SideEffect]:
-    """Return the changes since `before`, without the kinds of change that are recorded as events."""
+def _lasting_side_effects(before: ProcessSnapshot) -> list[SideEffect]:
+    """Return the changes of the process since the snapshot `before` as side effects.
+
+    Changes of variables, threads and processes are left out, because the recorder records them.
+    """
     effects = []
     for change in changes_since(before):
         if change.kind not in ("environment", "thread", "process"):
-            where = _line_of(change.file, change.line) if change.file else ""
-            effects.append(SideEffect(change.what, where, _LEAVE))
+            where = _format_location(change.file, change.line) if change.file else ""
+            effects.append(SideEffect(change.what, where, _RESTORE))
     return effects

@@ -1,7 +1,7 @@
 """Find the files that run code when Python starts: `.pth` files, sitecustomize and usercustomize.
 
-They are found as the module `site` finds them (https://docs.python.org/3/library/site.html).
-The files are not executed. The distribution whose RECORD lists a file installed the file.
+The search follows the rules of the module `site` (https://docs.python.org/3/library/site.html).
+The files are not executed.
 """
 
 from __future__ import annotations
@@ -14,53 +14,57 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["StartFile", "start_files"]
+__all__ = ["StartFile", "find_start_files"]
 
 #: The maximum size in bytes of a file that is read. torch's RECORD has about 2 MB.
 _MAX_BYTES = 16 << 20
 
 
 class StartFile(NamedTuple):
-    """A file that runs code when Python starts."""
+    """A file that runs code when Python starts, such as a `.pth` file."""
 
     path: str
-    #: The lines that Python runs. For a module this is its import, such as
+    #: The lines of code that Python runs. For a module, this is the import of the module, such as
     #: `("import sitecustomize",)`.
     lines: tuple[str, ...]
     #: The distribution that installed the file, such as `"coverage 7.6"`; empty if unknown.
     distribution: str
 
 
-def start_files() -> tuple[StartFile, ...]:
+def find_start_files() -> tuple[StartFile, ...]:
     """Return the files that run when this Python starts, in the order in which they run.
 
     The result is empty if this Python was started without the module `site`.
     """
     if sys.flags.no_site:
         return ()
-    return (*_path_files(), *_customizations())
+    return (*_pth_files(), *_customization_modules())
 
 
-def _path_files() -> Iterator[StartFile]:
+def _pth_files() -> Iterator[StartFile]:
     """Yield the `.pth` files that contain code."""
     folders = site.getsitepackages()
     if site.ENABLE_USER_SITE:
         folders = [site.getusersitepackages(), *folders]
-    for folder in dict.fromkeys(map(Path, folders)):
-        for path in _entries(folder):
-            if path.suffix == ".pth" and not path.name.startswith("."):
-                lines = _import_lines(path)
-                if lines:
-                    yield StartFile(str(path), lines, _distribution(path))
+    unique_folders = dict.fromkeys(Path(folder) for folder in folders)
+    for folder in unique_folders:
+        for path in _sorted_entries(folder):
+            is_hidden = path.name.startswith(".")
+            if path.suffix != ".pth" or is_hidden:
+                continue
+            lines = _import_lines(path)
+            if lines:
+                yield StartFile(str(path), lines, _installing_distribution(path))
 
 
 def _import_lines(path: Path) -> tuple[str, ...]:
-    text = _read(path).decode("utf-8-sig", "replace")
+    """Return the lines of a `.pth` file that Python runs as code."""
+    text = _read_small_file(path).decode("utf-8-sig", "replace")
     prefixes = ("import ", "import\t")
     return tuple(line for line in text.splitlines() if line.startswith(prefixes))
 
 
-def _customizations() -> Iterator[StartFile]:
+def _customization_modules() -> Iterator[StartFile]:
     """Yield the modules sitecustomize and usercustomize if they exist."""
     names = ["sitecustomize"]
     if site.ENABLE_USER_SITE:
@@ -72,22 +76,28 @@ def _customizations() -> Iterator[StartFile]:
             continue
         if spec is not None and spec.has_location and spec.origin is not None:
             path = spec.origin
-            yield StartFile(path, (f"import {name}",), _distribution(Path(path)))
+            yield StartFile(
+                path, (f"import {name}",), _installing_distribution(Path(path))
+            )
 
 
-def _distribution(path: Path) -> str:
-    """Return the distribution in the file's folder whose RECORD lists the file; empty if unknown."""
+def _installing_distribution(path: Path) -> str:
+    """Return the distribution that installed the file, such as `"coverage 7.6"`; empty if unknown.
+
+    The RECORD of this distribution, which is in the same folder, lists the file.
+    """
     # The first field of each line in RECORD is a path.
     line_start = f"\n{path.name},".encode()
-    for folder in _entries(path.parent):
+    for folder in _sorted_entries(path.parent):
         if folder.suffix == ".dist-info":
-            record = _read(folder / "RECORD").replace(b"\r\n", b"\n")
+            record = _read_small_file(folder / "RECORD").replace(b"\r\n", b"\n")
             if line_start in b"\n" + record:
+                # The name of the folder is such as "coverage-7.6.dist-info".
                 return folder.stem.replace("-", " ")
     return ""
 
 
-def _entries(folder: Path) -> list[Path]:
+def _sorted_entries(folder: Path) -> list[Path]:
     """Return the sorted entries of a folder, or an empty list if the folder cannot be read."""
     try:
         return sorted(folder.iterdir())
@@ -95,8 +105,8 @@ def _entries(folder: Path) -> list[Path]:
         return []
 
 
-def _read(path: Path) -> bytes:
-    """Return the content of a file; empty if it is not a regular file, is too large, or cannot be read."""
+def _read_small_file(path: Path) -> bytes:
+    """Return the content of a file; empty if it is too large, not a regular file, or not readable."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:

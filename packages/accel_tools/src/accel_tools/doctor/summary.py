@@ -13,22 +13,23 @@ from accel_tools.doctor.topics.visible_devices import may_hide_devices
 
 __all__ = ["summarize"]
 
-#: The beginnings of the sentence that get a capital letter, because they are not a backend's name.
+#: Beginnings of the first sentence that get a capital letter. Any other first word is the name of a
+#: backend, which is not changed.
 _CAPITALIZED = ("nothing ", "one problem", "the choice ", "no backend ")
 
 
 def summarize(context: DiagnosticContext, topics: Sequence[TopicResult]) -> str:
-    """Return a summary of the report, which ends in a full stop.
+    """Return the summary of the report, in one or more sentences.
 
-    The first sentence has the chosen backend, the requested backends and the problems. Another
-    sentence follows for each known numerical difference, for a variable that hides devices, and if
-    devices are simulated.
+    The first sentence names the chosen backend, the requested backends and the problems. More
+    sentences follow for known numerical differences, variables that hide devices, and simulated
+    devices.
     """
     sentences = [_first_sentence(context, topics)]
-    for finding in _findings(topics):
+    for finding in _all_findings(topics):
         if finding.code == KNOWN_DIFFERENCES:
             sentences.append(f"Known difference: {finding.what}.")
-        if _hides_devices(finding, context):
+        if _hides_chosen_devices(finding, context):
             sentences.append(f"{finding.what}.")
     simulated = context.environ.get("ACCEL_SIMULATE", "")
     if simulated:
@@ -36,8 +37,8 @@ def summarize(context: DiagnosticContext, topics: Sequence[TopicResult]) -> str:
     return " ".join(sentences)
 
 
-def _hides_devices(finding: Finding, context: DiagnosticContext) -> bool:
-    """Return whether variables may hide a part of the chosen backend's devices."""
+def _hides_chosen_devices(finding: Finding, context: DiagnosticContext) -> bool:
+    """Return whether the finding is about variables that may hide devices of the chosen backend."""
     survey = context.finished_survey
     selection = survey.selection if survey is not None else None
     is_chosen = selection is not None and finding.about == selection.name
@@ -45,14 +46,16 @@ def _hides_devices(finding: Finding, context: DiagnosticContext) -> bool:
 
 
 def _first_sentence(context: DiagnosticContext, topics: Sequence[TopicResult]) -> str:
-    *clauses, last = [*_standing(context, topics), _problems(topics)]
-    sentence = f"{', '.join(clauses)}, and {last}." if clauses else f"{last}."
+    sentence = f"{_problem_clause(topics)}."
+    backend_clauses = list(_backend_clauses(context, topics))
+    if backend_clauses:
+        sentence = f"{', '.join(backend_clauses)}, and {sentence}"
     if sentence.startswith(_CAPITALIZED):
         sentence = sentence[0].upper() + sentence[1:]
     return sentence
 
 
-def _findings(topics: Sequence[TopicResult]) -> Iterator[Finding]:
+def _all_findings(topics: Sequence[TopicResult]) -> Iterator[Finding]:
     for topic in topics:
         yield from topic.findings
 
@@ -60,7 +63,7 @@ def _findings(topics: Sequence[TopicResult]) -> Iterator[Finding]:
 # --- The backends --------------------------------------------------------------------
 
 
-def _standing(
+def _backend_clauses(
     context: DiagnosticContext, topics: Sequence[TopicResult]
 ) -> Iterator[str]:
     """Yield a clause on each requested backend that is not chosen, and then a clause on the choice."""
@@ -69,26 +72,30 @@ def _standing(
         return
     selection = survey.selection
     if context.requested:
-        yield from _usabilities(
-            verdict
-            for verdict in survey.verdicts
-            if context.is_requested(verdict.name, verdict.distribution)
-            and not _is_chosen(verdict, selection)
-        )
-    yield _choice(selection) + _computation(selection.name, topics)
+        other_verdicts = []
+        for verdict in survey.verdicts:
+            is_requested = context.is_requested(verdict.name, verdict.distribution)
+            if is_requested and not _is_chosen(verdict, selection):
+                other_verdicts.append(verdict)
+        yield from _usability_clauses(other_verdicts)
+    yield _choice_clause(selection) + _computation_clause(selection.name, topics)
 
 
-def _usabilities(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    """Yield a clause on each backend; a backend is usable if one of its declarations is usable."""
-    by_origin: dict[tuple[str, str], list[Verdict]] = {}
+def _usability_clauses(verdicts: Iterable[Verdict]) -> Iterator[str]:
+    """Yield a clause on whether each backend is usable.
+
+    A distribution may declare a backend several times. The backend is usable if one of the
+    declarations is usable.
+    """
+    by_backend: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in verdicts:
-        origin = (verdict.name, str(verdict.provenance))
-        by_origin.setdefault(origin, []).append(verdict)
-    for (name, distribution), declarations in by_origin.items():
-        if any(verdict.usable for verdict in declarations):
+        name_and_distribution = (verdict.name, str(verdict.provenance))
+        by_backend.setdefault(name_and_distribution, []).append(verdict)
+    for (name, distribution), same_backend in by_backend.items():
+        if any(verdict.usable for verdict in same_backend):
             yield f"{name} is usable too"
             continue
-        statuses = dict.fromkeys(verdict.status.label for verdict in declarations)
+        statuses = dict.fromkeys(verdict.status.label for verdict in same_backend)
         yield f"{name} ({distribution}) is not usable ({', '.join(statuses)})"
 
 
@@ -97,7 +104,7 @@ def _is_chosen(verdict: Verdict, selection: Selection) -> bool:
     return is_same_name and verdict.provenance == selection.provenance
 
 
-def _choice(selection: Selection) -> str:
+def _choice_clause(selection: Selection) -> str:
     if selection.is_unknown:
         return "the choice is unknown"
     if selection.name is None:
@@ -107,9 +114,9 @@ def _choice(selection: Selection) -> str:
     return f"{selection.name} is chosen ({selection.how.label})"
 
 
-def _computation(chosen: str | None, topics: Sequence[TopicResult]) -> str:
-    """Return a clause that the chosen backend's devices computed; empty if this is unknown."""
-    for finding in _findings(topics):
+def _computation_clause(chosen: str | None, topics: Sequence[TopicResult]) -> str:
+    """Return a clause on the devices on which the chosen backend computed; empty if none computed."""
+    for finding in _all_findings(topics):
         if finding.code == COMPUTED and finding.about == chosen:
             return f" and {finding.what}"
     return ""
@@ -118,9 +125,9 @@ def _computation(chosen: str | None, topics: Sequence[TopicResult]) -> str:
 # --- The problems --------------------------------------------------------------------
 
 
-def _problems(topics: Sequence[TopicResult]) -> str:
+def _problem_clause(topics: Sequence[TopicResult]) -> str:
     """Return a clause with the number of problems and the most serious problem."""
-    problems = [*_short_findings(topics)]
+    problems = _shortened_problems(topics)
     for topic in topics:
         if topic.failed:
             problems.append(f"{topic.title.lower()} could not be examined")
@@ -133,27 +140,34 @@ def _problems(topics: Sequence[TopicResult]) -> str:
     return f"nothing is wrong in: {', '.join(topic.title for topic in topics)}"
 
 
-def _short_findings(topics: Sequence[TopicResult]) -> list[str]:
-    """Return the warnings and errors in short form, errors first.
+def _shortened_problems(topics: Sequence[TopicResult]) -> list[str]:
+    """Return the errors and then the warnings as short clauses.
 
-    A finding that several backends have is listed once.
+    A finding with the same text for several backends is listed once.
     """
-    faults = [finding for finding in _findings(topics) if finding.level is not Level.OK]
-    causes = {finding.facts.get("root cause", "") for finding in faults} - {""}
-    errors = [finding for finding in faults if finding.level is Level.ERROR]
-    warnings = [finding for finding in faults if finding.level is Level.WARNING]
-    short: dict[str, str] = {}
+    errors, warnings = [], []
+    root_causes = set()
+    for finding in _all_findings(topics):
+        if finding.level is Level.OK:
+            continue
+        if finding.level is Level.ERROR:
+            errors.append(finding)
+        else:
+            warnings.append(finding)
+        root_causes.add(finding.facts.get("root cause", ""))
+    root_causes.discard("")
+    clause_by_text: dict[str, str] = {}
     for finding in (*errors, *warnings):
-        short.setdefault(finding.what, _short(finding, causes))
-    return list(short.values())
+        clause_by_text.setdefault(finding.what, _shorten(finding, root_causes))
+    return list(clause_by_text.values())
 
 
-def _short(finding: Finding, causes: Iterable[str]) -> str:
+def _shorten(finding: Finding, root_causes: Iterable[str]) -> str:
     """Return the finding's proof, or otherwise its first clause without the root cause."""
     if finding.proof.startswith("Proven: "):
         return f"{finding.proof.removeprefix('Proven: ')} (proven)"
-    what = finding.what
-    for cause in causes:
-        what = what.replace(f": {cause}", "")
-    what = what.partition("; ")[0]
-    return f"{finding.about}: {what}" if finding.about else what
+    clause = finding.what
+    for root_cause in root_causes:
+        clause = clause.replace(f": {root_cause}", "")
+    clause = clause.partition("; ")[0]
+    return f"{finding.about}: {clause}" if finding.about else clause

@@ -1,8 +1,7 @@
 """Find packages that add a device to torch without an entry point for torch or accel.
 
-The device of such a package works only in a program that imports the package. Each of these
-packages must call a certain function of torch, so they are found by the call in their files.
-The packages are not imported.
+The device of such a package works only in a program that imports the package. The package is found
+by a call in its files, because it must call certain functions of torch. It is not imported.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from accel_core.packages import normalize_distribution
 from accel_core.text import one_line
 from accel_core.torch_import import TORCH_GROUP
 
-__all__ = ["UnregisteredPackage", "find_unregistered"]
+__all__ = ["UnregisteredPackage", "find_unregistered_packages"]
 
-#: The functions that a package calls to give torch's PrivateUse1 a name and a module (torch
-#: 2.13, torch/utils/backend_registration.py, torch/__init__.py), or to register hooks from C++
+#: The functions of torch with which a package names PrivateUse1 and adds a module for its device (torch
+#: 2.13, torch/utils/backend_registration.py, torch/__init__.py), or registers hooks from C++
 #: (ATen/detail/PrivateUse1HooksInterface.h).
-_CALLS = (
+_REGISTRATION_FUNCTIONS = (
     b"rename_privateuse1_backend",
     b"_register_device_module",
     b"register_privateuse1_backend",
@@ -42,17 +41,18 @@ _NOT_SEARCHED = frozenset(
         "accel-simulated",
     )
 )
+#: The maximum size in bytes of a file that is searched.
 _MAX_BYTES = 1 << 28
 _CODE_SUFFIXES = (".py", ".so", ".pyd", ".dylib")
 
 
-#: Distributions with a device type that torch.accelerator does not support (torch_xla 2.9.0 with torch
-#: 2.9.0), by name. They need a plugin with an accelerator class.
+#: The device types of distributions whose device torch.accelerator does not support (torch_xla 2.9.0
+#: with torch 2.9.0). Such a distribution needs a plugin with an accelerator class.
 _UNSUPPORTED_TYPES = {"torch-xla": "xla"}
 
 
 class UnregisteredPackage(NamedTuple):
-    """A distribution that registers a device, and the module that must be imported."""
+    """A distribution whose device torch does not have until a program imports its module."""
 
     distribution: str
     version: str
@@ -62,12 +62,12 @@ class UnregisteredPackage(NamedTuple):
 
     @property
     def device_type(self) -> str:
-        """Return the device type if torch.accelerator does not support it; otherwise empty."""
+        """Return the device type that torch.accelerator does not support; empty if it is supported."""
         return _UNSUPPORTED_TYPES.get(normalize_distribution(self.distribution), "")
 
     @property
     def description(self) -> str:
-        """Return a clause that describes the package and its device."""
+        """Return a clause on the package, such as `"… registers a device with torch when imported"`."""
         package = f"{self.distribution} {self.version}"
         if self.device_type:
             return (
@@ -77,54 +77,63 @@ class UnregisteredPackage(NamedTuple):
         return f"{package} registers a device with torch when it is imported"
 
 
-def find_unregistered(claimed: Iterable[str]) -> list[UnregisteredPackage]:
-    """Return the packages that register a device and whose top-level module is not in `claimed`.
+def find_unregistered_packages(
+    imported_modules: Iterable[str],
+) -> list[UnregisteredPackage]:
+    """Return the packages that register a device with torch, but that no plugin imports.
 
-    `claimed` contains the top-level modules that plugins or settings import.
+    `imported_modules` are the top-level modules that plugins or settings import. Their packages are
+    left out.
     """
-    known = set(claimed)
+    imported = set(imported_modules)
     unregistered = []
     for distribution in packages.distributions():
-        package = _examine(distribution)
-        if package is not None and package.module not in known:
+        package = _find_package(distribution)
+        if package is not None and package.module not in imported:
             unregistered.append(package)
     return unregistered
 
 
-def _examine(distribution: metadata.Distribution) -> UnregisteredPackage | None:
+def _find_package(distribution: metadata.Distribution) -> UnregisteredPackage | None:
     """Return the distribution's package if it registers a device without an entry point."""
     raw_name, raw_version = packages.name_and_version(distribution)
     name, version = one_line(raw_name), one_line(raw_version)
     try:
         if normalize_distribution(raw_name) in _UNSUPPORTED_TYPES:
-            return UnregisteredPackage(name, version, name.replace("-", "_"))
-        file = _registering_file(raw_name, distribution)
+            module = name.replace("-", "_")
+            return UnregisteredPackage(name, version, module)
+        file = _find_registering_file(raw_name, distribution)
     except Exception:  # Damaged metadata is not reported here.
         return None
     if file is None:
         return None
-    return UnregisteredPackage(
-        name, version, one_line(file.parts[0]), one_line(str(file))
-    )
+    module = one_line(file.parts[0])
+    return UnregisteredPackage(name, version, module, one_line(str(file)))
 
 
-def _registering_file(
+def _find_registering_file(
     name: str, distribution: metadata.Distribution
 ) -> metadata.PackagePath | None:
-    """Return the first file that registers a device; `None` if there is none or torch imports it."""
-    if normalize_distribution(name) in _NOT_SEARCHED or not _needs_torch(distribution):
+    """Return the first file that registers a device with torch; `None` if there is none.
+
+    Returns `None` for a distribution with an entry point for torch too, because torch imports it.
+    """
+    is_excluded = normalize_distribution(name) in _NOT_SEARCHED
+    if is_excluded or not _requires_torch(distribution):
         return None
     if any(entry.group == TORCH_GROUP for entry in distribution.entry_points):
         return None
     for file in distribution.files or ():
-        if _is_package_code(file) and _registers_device(file):
+        if _is_package_code(file) and _contains_registration(file):
             return file
     return None
 
 
-def _needs_torch(distribution: metadata.Distribution) -> bool:
+def _requires_torch(distribution: metadata.Distribution) -> bool:
     requirements = distribution.requires or ()
-    return any(re.match(r"torch\b(?![-_.\w])", text) for text in requirements)
+    # A distribution whose name only begins with "torch", such as torch-npu, does not count.
+    pattern = r"torch\b(?![-_.\w])"
+    return any(re.match(pattern, requirement) for requirement in requirements)
 
 
 def _is_package_code(file: metadata.PackagePath) -> bool:
@@ -133,24 +142,29 @@ def _is_package_code(file: metadata.PackagePath) -> bool:
     return is_in_package and file.suffix in _CODE_SUFFIXES
 
 
-def _registers_device(file: metadata.PackagePath) -> bool:
+def _contains_registration(file: metadata.PackagePath) -> bool:
+    """Return whether the file contains a call that registers a device with torch."""
     path = Path(str(file.locate()))
     if not path.is_file() or path.stat().st_size > _MAX_BYTES:
         return False
     content = path.read_bytes()
-    if not any(call in content for call in _CALLS):
+    if not any(function in content for function in _REGISTRATION_FUNCTIONS):
         return False
-    return file.suffix != ".py" or _makes_call(content)
+    # In a compiled file, the name is proof enough.
+    return file.suffix != ".py" or _calls_registration_function(content)
 
 
-def _makes_call(source: bytes) -> bool:
-    """Return whether Python code makes one of the calls.
+def _calls_registration_function(source: bytes) -> bool:
+    """Return whether Python code calls one of the functions that register a device with torch.
 
-    A name in a string or a comment does not count; torchcts 0.4.1 contains such a name.
+    A function's name in a string or a comment does not count; torchcts 0.4.1 contains such a name.
     """
-    names = set()
+    called_names = set()
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call):
-            function = node.func
-            names.add(getattr(function, "attr", getattr(function, "id", "")))
-    return any(call.decode() in names for call in _CALLS)
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Attribute):
+            called_names.add(node.func.attr)
+        elif isinstance(node.func, ast.Name):
+            called_names.add(node.func.id)
+    return any(name.decode() in called_names for name in _REGISTRATION_FUNCTIONS)

@@ -1,6 +1,6 @@
 """Check the requirements, the wheel's tags and the libraries of a vendor's installed package.
 
-All facts are read from files; the package is not imported.
+The package is not imported: all information is read from files.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.machinery import EXTENSION_SUFFIXES
 from platform import python_version
+from typing import NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.tags import parse_tag, sys_tags
@@ -20,16 +21,16 @@ from accel_core.packages import normalize_distribution
 from accel_tools.doctor.installed_package import VendorPackage
 from accel_tools.doctor.libraries import (
     NOT_FOUND,
-    UnmetNeed,
-    unmet_needs,
-    why_unknown,
+    UnmetDependency,
+    find_unmet_dependencies,
+    why_not_examined,
 )
 
 __all__ = [
-    "extensions",
-    "misfits",
-    "missing_libraries",
-    "unmet_libraries",
+    "describe_unmet",
+    "find_extension_modules",
+    "find_misfits",
+    "package_unmet_dependencies",
 ]
 
 #: The maximum number of extension modules to examine, and how many levels of folders below the
@@ -41,37 +42,47 @@ _MAX_DEPTH = 1
 # --- Requirements and tags -----------------------------------------------------------
 
 
-def misfits(package: VendorPackage) -> Iterator[tuple[str, str]]:
-    """Yield the reasons why the package does not fit the installed torch or Python, with next steps."""
+class Misfit(NamedTuple):
+    """A reason why a vendor's package does not fit the installed torch or Python."""
+
+    reason: str
+    #: The next step.
+    step: str
+
+
+def find_misfits(package: VendorPackage) -> Iterator[Misfit]:
+    """Yield the reasons why the package does not fit the installed torch or Python."""
     build = torch_build()
     if build is not None:
-        yield from _unmet_requirements(package, build.version)
-        yield from _other_build(package, build.version)
-    if package.tags and not _is_for_this_python(package.tags):
+        yield from _requirement_misfits(package, build.version)
+        yield from _build_misfits(package, build.version)
+    if package.tags and not _fits_this_python(package.tags):
         tags = ", ".join(package.tags)
         reason = (
             f"{package} was built for {tags}, but this is Python {python_version()}"
         )
-        yield reason, f"pip install --force-reinstall '{package.distribution}'"
+        step = f"pip install --force-reinstall '{package.distribution}'"
+        yield Misfit(reason, step)
 
 
-def _unmet_requirements(
+def _requirement_misfits(
     package: VendorPackage, torch_version: str
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[Misfit]:
+    """Yield a misfit if the package requires a different version of torch."""
     try:
-        installed = Version(torch_version)
+        installed_version = Version(torch_version)
     except InvalidVersion:  # The version of a private build may not follow PEP 440.
         return
     for text in package.requires:
         requirement = _torch_requirement(text)
         if requirement is None:
             continue
-        if not requirement.specifier.contains(installed, prereleases=True):
+        if not requirement.specifier.contains(installed_version, prereleases=True):
             required = f"torch{requirement.specifier}"
             reason = (
-                f"{package} needs {required}, but torch {torch_version} is installed"
+                f"{package} requires {required}, but torch {torch_version} is installed"
             )
-            yield reason, f"pip install '{required}'"
+            yield Misfit(reason, f"pip install '{required}'")
 
 
 def _torch_requirement(text: str) -> Requirement | None:
@@ -83,51 +94,53 @@ def _torch_requirement(text: str) -> Requirement | None:
     if normalize_distribution(requirement.name) != "torch":
         return None
     marker = requirement.marker
+    # A requirement of an optional extra of the package does not apply.
     if marker is not None and not marker.evaluate({"extra": ""}):
         return None
     return requirement
 
 
-def _other_build(
-    package: VendorPackage, torch_version: str
-) -> Iterator[tuple[str, str]]:
-    """Yield a reason if the package was made for a different kind of torch build, such as CPU or CUDA."""
-    required, installed = _kind_of_build(package.version), _kind_of_build(torch_version)
-    if required and installed and required != installed:
+def _build_misfits(package: VendorPackage, torch_version: str) -> Iterator[Misfit]:
+    """Yield a misfit if the package requires a different kind of torch build, such as CPU or CUDA."""
+    required, installed = _build_kind(package.version), _build_kind(torch_version)
+    are_both_known = required != "" and installed != ""
+    if are_both_known and required != installed:
         reason = (
             f"{package} was built for a +{required} build of torch, "
             f"but torch {torch_version} is installed"
         )
         step = f"install the +{required} build of torch that {package.distribution} requires"
-        yield reason, step
+        yield Misfit(reason, step)
 
 
-def _kind_of_build(version: str) -> str:
-    """Return the kind of build in a version's local part: `"cpu"`, `"cuda"`, `"rocm"` or `"xpu"`.
+def _build_kind(version: str) -> str:
+    """Return the kind of a torch build from its version: `"cpu"`, `"cuda"`, `"rocm"` or `"xpu"`.
 
-    The string is empty for other local parts, such as a commit.
+    The kind is in the part after the plus sign, such as `"+cu128"`. The string is empty if this part
+    is missing or contains something else, such as a commit.
     """
-    local = version.partition("+")[2].lower()
-    kinds = {"cpu": "cpu", "cu1": "cuda", "rocm": "rocm", "xpu": "xpu"}
-    for prefix, kind in kinds.items():
-        if local.startswith(prefix):
+    local_part = version.partition("+")[2].lower()
+    kinds_by_prefix = {"cpu": "cpu", "cu1": "cuda", "rocm": "rocm", "xpu": "xpu"}
+    for prefix, kind in kinds_by_prefix.items():
+        if local_part.startswith(prefix):
             return kind
     return ""
 
 
-def _is_for_this_python(tags: tuple[str, ...]) -> bool:
-    built_for = {tag for text in tags for tag in parse_tag(text)}
-    return any(tag in built_for for tag in sys_tags())
+def _fits_this_python(wheel_tags: tuple[str, ...]) -> bool:
+    """Return whether a wheel with the tags, such as `"cp311-cp311-linux_x86_64"`, fits this Python."""
+    supported_tags = set(sys_tags())
+    return any(not parse_tag(tag).isdisjoint(supported_tags) for tag in wheel_tags)
 
 
 # --- Libraries -----------------------------------------------------------------------
 
 
-def extensions(folder: str) -> list[str]:
-    """Return the extension modules for this Python in a package's folder and one level below it.
+def find_extension_modules(folder: str) -> list[str]:
+    """Return the paths of extension modules in a package's folder and one level below the folder.
 
-    Modules at deeper levels are left out, because they are loaded only on demand. Files called
-    `lib…` are left out, because they are libraries that the modules load.
+    Modules at deeper levels are left out, because packages usually load them only on demand. Files
+    whose names begin with `lib` are left out, because they are libraries that the modules load.
     """
     paths: list[str] = []
     queue = deque([(folder, 0)])
@@ -151,56 +164,63 @@ def _is_subfolder(folder: str, name: str) -> bool:
     return "." not in name and os.path.isdir(f"{folder}/{name}")  # noqa: PTH112
 
 
-def unmet_libraries(
+def package_unmet_dependencies(
     package: VendorPackage, environ: Mapping[str, str]
-) -> tuple[UnmetNeed, ...]:
-    """Return the missing dependencies of the package's extension modules and their libraries.
+) -> tuple[UnmetDependency, ...]:
+    """Return the libraries that the package's extension modules need, but that are missing.
 
-    torch's libraries and the libraries of NVIDIA's packages count as available, because torch is
-    imported first. The package's libraries count as available, because the package may load them
-    by path.
+    Indirectly needed libraries are included. The libraries of torch and of NVIDIA's packages do not
+    count as missing, because torch is imported first. The package's own libraries do not count as
+    missing, because the package may load them by their paths.
     """
     if not hardware.on_linux():
         return ()
-    loaded = [*_folders_below(package.folder, 2)]
-    for torch in package_folders("torch")[:1]:
-        site = os.path.dirname(torch)  # noqa: PTH120
-        loaded += [
-            f"{torch}/lib",
-            *_folders_below(f"{site}/nvidia", 2),
-            f"{site}/torch.libs",
+    folders_of_loaded = list(_folder_and_subfolders(package.folder, 2))
+    torch_folders = package_folders("torch")
+    if torch_folders:
+        torch_folder = torch_folders[0]
+        site_packages = os.path.dirname(torch_folder)  # noqa: PTH120
+        folders_of_loaded += [
+            f"{torch_folder}/lib",
+            *_folder_and_subfolders(f"{site_packages}/nvidia", 2),
+            f"{site_packages}/torch.libs",
         ]
-    return tuple(unmet_needs(extensions(package.folder), environ, loaded))
+    modules = find_extension_modules(package.folder)
+    return tuple(find_unmet_dependencies(modules, environ, folders_of_loaded))
 
 
-def missing_libraries(unmet: Iterable[UnmetNeed]) -> str:
-    """Describe each missing library once, with the first library that needs it and the reason.
+def describe_unmet(unmet: Iterable[UnmetDependency]) -> str:
+    """Return a text on each missing library, with the first library that needs the missing library.
 
-    Returns the reason of `why_unknown` if libraries cannot be examined.
+    The text states why libraries were not examined, if `unmet` is empty for this reason.
     """
-    descriptions: dict[str, str] = {}
-    for need in unmet:
-        descriptions.setdefault(need.name, _description(need))
-    return "; ".join(descriptions.values()) or why_unknown()
+    texts_by_name: dict[str, str] = {}
+    for dependency in unmet:
+        text = _describe_dependency(dependency)
+        texts_by_name.setdefault(dependency.name, text)
+    if not texts_by_name:
+        return why_not_examined()
+    return "; ".join(texts_by_name.values())
 
 
-def _description(need: UnmetNeed) -> str:
-    """Describe a missing library, such as `"libhccl.so (for _C.so)"`.
+def _describe_dependency(dependency: UnmetDependency) -> str:
+    """Return a text on a missing library, such as `"libhccl.so (for _C.so)"`.
 
-    The reason is added, unless it is that the library is not found.
+    A reason other than that the library is not found is added.
     """
-    if not need.needed_by:
-        return f"{need.name} ({need.why})"
-    needed_by = need.needed_by.rpartition("/")[2]
-    if need.why == NOT_FOUND:
-        return f"{need.name} (for {needed_by})"
-    return f"{need.name} (for {needed_by}: {need.why})"
+    name, reason = dependency.name, dependency.reason
+    if not dependency.needed_by:
+        return f"{name} ({reason})"
+    needed_by = dependency.needed_by.rpartition("/")[2]
+    if reason == NOT_FOUND:
+        return f"{name} (for {needed_by})"
+    return f"{name} (for {needed_by}: {reason})"
 
 
-def _folders_below(folder: str, depth: int) -> Iterator[str]:
+def _folder_and_subfolders(folder: str, depth: int) -> Iterator[str]:
     """Yield the folder and its subfolders, down to `depth` levels below the folder."""
     yield folder
     if depth:
         for name in hardware.names_in(folder):
             if _is_subfolder(folder, name):
-                yield from _folders_below(f"{folder}/{name}", depth - 1)
+                yield from _folder_and_subfolders(f"{folder}/{name}", depth - 1)

@@ -33,7 +33,7 @@ def format_plan(plan: Plan, format_name: str) -> str:
 def _pep508_requirement(package: str) -> str:
     """Return the requirement for a package in the format of PEP 508.
 
-    A distribution of accel that pip would install from a folder becomes a URL.
+    One of accel's distributions, if pip would install it from a folder, becomes a URL.
     """
     argument = vendors.pip_argument(package)
     if Path(argument).is_absolute():
@@ -118,7 +118,7 @@ def _format_conda(plan: Plan) -> str:
 
 
 def _format_dockerfile(plan: Plan) -> str:
-    """Return a Dockerfile; it installs accel from a checkout that is mounted while the image is built.
+    """Return a Dockerfile that installs accel's packages from a checkout, mounted while the image is built.
 
     The checkout is needed because accel-core is not in a package registry.
     """

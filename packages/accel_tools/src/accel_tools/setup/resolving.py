@@ -151,7 +151,7 @@ def _pip_command() -> list[str]:
 
 
 def _dry_run(*arguments: str) -> dict[str, Any]:
-    """Run `pip install --dry-run`, and return the items of pip's installation report by package name.
+    """Run pip in a dry run, and return the items of pip's installation report by package name.
 
     An item describes a package that pip would install: its metadata, version and file. Raises
     `SettingError` with pip's reason if no versions fit.

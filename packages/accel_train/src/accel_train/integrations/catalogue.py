@@ -35,8 +35,7 @@ class Framework(NamedTuple):
     usage: str = ""
 
 
-_LIGHTNING_PAGE = "docs/howto/lightning.md"
-_HUGGING_FACE_PAGE = "docs/howto/hugging-face.md"
+_TRAINERS_PAGE = "docs/howto/trainers.md"
 _FRAMEWORKS_PAGE = "docs/howto/frameworks.md"
 _TRANSFORMERS_DEVICES = (
     "cuda",
@@ -92,7 +91,7 @@ FRAMEWORKS = (
     Framework(
         "Lightning",
         "lightning",
-        _LIGHTNING_PAGE,
+        _TRAINERS_PAGE,
         adapter="accel_train.lightning",
         limitation="its DeepSpeed strategy supports only CUDA",
         native_devices=("cuda", "mps"),
@@ -103,7 +102,7 @@ FRAMEWORKS = (
     Framework(
         "PyTorch Lightning",
         "pytorch-lightning",
-        _LIGHTNING_PAGE,
+        _TRAINERS_PAGE,
         adapter="accel_train.lightning",
         limitation="its DeepSpeed strategy supports only CUDA",
         native_devices=("cuda", "mps"),
@@ -114,7 +113,7 @@ FRAMEWORKS = (
     Framework(
         "Accelerate",
         "accelerate",
-        _HUGGING_FACE_PAGE,
+        _TRAINERS_PAGE,
         adapter="accel_train.accelerate",
         limitation="fp16 and device_map support only listed devices",
         native_devices=(
@@ -135,7 +134,7 @@ FRAMEWORKS = (
     Framework(
         "Transformers",
         "transformers",
-        _HUGGING_FACE_PAGE,
+        _TRAINERS_PAGE,
         adapter="accel_train.transformers",
         limitation="checkpoints lack the device's random state",
         native_devices=_TRANSFORMERS_DEVICES,
@@ -147,7 +146,7 @@ FRAMEWORKS = (
     Framework(
         "TRL",
         "trl",
-        _HUGGING_FACE_PAGE,
+        _TRAINERS_PAGE,
         adapter="accel_train.transformers",
         limitation="the limits of Transformers, whose Trainer it uses",
         native_devices=_TRANSFORMERS_DEVICES,
@@ -156,7 +155,7 @@ FRAMEWORKS = (
     Framework(
         "PEFT",
         "peft",
-        _HUGGING_FACE_PAGE,
+        _TRAINERS_PAGE,
         adapter="accel_train.transformers",
         limitation="saved adapters are loaded onto the CPU first",
         native_devices=("cuda", "mps", "mlu", "xpu", "npu"),
@@ -174,7 +173,7 @@ FRAMEWORKS = (
     Framework(
         "torch.compile",
         "torch",
-        "docs/howto/compile.md",
+        _FRAMEWORKS_PAGE,
         adapter="accel_train.integrations.dynamo",
         group="torch_dynamo_backends",
         native_devices=("cuda", "xpu", "mps"),

@@ -35,7 +35,7 @@ __all__ = ["PARTS"]
 
 
 def main(folder: str, *names: str) -> None:
-    """Run the parts, each of which trains as in docs/howto/lightning.md."""
+    """Run the parts, each of which trains as in docs/howto/trainers.md."""
 
     def begin() -> tuple[Rank]:
         accelerator()  # this call imports Lightning

@@ -37,7 +37,7 @@ class _Arguments(AcceleratorArguments, transformers.TrainingArguments):  # type:
 
 
 def main(folder: str, *names: str) -> None:
-    """Run the parts, each of which trains as in docs/howto/hugging-face.md."""
+    """Run the parts, each of which trains as in docs/howto/trainers.md."""
 
     def begin() -> tuple[Rank]:
         return (Rank.of(accel_core.get_accelerator(), folder),)

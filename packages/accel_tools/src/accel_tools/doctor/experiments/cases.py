@@ -13,16 +13,16 @@ from accel_tools.doctor.experiments import table, trial
 from accel_tools.doctor.experiments.search import Experiment, Result, Search
 from accel_tools.doctor.experiments.trial import Outcome, Program
 
-#: Runs for which there must be time if the unchanged program hangs.
-_RUNS_OF_HANGING = 5
-#: Parallel runs of programs that do not compute on a device.
+#: The number of runs for which there must be time, if the unchanged program hangs or if it fails.
+_MIN_RUNS_IF_HANGING, _MIN_RUNS = 5, 2
+#: The maximum number of parallel runs of programs that do not compute on a device.
 _MAX_PARALLEL = 4
-#: Changes without effect that a sentence names; the facts have all of them.
+#: The maximum number of changes without effect that a sentence names. The facts name all of them.
 _MAX_NAMES = 4
 
 
-class Goal(enum.Enum):
-    """The step in which a program fails."""
+class Phase(enum.Enum):
+    """The phase in which a program fails."""
 
     IMPORT = "import"
     COUNT = "count"
@@ -30,12 +30,12 @@ class Goal(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Case:
-    """A program, its outcome on this machine, and the step in which it fails."""
+class FailedProgram:
+    """A program that failed on this machine, its outcome, and the phase in which it failed."""
 
     program: Program
     outcome: Outcome
-    goal: Goal
+    phase: Phase
     #: The name of the backend; empty for torch itself.
     about: str = ""
     #: The expected number of devices, from the hardware and the variables; `None` if unknown.
@@ -47,65 +47,76 @@ class Case:
         return failed_module(self.program, self.outcome)
 
     def is_better(self, outcome: Outcome) -> bool:
-        """Return whether `outcome` reaches the goal, or is closer to the goal than the case's outcome."""
+        """Return whether the program gets further with `outcome` than it did when it failed.
+
+        An import is better if more modules are imported, a count if more devices are counted, and a
+        computation only if it succeeds on at least as many devices as were counted before.
+        """
         before = self.outcome
-        if self.goal is Goal.IMPORT:
+        if self.phase is Phase.IMPORT:
             return len(outcome.imported) > len(before.imported)
-        if self.goal is Goal.COUNT:
+        if self.phase is Phase.COUNT:
             return (outcome.count or 0) > (before.count or 0)
         # A change that only hides the failing device is not an improvement.
-        return outcome.is_well and (outcome.count or 0) >= (before.count or 1)
+        return outcome.is_successful and (outcome.count or 0) >= (before.count or 1)
 
-    def effect(self, outcome: Outcome) -> str:
-        """Return a clause on the program's success, such as `"this machine shows 1 device"`."""
-        if self.goal is Goal.IMPORT:
+    def describe_success(self, outcome: Outcome) -> str:
+        """Return a clause on what succeeds with `outcome`, such as `"this machine shows 1 device"`."""
+        if self.phase is Phase.IMPORT:
             return f"`import {self.failed_module}` works"
-        if self.goal is Goal.COMPUTE:
-            return f"{devices_in_words(outcome)} computed"
+        if self.phase is Phase.COMPUTE:
+            return f"{describe_computed_devices(outcome)} computed"
         count = outcome.count or 0
         return f"this machine shows {count} device{'' if count == 1 else 's'}"
 
 
 def failed_module(program: Program, outcome: Outcome) -> str:
     """Return the module whose import failed; empty if all modules were imported."""
-    done = len(outcome.imported)
-    return program.modules[done] if done < len(program.modules) else ""
+    imported_count = len(outcome.imported)
+    if imported_count == len(program.modules):
+        return ""
+    return program.modules[imported_count]
 
 
-def find_cases(
+def find_failed_programs(
     program: Program, outcome: Outcome, expected: int | None
-) -> Iterator[Case]:
-    """Yield a case for each failure of an outcome; none if the program succeeded.
+) -> Iterator[FailedProgram]:
+    """Yield each failure of a program's run as a `FailedProgram`; none if the program succeeded.
 
-    `expected` is the expected number of devices; `None` if it is unknown.
+    Args:
+        program: The program that ran.
+        outcome: The outcome of the run.
+        expected: The expected number of devices; `None` if it is unknown.
     """
     module = failed_module(program, outcome)
-    name = program.verdict.name if program.verdict else ""
+    backend = program.verdict.name if program.verdict else ""
     if module:
-        about = "" if module == "torch" else name
-        importing = replace(program, verdict=None, others=())
-        yield Case(importing, outcome, Goal.IMPORT, about)
+        about = "" if module == "torch" else backend
+        importing_program = replace(program, verdict=None, other_verdicts=())
+        yield FailedProgram(importing_program, outcome, Phase.IMPORT, about)
         return
     if expected is not None and outcome.count is not None and outcome.count < expected:
-        counting = replace(program, counts_only=True)
-        yield Case(counting, outcome, Goal.COUNT, name, expected)
+        counting_program = replace(program, counts_only=True)
+        yield FailedProgram(counting_program, outcome, Phase.COUNT, backend, expected)
     if outcome.failure:
-        yield Case(program, outcome, Goal.COMPUTE, name)
+        yield FailedProgram(program, outcome, Phase.COMPUTE, backend)
 
 
-def devices_in_words(outcome: Outcome) -> str:
+def describe_computed_devices(outcome: Outcome) -> str:
     """Return the devices that computed correct results, such as `"cuda:0 to cuda:7"`."""
     names = [device.device for device in outcome.devices if not device.error]
-    if len(names) > 2 and len(names) == len(outcome.devices):
+    have_all_computed = len(names) == len(outcome.devices)
+    if have_all_computed and len(names) > 2:
         return f"{names[0]} to {names[-1]}"
     return " and ".join(names)
 
 
 @dataclass(frozen=True)
 class Proof:
-    """Result of the experiments on a case, as text."""
+    """The result of experiments on the cause of a failure, as text for the report."""
 
-    #: The proven cause, such as `"Proven: without …"`, or a list of what was tried.
+    #: The proven cause, such as `"Proven: without …"`. If no cause is proven, the text states this, and
+    #: names the changes without effect.
     text: str
     #: The next step; empty unless a cause is proven.
     step: str = ""
@@ -113,49 +124,58 @@ class Proof:
     tried: str = ""
 
 
-def investigate(case: Case, end: float, show: Callable[[str], None]) -> Proof:
-    """Run experiments on a case, and return their result.
+def find_cause(
+    failed_program: FailedProgram, deadline: float, on_experiment: Callable[[str], None]
+) -> Proof:
+    """Run experiments on a failed program to find the cause of its failure, and return the proof.
 
-    `end` is the value of `time.monotonic` at which the experiments stop. `show` is called with the
-    description of each experiment.
+    Args:
+        failed_program: The program, and the failure to explain.
+        deadline: The value of `time.monotonic` after which no experiment starts.
+        on_experiment: A function that is called with the description of each experiment.
     """
-    program = _with_deadline(case, end)
-    # Programs that compute at the same time may disturb each other.
-    at_once = min(hardware.usable_cores(), _MAX_PARALLEL)
+    program = _limit_time(failed_program, deadline)
+    max_parallel = min(hardware.usable_cores(), _MAX_PARALLEL)
+    if failed_program.phase is Phase.COMPUTE:
+        # Programs that compute at the same time may disturb each other.
+        max_parallel = 1
     search = Search(
         run=lambda change: trial.run(program, change),
-        is_better=case.is_better,
-        end=end,
-        at_once=1 if case.goal is Goal.COMPUTE else at_once,
-        show=show,
+        is_better=failed_program.is_better,
+        deadline=deadline,
+        max_parallel=max_parallel,
+        on_experiment=on_experiment,
     )
-    result = search.find_causes(table.experiments(program), case.outcome)
+    experiments = table.experiments(program)
+    result = search.find_causes(experiments, failed_program.outcome)
     if [cause.change for cause in result.causes] == [table.WITHOUT_AUTOLOAD]:
-        proof = _failing_extension(program, end, show)
+        proof = _prove_failing_autoload_function(program, deadline, on_experiment)
         if proof is not None:
             return proof
-    return _proof(case, result)
+    return _proof_of_result(failed_program, result)
 
 
-def _failing_extension(
-    program: Program, end: float, show: Callable[[str], None]
+def _prove_failing_autoload_function(
+    program: Program, deadline: float, on_experiment: Callable[[str], None]
 ) -> Proof | None:
-    """Return the proof that a package fails which torch's autoload imports, or `None`.
+    """Return the proof that a function fails which torch's autoload calls; `None` if all succeed.
 
-    Each package's entry point is called alone, without torch's autoload.
+    Each function is called alone, without torch's autoload. The result is also `None` if the deadline
+    passes before a function fails.
     """
-    for entry, distribution in table.extensions():
-        if time.monotonic() >= end:
+    for function in table.autoload_functions():
+        if time.monotonic() >= deadline:
             return None
-        show(f"{entry} by itself")
-        alone = replace(program, modules=(*program.modules[:1], entry))
+        on_experiment(f"{function.path} by itself")
+        modules = (*program.modules[:1], function.path)
+        alone = replace(program, modules=modules)
         outcome = trial.run(alone, table.WITHOUT_AUTOLOAD)
-        if failed_module(alone, outcome) == entry:
+        if failed_module(alone, outcome) == function.path:
             text = (
-                f"Proven: {entry} of {distribution}, which torch's autoload runs, "
+                f"Proven: {function.path} of {function.distribution}, which torch's autoload runs, "
                 f"fails by itself: {outcome.error}"
             )
-            name, _, _ = distribution.partition(" ")
+            name, _, _version = function.distribution.partition(" ")
             step = (
                 f"repair {name}, or pip uninstall {name}; "
                 f"a program that does not need it runs with {AUTOLOAD}=0"
@@ -164,52 +184,62 @@ def _failing_extension(
     return None
 
 
-def _with_deadline(case: Case, end: float) -> Program:
+def _limit_time(failed_program: FailedProgram, deadline: float) -> Program:
     """Return the program with a time limit that leaves enough time for several runs."""
-    runs = _RUNS_OF_HANGING if case.outcome.is_late else 2
-    left = max(1.0, end - time.monotonic())
-    return replace(case.program, timeout=min(case.program.timeout, left / runs))
+    is_hanging = failed_program.outcome.is_timed_out
+    runs = _MIN_RUNS_IF_HANGING if is_hanging else _MIN_RUNS
+    seconds_left = max(1.0, deadline - time.monotonic())
+    program = failed_program.program
+    return replace(program, timeout=min(program.timeout, seconds_left / runs))
 
 
-def _proof(case: Case, result: Result) -> Proof:
+def _proof_of_result(failed_program: FailedProgram, result: Result) -> Proof:
+    """Return the text of the proof for the result of a search, whether or not a cause was found."""
     if result.causes and result.outcome is not None:
-        causes = " and ".join(map(str, result.causes))
-        text = f"Proven: {causes} {case.effect(result.outcome)}"
-        steps = [cause.step(case.outcome) for cause in result.causes]
-        return Proof(text, "; and ".join(dict.fromkeys(steps)))
-    clauses = list(not_proven(result))
-    limits = table.untestable(case.outcome)
-    if limits:
-        clauses.append(f"Could not be tried: {', '.join(limits)}")
-    tried = ", ".join(map(str, result.tried))
+        causes = " and ".join(str(cause) for cause in result.causes)
+        success = failed_program.describe_success(result.outcome)
+        steps = [cause.step(failed_program.outcome) for cause in result.causes]
+        unique_steps = dict.fromkeys(steps)
+        return Proof(f"Proven: {causes} {success}", "; and ".join(unique_steps))
+    clauses = list(describe_unproven(result))
+    fixed_limits = table.describe_fixed_limits(failed_program.outcome)
+    if fixed_limits:
+        clauses.append(f"Not tried: {', '.join(fixed_limits)}")
+    tried = ", ".join(str(experiment) for experiment in result.tried)
     return Proof("; ".join(clauses), tried=tried)
 
 
-def not_proven(result: Result) -> Iterator[str]:
-    """Yield clauses on experiments without effect and on experiments that did not run."""
+def describe_unproven(result: Result) -> Iterator[str]:
+    """Yield clauses on a search that proved no cause: what had no effect, and what was not tried."""
     if result.is_flaky:
         yield "Nothing is proven: the unchanged program fails only sometimes"
         return
-    if result.is_unstarted:
+    if result.start_failed:
         yield "No experiment ran: a process could not be started"
         return
     if result.suspects:
-        names = ", ".join(map(str, result.suspects))
-        yield f"With all of these changes it works; the cause is among them: {names}"
-        yield "No time was left to find which: --experiment-seconds 300"
+        names = ", ".join(str(experiment) for experiment in result.suspects)
+        yield f"The program works with all of these changes, so the cause is among them: {names}"
+        yield "No time was left to find the cause: pass --experiment-seconds 300"
         return
     if result.altering:
-        names = _named(result.altering)
-        yield f"The error changes {names}: this may be one of several causes"
+        names = _list_first_names(result.altering)
+        yield f"The program fails with a different error {names}: this may be one of several causes"
     if result.tried:
-        yield f"Not the cause by itself (tried {len(result.tried)}): {_named(result.tried)}"
+        names = _list_first_names(result.tried)
+        yield f"Changes without effect ({len(result.tried)}): {names}"
     if result.untried:
-        yield f"No time was left for {len(result.untried)} more"
+        count = len(result.untried)
+        yield f"No time was left for {count} more experiment{'' if count == 1 else 's'}"
     if not (result.altering or result.tried or result.untried):
-        yield "There is no experiment to run"
+        yield "No experiment applies to this program"
 
 
-def _named(experiments: Sequence[Experiment]) -> str:
+def _list_first_names(experiments: Sequence[Experiment]) -> str:
+    """Return the names of at most four experiments, and how many others there are."""
     names = [str(experiment) for experiment in experiments]
-    rest = len(names) - _MAX_NAMES
-    return ", ".join(names[:_MAX_NAMES]) + (f" and {rest} others" if rest > 0 else "")
+    text = ", ".join(names[:_MAX_NAMES])
+    others = len(names) - _MAX_NAMES
+    if others > 0:
+        text += f" and {others} others"
+    return text

@@ -14,21 +14,23 @@ from accel_core.torch_import import import_torch
 from accel_core.verdict import Verdict
 
 #: The number of elements of the tensor.
-_SIZE = 1024
+_ELEMENTS = 1024
 
 
-def compute(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
-    """Compute on each device of the backend, and return the results.
+def compute_on_all_devices(
+    job: dict[str, Any], stage: Callable[[str], None]
+) -> dict[str, object]:
+    """Compute on each device of the backend `job["verdict"]`, and return the results.
 
-    The result has the keys `count` (the number of devices) and `devices` (a list with one
-    dictionary per device). The dictionary has the keys `device` (its name), `error` (the
-    vendor's error), `reason` (a plugin's explanation of the error) and `hint` (the next step).
-    The last three are empty if the device computed the correct result. `program.main` describes
-    `job`.
+    The result has the keys `count` (the number of devices; `None` if the devices cannot be counted)
+    and `devices` (a list with one dictionary per device). Each dictionary has the keys `device` (the
+    device's name), `error` (the vendor's error), `reason` (a plugin's explanation of the error) and
+    `hint` (the next step). The last three are empty if the device computed the correct result.
+    `program.main` describes all keys of `job`.
     """
     verdict = isolation.decode(job["verdict"])
-    others = map(isolation.decode, job["others"])
-    group = build.Group((verdict, *others), imports_to_explain=True)
+    other_verdicts = [isolation.decode(encoded) for encoded in job["other_verdicts"]]
+    group = build.Group((verdict, *other_verdicts), imports_to_explain=True)
     devices: list[dict[str, str]] = []
     with steps_to(stage), stdout_to_stderr():
         try:
@@ -36,16 +38,18 @@ def compute(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, obje
             stage("device_count()")
             count = accelerator.device_count()
         except PLUGIN_ERRORS as error:
-            row = {"device": verdict.name, **_explain(verdict, error, group)}
+            row = {"device": verdict.name, **_describe_error(verdict, error, group)}
             return {"count": None, "devices": [row]}
-        for index in range(0 if job["counts_only"] else count):
+        if job["counts_only"]:
+            return {"count": count, "devices": []}
+        for index in range(count):
             name = _device_name(accelerator, index)
             stage(f"computation on {name}")
             row = {"device": name, "error": "", "reason": "", "hint": ""}
             try:
                 row["error"] = _compute_on(accelerator, index)
             except PLUGIN_ERRORS as error:
-                row |= _explain(verdict, error, group)
+                row |= _describe_error(verdict, error, group)
             devices.append(row)
     return {"count": count, "devices": devices}
 
@@ -58,18 +62,19 @@ def _device_name(accelerator: Accelerator, index: int) -> str:
 
 
 def _compute_on(accelerator: Accelerator, index: int) -> str:
-    """Compute on the device; return an error if the result is wrong, otherwise an empty string."""
+    """Compute on one device; return an error if the result is wrong, otherwise an empty string."""
     torch = import_torch()
-    ones = torch.ones(_SIZE, device=accelerator.device(index))
-    total = ones + ones
+    ones = torch.ones(_ELEMENTS, device=accelerator.device(index))
+    twos = ones + ones
     accelerator.synchronize(index)
-    result = float(total.cpu().sum())
-    if result != 2 * _SIZE:
-        return f"{_SIZE} times 1 + 1 gave {result:g} in all, expected {2 * _SIZE}"
+    result = float(twos.cpu().sum())
+    expected = 2 * _ELEMENTS
+    if result != expected:
+        return f"the sum of {_ELEMENTS} results of 1 + 1 is {result:g}, expected {expected}"
     return ""
 
 
-def _explain(
+def _describe_error(
     verdict: Verdict, error: BaseException, group: build.Group
 ) -> dict[str, str]:
     """Return the error, the plugin's explanation of the error, and the next step."""

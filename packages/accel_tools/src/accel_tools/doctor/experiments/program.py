@@ -7,7 +7,7 @@ as the folder of a script would be. Until the imports have succeeded, this progr
 
 import sys
 
-#: True for mypy alone: nothing but `sys` is imported here.
+#: True only for mypy, which treats this name as a constant. At run time, only `sys` is imported.
 MYPY = False
 if MYPY:
     from collections.abc import Callable
@@ -19,14 +19,15 @@ def main(folder: str, job: "dict[str, Any]") -> None:
 
     `job` has these keys:
 
-    - `path`: the folders that replace Python's path; empty to keep Python's path.
-    - `start`: the lines of start-up files to run.
-    - `without_folder`: whether to remove the script's folder from the path.
-    - `modules`: the modules to import, in this order; of `"module:function"`, the function is
-      called too.
-    - `verdict`, `others`: the backends for the computation; `verdict` is `None` to only import.
+    - `path`: the folders that replace `sys.path`; empty to keep `sys.path`.
+    - `start_lines`: the lines of start-up files to run.
+    - `without_script_folder`: whether to remove the script's folder from `sys.path`.
+    - `modules`: the modules to import, in this order. An entry `"module:function"` means that the
+      function is called after the import.
+    - `verdict`: the backend on which to compute; `None` to only import modules.
+    - `other_verdicts`: all other backends.
     - `counts_only`: whether to only count the devices.
-    - `own_path`: the folders with accel's packages.
+    - `accel_path`: the folders with accel's packages.
     """
     with open(folder + "/log", "w", encoding="ascii") as log:  # noqa: PTH123
         result = _run(job, lambda stage: _write(log, {"stage": stage}))
@@ -34,70 +35,82 @@ def main(folder: str, job: "dict[str, Any]") -> None:
         _write(file, result)
     if sys.stderr is not None:
         sys.stderr.flush()
-    # No exit handlers: those of vendors may hang.
-    sys.modules["posix" if "posix" in sys.modules else "nt"]._exit(0)
+    # os._exit() skips exit handlers, because a vendor's exit handler may hang. The module that defines
+    # it is built in, so a module in the working folder cannot shadow it.
+    os_module = "posix" if "posix" in sys.modules else "nt"
+    sys.modules[os_module]._exit(0)
 
 
 def _run(job: "dict[str, Any]", stage: "Callable[[str], None]") -> "dict[str, Any]":
     """Import the modules and compute; return the result or the error of a failed import."""
-    if job["without_folder"]:
+    if job["without_script_folder"]:
         del sys.path[0]
     if job["path"]:
+        # The first entry of `sys.path`, which is usually the script's folder, stays first.
         sys.path[:] = [*sys.path[:1], *job["path"]]
-    for line in job["start"]:
-        exec(line, {})  # as the module `site` does
+    for line in job["start_lines"]:
+        exec(line, {})  # The module `site` runs each line in the same way.
     imported: list[str] = []
     for module in job["modules"]:
         stage("import " + module)
         try:
-            _load(module)
+            _import_and_call(module)
         except (Exception, SystemExit) as error:
-            return _failure(module, imported, error)
+            return _describe_failure(module, imported, error)
         imported.append(module)
-    result = {"imported": imported, "error": "", "places": [], "loaded": []}
+    result: dict[str, Any] = {
+        "imported": imported,
+        "error": "",
+        "traceback_files": [],
+        "module_files": [],
+    }
     if job["verdict"] is None:
         return result
-    sys.path += [entry for entry in job["own_path"] if entry not in sys.path]
-    from accel_tools.doctor.experiments.computing import compute
+    sys.path += [entry for entry in job["accel_path"] if entry not in sys.path]
+    from accel_tools.doctor.experiments.computing import compute_on_all_devices
 
-    return {**result, **compute(job, stage)}
+    return {**result, **compute_on_all_devices(job, stage)}
 
 
-def _load(name: str) -> None:
-    """Import a module; of `"module:function"`, call the function too, as torch's autoload does."""
-    module, _, function = name.partition(":")
+def _import_and_call(name: str) -> None:
+    """Import the module called `name`; if `name` is `"module:function"`, also call the function.
+
+    torch's autoload imports and calls an entry point in the same way.
+    """
+    module, _, function_path = name.partition(":")
     __import__(module)
-    if function:
-        target: Any = sys.modules[module]
-        for attribute in function.split("."):
-            target = getattr(target, attribute)
-        target()
+    if function_path:
+        function: Any = sys.modules[module]
+        for attribute in function_path.split("."):
+            function = getattr(function, attribute)
+        function()
 
 
-def _failure(
+def _describe_failure(
     module: str, imported: list[str], error: BaseException
 ) -> "dict[str, Any]":
-    """Return the root cause of an error, the files in its tracebacks, and all loaded files."""
-    chain = _chain(error)
-    text = type(chain[-1]).__name__ + ": " + str(chain[-1])
-    raised = str(chain[0]) if len(chain) > 1 else ""
-    places = []
-    for link in chain:
-        trace = link.__traceback__
+    """Return the root cause of an import's error, the files in its tracebacks, and all loaded files."""
+    chain = _exception_chain(error)
+    root_cause = chain[-1]
+    text = type(root_cause).__name__ + ": " + str(root_cause)
+    raised_message = str(error) if len(chain) > 1 else ""
+    traceback_files = []
+    for exception in chain:
+        trace = exception.__traceback__
         while trace is not None:
-            places.append(trace.tb_frame.f_code.co_filename)
+            traceback_files.append(trace.tb_frame.f_code.co_filename)
             trace = trace.tb_next
     return {
         "imported": imported,
         "module": module,
         "error": text.rstrip(": "),
-        "raised": raised,
-        "places": places,
-        "loaded": _loaded(),
+        "raised_message": raised_message,
+        "traceback_files": traceback_files,
+        "module_files": _loaded_files(),
     }
 
 
-def _chain(error: BaseException) -> "list[BaseException]":
+def _exception_chain(error: BaseException) -> "list[BaseException]":
     """Return the exception and the exceptions that caused it; the root cause is last."""
     chain: list[BaseException] = []
     current: BaseException | None = error
@@ -110,7 +123,7 @@ def _chain(error: BaseException) -> "list[BaseException]":
     return chain
 
 
-def _loaded() -> list[list[str]]:
+def _loaded_files() -> list[list[str]]:
     """Return the name and the file of each module that was loaded from a file."""
     loaded = []
     for name, module in list(sys.modules.items()):
@@ -143,12 +156,14 @@ def _json(value: object) -> str:
 
 
 def _escaped(character: str) -> str:
-    number = ord(character)
-    if number > 0xFFFF:
+    """Return a character as it is written in a JSON string in ASCII; `?` for a character above U+FFFF."""
+    code_point = ord(character)
+    if code_point > 0xFFFF:  # JSON needs two escapes for it.
         return "?"
-    if 32 <= number < 127 and character not in '"\\':
+    is_printable_ascii = 32 <= code_point < 127
+    if is_printable_ascii and character not in '"\\':
         return character
-    return f"\\u{number:04x}"
+    return f"\\u{code_point:04x}"
 
 
 if __name__ == "__main__":

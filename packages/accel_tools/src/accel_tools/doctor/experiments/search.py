@@ -1,6 +1,6 @@
-"""Find the changes that alter the outcome of a failing program.
+"""Find the changes with which a failing program succeeds.
 
-`table` has the changes. Nothing is concluded from a program that fails only sometimes: the
+`table` creates the changes. Nothing is concluded from a program that fails only sometimes: the
 unchanged program must fail three times, and a proof is confirmed by running the program once
 more without the change and once more with it.
 """
@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from accel_tools.doctor.experiments.trial import NOTHING, Change, Outcome
+from accel_tools.doctor.experiments.trial import NO_CHANGE, Change, Outcome
 
 #: How often the unchanged program must fail again before a change is tried.
 _REPEATS = 2
-#: How many failures may hide one another.
-_MAX_HIDDEN = 3
+#: How many changes are combined at most, if each change only uncovers the next failure.
+_MAX_COMBINED = 3
+
+T = TypeVar("T")
 
 
 def _ignore(_description: str) -> None:
@@ -31,7 +34,7 @@ def _is_unlikely(_outcome: Outcome) -> bool:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A change, and what it proves if it improves the outcome."""
+    """A change to a failing program, and the next step if the program succeeds with the change."""
 
     change: Change
     #: The name for people, such as `"LD_PRELOAD='/opt/x.so'"`, which follows `preposition`.
@@ -51,6 +54,11 @@ class Experiment:
         return f"{self.preposition} {self.name}"
 
 
+def fixed_step(step: str) -> Callable[[Outcome], str]:
+    """Return a function for `Experiment.step` that returns `step` for every outcome."""
+    return lambda _outcome: step
+
+
 @dataclass(frozen=True)
 class Result:
     """Result of a search."""
@@ -65,12 +73,13 @@ class Result:
     altering: tuple[Experiment, ...] = ()
     #: The experiments that did not run because of the time limit.
     untried: tuple[Experiment, ...] = ()
-    #: The experiments that improve the outcome together, if the time limit ended the search among them.
+    #: Experiments that improve the outcome together, if the time limit was reached before the search
+    #: found out which of them are necessary.
     suspects: tuple[Experiment, ...] = ()
     #: Whether the unchanged program fails only sometimes.
     is_flaky: bool = False
     #: Whether a process could not be started, so that the experiments prove nothing.
-    is_unstarted: bool = False
+    start_failed: bool = False
 
 
 class _FlakyError(Exception):
@@ -81,173 +90,199 @@ class _OutOfTimeError(Exception):
     """The time limit for all experiments was reached."""
 
 
-class _UnstartedError(Exception):
+class _StartFailedError(Exception):
     """A process could not be started."""
 
 
 @dataclass
 class Search:
-    """Search for the changes with which a failing program succeeds, by running it with changes."""
+    """A search for the changes with which a failing program succeeds; it runs the program repeatedly."""
 
     #: A function that runs the program once, with a change.
     run: Callable[[Change], Outcome]
     #: A function that returns whether an outcome is better than that of the unchanged program.
     is_better: Callable[[Outcome], bool]
     #: The value of `time.monotonic` after which no run starts.
-    end: float
-    #: The number of runs in parallel.
-    at_once: int = 1
+    deadline: float
+    #: The maximum number of parallel runs.
+    max_parallel: int = 1
     #: A function that is called with the description of each experiment that begins.
-    show: Callable[[str], None] = _ignore
+    on_experiment: Callable[[str], None] = _ignore
+    #: The experiments that ran, by name: without effect, and with a different failure.
     _tried: dict[str, Experiment] = field(default_factory=dict)
     _altering: dict[str, Experiment] = field(default_factory=dict)
     _suspects: list[Experiment] = field(default_factory=list)
-    #: The different failures that experiments led to, by the experiments' names.
-    _other_failures: dict[str, Outcome] = field(default_factory=dict)
-    #: Whether the program fails differently with all changes, which remove something that it needs.
-    _is_needed: bool = False
+    #: The outcomes with a different failure, by the experiments' names.
+    _different_failures: dict[str, Outcome] = field(default_factory=dict)
+    #: Whether the program fails differently with all changes together. The changes then remove
+    #: something that the program needs.
+    _fails_differently_together: bool = False
 
-    def find_first(self, experiments: Sequence[Experiment]) -> Result:
-        """Return the first experiment that improves the outcome.
+    def find_first_cause(self, experiments: Sequence[Experiment]) -> Result:
+        """Try the experiments one by one, and return a result with the first that improves the outcome.
 
         Use this method for changes that cannot be combined.
         """
-        return self._guarded(experiments, lambda: self._try_alone(experiments, None))
+
+        def search() -> list[Experiment]:
+            return self._try_each(experiments, failed=None)
+
+        return self._search_and_confirm(experiments, search)
 
     def find_causes(self, experiments: Sequence[Experiment], failed: Outcome) -> Result:
-        """Return the experiments that improve `failed`, the outcome of the unchanged program."""
-        # Each run of a program that hangs takes its whole time limit.
-        repeats = 1 if failed.is_late else _REPEATS
-        return self._guarded(
-            experiments, lambda: self._causes(experiments, failed), repeats
-        )
+        """Return a result with the experiments that together make a failing program succeed.
 
-    def _guarded(
+        `failed` is the outcome of the unchanged program.
+        """
+
+        def search() -> list[Experiment]:
+            return self._search_causes(experiments, failed)
+
+        # Each run of a program that hangs takes its whole time limit.
+        repeats = 1 if failed.is_timed_out else _REPEATS
+        return self._search_and_confirm(experiments, search, repeats)
+
+    def _search_and_confirm(
         self,
         experiments: Sequence[Experiment],
         search: Callable[[], list[Experiment]],
         repeats: int = _REPEATS,
     ) -> Result:
-        """Return the confirmed result of `search`, if the unchanged program fails `repeats` times more."""
+        """Call `search` if the unchanged program fails `repeats` more times, and confirm the causes."""
         try:
             self._require_failures(repeats)
             causes = search()
             if causes:
                 return self._confirm(causes)
-        except _UnstartedError:
-            return Result(is_unstarted=True)
+        except _StartFailedError:
+            return Result(start_failed=True)
         except _FlakyError:
             return Result(tried=tuple(self._tried.values()), is_flaky=True)
         except _OutOfTimeError:
-            if self._suspects:
-                return Result(suspects=tuple(self._suspects))
-            known = {**self._tried, **self._altering}
-            untried = tuple(e for e in experiments if e.name not in known)
-            return self._without_cause(tuple(self._tried.values()), untried)
-        return self._without_cause(tuple(experiments))
+            return self._result_at_deadline(experiments)
+        return self._result_without_cause(tried=experiments)
 
-    def _without_cause(
-        self,
-        tried: tuple[Experiment, ...],
-        untried: tuple[Experiment, ...] = (),
+    def _result_at_deadline(self, experiments: Sequence[Experiment]) -> Result:
+        if self._suspects:
+            return Result(suspects=tuple(self._suspects))
+        untried = []
+        for experiment in experiments:
+            name = experiment.name
+            if name not in self._tried and name not in self._altering:
+                untried.append(experiment)
+        return self._result_without_cause(self._tried.values(), untried)
+
+    def _result_without_cause(
+        self, tried: Iterable[Experiment], untried: Iterable[Experiment] = ()
     ) -> Result:
         """Return a result without a cause, with experiments that alter the failure listed separately."""
+        without_effect = []
+        for experiment in tried:
+            if experiment.name not in self._altering:
+                without_effect.append(experiment)
         return Result(
-            tried=tuple(e for e in tried if e.name not in self._altering),
+            tried=tuple(without_effect),
             altering=tuple(self._altering.values()),
-            untried=untried,
+            untried=tuple(untried),
         )
 
-    def _causes(
+    def _search_causes(
         self, experiments: Sequence[Experiment], failed: Outcome
     ) -> list[Experiment]:
-        """Try experiments until one group improves the outcome, and return the causes.
+        """Return the experiments whose changes together improve the outcome, or an empty list.
 
-        First likely experiments run alone, then those that a different failure makes
-        likely, then all together, then the rest alone.
+        The most promising experiments run first: each likely experiment alone, then combinations if
+        a change uncovers a different failure, then all experiments together, then each of the rest.
         """
         likely = [e for e in experiments if e.is_likely(failed)]
-        causes = self._try_alone(likely, failed)
+        causes = self._try_each(likely, failed)
         if not causes:
-            causes = self._try_behind(likely, experiments)
+            causes = self._try_combinations(likely, experiments)
         if not causes:
             causes = self._try_together(experiments, failed)
-        if not causes and (self._is_needed or len(experiments) == 1):
-            rest = [e for e in experiments if e not in likely]
-            rest.sort(key=lambda experiment: experiment.may_be_needed)
-            causes = self._try_alone(rest, failed)
+        is_rest_promising = self._fails_differently_together or len(experiments) == 1
+        if not causes and is_rest_promising:
+            unlikely = [e for e in experiments if e not in likely]
+            unlikely.sort(key=lambda experiment: experiment.may_be_needed)
+            causes = self._try_each(unlikely, failed)
         return causes
 
-    def _require_failures(self, times: int) -> None:
-        """Run the unchanged program again; raise `_FlakyError` if it succeeds."""
-        self.show("the same program again")
-        if any(map(self.is_better, self._run_each([NOTHING] * times))):
-            raise _FlakyError
+    def _require_failures(self, count: int) -> None:
+        """Run the unchanged program `count` times; raise `_FlakyError` if it succeeds once."""
+        self.on_experiment("the same program again")
+        for outcome in self._run_each([NO_CHANGE] * count):
+            if self.is_better(outcome):
+                raise _FlakyError
 
-    def _try_alone(
+    def _try_each(
         self, experiments: Sequence[Experiment], failed: Outcome | None
     ) -> list[Experiment]:
-        """Return a list with the first experiment that improves the outcome, or an empty list.
+        """Try each experiment alone until one improves the outcome, and return it as a list.
 
-        An experiment that leads to a failure other than `failed` is recorded in `_altering`.
+        The list is empty if no experiment improves the outcome. An experiment that leads to a failure
+        other than `failed` is recorded in `_altering`.
         """
-        for first in range(0, len(experiments), self.at_once):
-            batch = experiments[first : first + self.at_once]
-            self.show(str(batch[0]))
+        for batch in _batches(experiments, self.max_parallel):
+            self.on_experiment(str(batch[0]))
             outcomes = self._run_each([experiment.change for experiment in batch])
             for experiment, outcome in zip(batch, outcomes, strict=True):
-                self._record(experiment, outcome, failed)
+                self._record_effect(experiment, outcome, failed)
                 if self.is_better(outcome):
                     return [experiment]
         return []
 
-    def _record(
+    def _record_effect(
         self, experiment: Experiment, outcome: Outcome, failed: Outcome | None
     ) -> None:
         """Record the experiment in `_altering` if it alters the failure, otherwise in `_tried`."""
-        is_same = failed is None or not _differs(outcome, failed)
-        if not is_same:
-            self._other_failures[experiment.name] = outcome
-        # Without something that it needs, a program fails otherwise anyway.
-        if is_same or experiment.may_be_needed:
-            self._tried.setdefault(experiment.name, experiment)
-        else:
+        alters_failure = failed is not None and _is_different_failure(outcome, failed)
+        if alters_failure:
+            self._different_failures[experiment.name] = outcome
+        # A program without something that it needs fails differently in any case.
+        if alters_failure and not experiment.may_be_needed:
             self._altering.setdefault(experiment.name, experiment)
+        else:
+            self._tried.setdefault(experiment.name, experiment)
 
-    def _try_behind(
+    def _try_combinations(
         self, likely: Sequence[Experiment], experiments: Sequence[Experiment]
     ) -> list[Experiment]:
-        """Return the causes of failures that hide one another; empty if there are none.
+        """Return the causes of a program that has several failures, each of which hides the next one.
 
-        A change that led to another failure stays applied, and the changes that the
-        other failure makes likely are tried in addition.
+        Each likely experiment that led to a different failure is combined with the experiments that
+        are likely for that failure. The list is empty if no combination improves the outcome.
         """
         for experiment in likely:
-            failure = self._other_failures.get(experiment.name)
-            if failure is None:
+            next_failure = self._different_failures.get(experiment.name)
+            if next_failure is None:
                 continue
-            causes = self._try_in_addition([experiment], experiments, failure)
+            causes = self._extend_combination([experiment], experiments, next_failure)
             if causes:
-                return self._fewest(causes)
+                return self._minimize(causes)
         return []
 
-    def _try_in_addition(
+    def _extend_combination(
         self,
         applied: list[Experiment],
         experiments: Sequence[Experiment],
         failed: Outcome,
     ) -> list[Experiment]:
-        """Return the changes that improve the outcome with `applied`, which leads to `failed`."""
+        """Return `applied` with more experiments, such that all together improve the outcome.
+
+        The list is empty if there is no such combination of at most three experiments. `failed` is the
+        outcome with the changes of `applied`.
+        """
         for experiment in experiments:
             if experiment in applied or not experiment.is_likely(failed):
                 continue
-            self.show(f"{experiment} too")
-            changes = [*applied, experiment]
-            outcome = self._run_one(changes)
+            self.on_experiment(f"{experiment} too")
+            combination = [*applied, experiment]
+            outcome = self._run_with_all(combination)
             if self.is_better(outcome):
-                return changes
-            if _differs(outcome, failed) and len(changes) < _MAX_HIDDEN:
-                causes = self._try_in_addition(changes, experiments, outcome)
+                return combination
+            is_progress = _is_different_failure(outcome, failed)
+            if is_progress and len(combination) < _MAX_COMBINED:
+                causes = self._extend_combination(combination, experiments, outcome)
                 if causes:
                     return causes
         return []
@@ -266,69 +301,77 @@ class Search:
         for group in groups:
             if len(group) < 2:
                 continue
-            self.show("all changes together")
-            outcome = self._run_one(group)
+            self.on_experiment("all changes together")
+            outcome = self._run_with_all(group)
             if self.is_better(outcome):
-                return self._fewest(group)
-            if _differs(outcome, failed):
-                self._is_needed = True
+                return self._minimize(group)
+            if _is_different_failure(outcome, failed):
+                self._fails_differently_together = True
         return []
 
-    def _fewest(self, experiments: list[Experiment]) -> list[Experiment]:
+    def _minimize(self, experiments: list[Experiment]) -> list[Experiment]:
         """Return the smallest subset of the experiments that still improves the outcome."""
         while len(experiments) > 1:
-            middle = len(experiments) // 2
-            first, second = experiments[:middle], experiments[middle:]
+            first_half, second_half = _halves(experiments)
             self._suspects = experiments
-            self.show(f"which of {len(experiments)} changes")
-            better = self._find_better([first, second])
-            if better is None:
-                return self._causes_in_both(first, second)
-            experiments = better
+            self.on_experiment(f"which of {len(experiments)} changes")
+            better_half = self._find_better([first_half, second_half])
+            if better_half is None:
+                return self._minimize_both(first_half, second_half)
+            experiments = better_half
         return experiments
 
     def _find_better(self, groups: list[list[Experiment]]) -> list[Experiment] | None:
-        """Return the first group that improves the outcome, else `None`."""
-        for first in range(0, len(groups), self.at_once):
-            batch = groups[first : first + self.at_once]
-            outcomes = self._run_each([_sum(group) for group in batch])
+        """Return the first group that improves the outcome, or `None`."""
+        for batch in _batches(groups, self.max_parallel):
+            outcomes = self._run_each([_combine_changes(group) for group in batch])
             for group, outcome in zip(batch, outcomes, strict=True):
                 if self.is_better(outcome):
                     return group
         return None
 
-    def _causes_in_both(
+    def _minimize_both(
         self, first: list[Experiment], second: list[Experiment]
     ) -> list[Experiment]:
-        """Return the smallest set of experiments with causes in both halves (Junker's QuickXplain)."""
-        of_second = self._needed(first, first, second)
-        return [*self._needed(of_second, of_second, first), *of_second]
+        """Return the smallest set of experiments that improves the outcome, with some from each half.
 
-    def _needed(
+        This is Junker's algorithm QuickXplain.
+        """
+        needed_of_second = self._minimize_addition(first, first, second)
+        needed_of_first = self._minimize_addition(
+            needed_of_second, needed_of_second, first
+        )
+        return [*needed_of_first, *needed_of_second]
+
+    def _minimize_addition(
         self,
         applied: list[Experiment],
-        added: list[Experiment],
+        last_added: list[Experiment],
         experiments: list[Experiment],
     ) -> list[Experiment]:
-        """Return the smallest subset of the experiments that improves the outcome with `applied`.
+        """Return the smallest subset of `experiments` that, added to `applied`, improves the outcome.
 
-        `added` are the experiments that were added to `applied` last. If `added` is empty,
-        `applied` alone has already been tried.
+        Args:
+            applied: The experiments whose changes are applied in every run.
+            last_added: The experiments that the caller added to `applied`. If the list is empty,
+                `applied` alone has already been tried.
+            experiments: The experiments of which a subset is needed.
         """
-        if added:
-            self.show(f"which of {len(experiments)} changes")
-            if self.is_better(self._run_one(applied)):
+        if last_added:
+            self.on_experiment(f"which of {len(experiments)} changes")
+            if self.is_better(self._run_with_all(applied)):
                 return []
         if len(experiments) == 1:
             return experiments
-        middle = len(experiments) // 2
-        first, second = experiments[:middle], experiments[middle:]
-        of_second = self._needed([*applied, *first], first, second)
-        of_first = self._needed([*applied, *of_second], of_second, first)
-        return [*of_first, *of_second]
+        first, second = _halves(experiments)
+        needed_of_second = self._minimize_addition([*applied, *first], first, second)
+        needed_of_first = self._minimize_addition(
+            [*applied, *needed_of_second], needed_of_second, first
+        )
+        return [*needed_of_first, *needed_of_second]
 
     def _confirm(self, causes: list[Experiment]) -> Result:
-        """Confirm that the program fails without all causes' changes, and succeeds with them.
+        """Confirm that the program fails without the changes of all causes, and succeeds with them.
 
         If there are several causes, the program must also fail without the change of each cause.
         Raises `_FlakyError` if an outcome differs from the expected outcome.
@@ -336,58 +379,72 @@ class Search:
         self._require_failures(1)
         if len(causes) > 1:
             for cause in causes:
-                others = [other for other in causes if other is not cause]
-                if self.is_better(self._run_one(others)):
+                other_causes = [other for other in causes if other is not cause]
+                if self.is_better(self._run_with_all(other_causes)):
                     raise _FlakyError
-        outcome = self._run_one(causes)
+        outcome = self._run_with_all(causes)
         if not self.is_better(outcome):
             raise _FlakyError
         return Result(tuple(causes), outcome)
 
-    def _run_one(self, experiments: Iterable[Experiment]) -> Outcome:
-        """Run the program once with the changes of all experiments."""
-        return self._run_each([_sum(experiments)])[0]
+    def _run_with_all(self, experiments: Iterable[Experiment]) -> Outcome:
+        """Run the program once with the changes of all experiments, and return the outcome."""
+        [outcome] = self._run_each([_combine_changes(experiments)])
+        return outcome
 
     def _run_each(self, changes: Sequence[Change]) -> list[Outcome]:
         """Run the program once per change, and return the outcomes.
 
-        Raises `_OutOfTimeError` at the time limit, and `_UnstartedError` if a process cannot be
+        Raises `_OutOfTimeError` at the deadline, and `_StartFailedError` if a process cannot be
         started.
         """
         outcomes: list[Outcome] = []
-        for first in range(0, len(changes), self.at_once):
-            if time.monotonic() >= self.end:
+        for batch in _batches(changes, self.max_parallel):
+            if time.monotonic() >= self.deadline:
                 raise _OutOfTimeError
-            outcomes += self._run_in_parallel(changes[first : first + self.at_once])
-        if any(outcome.is_unstarted for outcome in outcomes):
-            raise _UnstartedError
+            outcomes += self._run_in_parallel(batch)
+        if any(outcome.start_failed for outcome in outcomes):
+            raise _StartFailedError
         return outcomes
 
     def _run_in_parallel(self, changes: Sequence[Change]) -> list[Outcome]:
         try:
             with ThreadPoolExecutor(max_workers=len(changes)) as pool:
                 return list(pool.map(self.run, changes))
-        except RuntimeError:  # no thread can be started
+        except RuntimeError:  # No thread can be started.
             return [self.run(change) for change in changes]
 
 
-def _differs(outcome: Outcome, other: Outcome) -> bool:
+def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield the items in order, in groups of at most `size` items."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def _halves(
+    experiments: list[Experiment],
+) -> tuple[list[Experiment], list[Experiment]]:
+    middle = len(experiments) // 2
+    return experiments[:middle], experiments[middle:]
+
+
+def _is_different_failure(outcome: Outcome, other: Outcome) -> bool:
     """Return whether two programs fail with different errors, or at different steps.
 
     Numbers in errors are ignored, because addresses and other numbers differ from run to run.
     """
-    if outcome.reach != other.reach:
+    if outcome.progress != other.progress:
         return True
-    return _without_numbers(outcome.failure) != _without_numbers(other.failure)
+    return _remove_numbers(outcome.failure) != _remove_numbers(other.failure)
 
 
-def _without_numbers(text: str) -> str:
+def _remove_numbers(text: str) -> str:
     return re.sub(r"0x[0-9a-fA-F]+|\d+", "", text)
 
 
-def _sum(experiments: Iterable[Experiment]) -> Change:
+def _combine_changes(experiments: Iterable[Experiment]) -> Change:
     """Return one change that combines the changes of all experiments."""
-    total = NOTHING
+    combined = NO_CHANGE
     for experiment in experiments:
-        total = total + experiment.change
-    return total
+        combined = combined + experiment.change
+    return combined

@@ -1,6 +1,6 @@
-"""The table of experiments: changes to a child process, and the next step if a change is the cause.
+"""Create the experiments on a failing program: changes, and the next step if a change is the cause.
 
-Each environment variable that is set is an experiment, regardless of its name. A successful
+There is one experiment for each environment variable that is set, whatever its name. A successful
 experiment proves that the program succeeds with one change and fails without it.
 """
 
@@ -18,20 +18,22 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 from accel_core import Backend, Provenance, packages
 from accel_core.hardware.visible_devices import inventory, masks
 from accel_core.text import one_line
 from accel_core.torch_import import AUTOLOAD, TORCH_GROUP
-from accel_tools.doctor.experiments.search import Experiment
+from accel_tools.doctor.experiments.search import Experiment, fixed_step
 from accel_tools.doctor.experiments.trial import Change, Outcome, Program, StartFile
-from accel_tools.doctor.start_files import start_files
+from accel_tools.doctor.start_files import find_start_files
 
-#: Characters of a variable's value that are shown.
+#: The maximum number of characters of a variable's value that are shown.
 _MAX_VALUE = 60
+#: A pattern of the names of variables whose values are not shown.
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|(^|_)KEY(_|$)", re.IGNORECASE)
-#: Variables that stay set: the shell's own, and those of simulated devices.
-_NOT_EXAMINED = (
+#: Variables that no experiment unsets: the shell's variables, and the variables of simulated devices.
+_KEPT_VARIABLES = (
     "_",
     "SHLVL",
     "PWD",
@@ -43,28 +45,28 @@ _NOT_EXAMINED = (
 )
 #: Words in the names of variables that select devices.
 _SELECTS_DEVICES = re.compile(r"VISIBLE|DEVICE|SELECTOR|AFFINITY|MASK|RANK")
-#: Start-up files of accel.
-_OWN_START_FILES = ("accel_simulated.pth",)
-#: torch does not import other distributions' packages.
-WITHOUT_AUTOLOAD = Change(assigned=((AUTOLOAD, "0"),))
+#: Start-up files of accel, with which no experiment runs.
+_ACCEL_START_FILES = ("accel_simulated.pth",)
+#: The change after which torch does not import packages of other distributions.
+WITHOUT_AUTOLOAD = Change(set_variables=((AUTOLOAD, "0"),))
 
 
 def experiments(program: Program) -> list[Experiment]:
     """Return the experiments that apply to the program on this machine, in the order of trying."""
-    makers = (
-        _device_variables,
-        _script_folder,
-        _start_files,
-        _loader_variables,
-        _user_site,
-        _limits,
-        _folders,
-        _other_variables,
-        _autoload,
+    sources = (
+        _device_variable_experiments,
+        _script_folder_experiments,
+        _start_file_experiments,
+        _loader_variable_experiments,
+        _user_site_experiments,
+        _limit_experiments,
+        _folder_experiments,
+        _other_variable_experiments,
+        _autoload_experiments,
     )
     by_name: dict[str, Experiment] = {}
-    for maker in makers:
-        for experiment in maker(program):
+    for source in sources:
+        for experiment in source(program):
             by_name.setdefault(experiment.name, experiment)
     return list(by_name.values())
 
@@ -74,65 +76,81 @@ class PythonPath:
     """The folders in which this Python finds packages, and its start-up files."""
 
     folders: tuple[str, ...]
+    #: The folder with the user's packages; empty if this Python does not use such a folder.
     user_folder: str
     start_files: tuple[StartFile, ...]
 
 
 def python_path() -> PythonPath:
     """Return the folders in which this Python finds packages, and its start-up files."""
-    user = site.getusersitepackages() if site.ENABLE_USER_SITE else ""
-    folders = [*([user] if user else []), *site.getsitepackages()]
-    added = [line for folder in folders for line in _path_lines(Path(folder))]
-    files = tuple(StartFile(file.path, file.lines) for file in start_files())
-    return PythonPath((*folders, *added), user, files)
+    user_folder = site.getusersitepackages() if site.ENABLE_USER_SITE else ""
+    folders = site.getsitepackages()
+    if user_folder:
+        folders = [user_folder, *folders]
+    added_folders: list[str] = []
+    for folder in folders:
+        added_folders += _folders_in_pth_files(Path(folder))
+    files = tuple(StartFile(file.path, file.lines) for file in find_start_files())
+    return PythonPath((*folders, *added_folders), user_folder, files)
 
 
-def _path_lines(folder: Path) -> Iterator[str]:
-    """Yield the folders that `.pth` files add to the path."""
+def _folders_in_pth_files(folder: Path) -> Iterator[str]:
+    """Yield the folders that the `.pth` files in `folder` add to `sys.path`."""
     for file in sorted(folder.glob("*.pth")):
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.strip() and not line.startswith(("#", "import ", "import\t")):
+            is_code_or_comment = line.startswith(("#", "import ", "import\t"))
+            if line.strip() and not is_code_or_comment:
                 yield str(folder / line.strip())
 
 
-# --- Python's path, and what runs at its start ----------------------------------------
+# --- Python's path and start-up files -------------------------------------------------
 
 
-def _start_files(program: Program) -> Iterator[Experiment]:
+def _start_file_experiments(program: Program) -> Iterator[Experiment]:
+    """Yield one experiment without each start-up file."""
+    distributions = {file.path: file.distribution for file in find_start_files()}
     for file in program.start_files:
-        if PurePath(file.path).name in _OWN_START_FILES:
+        if PurePath(file.path).name in _ACCEL_START_FILES:
             continue
-        owner = next((f.distribution for f in start_files() if f.path == file.path), "")
+        distribution = distributions.get(file.path, "")
         step = f"remove {file.path}, which runs when Python starts"
-        if owner:
-            step = f"pip uninstall {owner.partition(' ')[0]}, or upgrade it"
+        if distribution:
+            name = distribution.partition(" ")[0]
+            step = f"pip uninstall {name}, or upgrade it"
         yield Experiment(
-            Change(without_start_files=frozenset({file.path})),
-            f"the start-up file {file.path}",
-            _always(step),
-            functools.partial(_may_be_spoiled_by, file.path, owner),
+            change=Change(without_start_files=frozenset({file.path})),
+            name=f"the start-up file {file.path}",
+            step=fixed_step(step),
+            is_likely=functools.partial(_is_start_file_likely, file.path, distribution),
             may_be_needed=True,
         )
 
 
-def _may_be_spoiled_by(path: str, owner: str, outcome: Outcome) -> bool:
-    """Return whether the error went through the start-up file, or a person wrote that file."""
-    return not owner or _goes_through(path, outcome)
+def _is_start_file_likely(path: str, distribution: str, outcome: Outcome) -> bool:
+    """Return whether a start-up file is likely to cause the failure of a program.
+
+    This is likely if the file is in a traceback or in the error, or if no distribution installed the
+    file, so that a person probably wrote it.
+    """
+    is_in_traceback = path in outcome.traceback_files
+    return not distribution or is_in_traceback or path in outcome.failure
 
 
-def _script_folder(_program: Program) -> Iterator[Experiment]:
+def _script_folder_experiments(_program: Program) -> Iterator[Experiment]:
+    """Yield the experiment without the modules in the working folder, if it contains modules."""
     folder = _current_folder()
     if folder is None or not _has_modules(folder):
         return
     yield Experiment(
-        Change(without_folder=True),
-        f"the modules in {folder}",
-        functools.partial(_rename_step, str(folder)),
-        lambda outcome: bool(_from(str(folder), outcome)),
+        change=Change(without_script_folder=True),
+        name=f"the modules in {folder}",
+        step=functools.partial(_step_for_shadowing_modules, str(folder)),
+        is_likely=functools.partial(_has_loaded_from, str(folder)),
     )
 
 
 def _current_folder() -> Path | None:
+    """Return the working folder; `None` if it was removed."""
     try:
         return Path.cwd()
     except OSError:
@@ -140,154 +158,213 @@ def _current_folder() -> Path | None:
 
 
 def _has_modules(folder: Path) -> bool:
+    """Return whether the folder directly contains Python modules or packages."""
     try:
         entries = list(folder.iterdir())
     except OSError:
         return False
-    return any(
-        entry.suffix in (".py", ".pyc", ".so") or (entry / "__init__.py").exists()
-        for entry in entries
+    for entry in entries:
+        is_module = entry.suffix in (".py", ".pyc", ".so")
+        if is_module or (entry / "__init__.py").exists():
+            return True
+    return False
+
+
+def _step_for_shadowing_modules(folder: str, outcome: Outcome) -> str:
+    """Return the next step if modules in `folder` shadow installed modules."""
+    files = _modules_loaded_from(folder, outcome)
+    if not files:
+        return f"start the program in a folder other than {folder}"
+    paths = " and ".join(sorted(files.values()))
+    modules = ", ".join(sorted(files))
+    return (
+        f"rename {paths}: Python imports it instead of the installed module {modules}"
     )
 
 
-def _rename_step(folder: str, outcome: Outcome) -> str:
-    """Return the next step if modules in `folder` shadow installed modules."""
-    files = _from(folder, outcome)
-    if not files:
-        return f"start the program from another folder than {folder}"
-    paths = " and ".join(sorted(files.values()))
-    names = ", ".join(sorted(files))
-    return f"rename {paths}, which Python imports instead of another module {names}"
+def _has_loaded_from(folder: str, outcome: Outcome) -> bool:
+    return bool(_modules_loaded_from(folder, outcome))
 
 
-def _from(folder: str, outcome: Outcome) -> dict[str, str]:
-    """Return the modules directly in `folder` that the program loaded, with their files."""
-    deeper = [e for e in sys.path if e.startswith(folder + os.sep)]
-    found: dict[str, str] = {}
-    for file in (*outcome.loaded.values(), *outcome.places):
-        is_deeper = any(file.startswith(entry + os.sep) for entry in deeper)
-        if is_deeper or not file.startswith(folder + os.sep):
+def _modules_loaded_from(folder: str, outcome: Outcome) -> dict[str, str]:
+    """Return the modules directly in `folder` that the program loaded, with their files.
+
+    Modules of a subfolder that is in `sys.path` are not directly in `folder`.
+    """
+    prefix = folder + os.sep
+    subfolders = tuple(e + os.sep for e in sys.path if e.startswith(prefix))
+    modules: dict[str, str] = {}
+    for file in (*outcome.module_files.values(), *outcome.traceback_files):
+        if not file.startswith(prefix) or file.startswith(subfolders):
             continue
-        top = Path(folder, PurePath(file).relative_to(folder).parts[0])
-        found[top.name.partition(".")[0]] = str(top)
-    return found
+        first_part = PurePath(file).relative_to(folder).parts[0]
+        module = first_part.partition(".")[0]
+        modules[module] = str(Path(folder, first_part))
+    return modules
 
 
-def _user_site(program: Program) -> Iterator[Experiment]:
-    user = program.user_site
-    if not user or not Path(user).is_dir():
+def _user_site_experiments(program: Program) -> Iterator[Experiment]:
+    """Yield the experiment without the folder with the user's packages, if the folder exists."""
+    folder = program.user_site
+    if not folder or not Path(folder).is_dir():
         return
     yield Experiment(
-        Change(without_user_site=True),
-        f"the packages in {user}",
-        functools.partial(_step_without_user_site, user),
-        lambda outcome: bool(_from(user, outcome)),
+        change=Change(without_user_site=True),
+        name=f"the packages in {folder}",
+        step=functools.partial(_step_for_user_site, folder),
+        is_likely=functools.partial(_has_loaded_from, folder),
     )
 
 
-def _step_without_user_site(user: str, outcome: Outcome) -> str:
-    names = ", ".join(sorted(_from(user, outcome)))
+def _step_for_user_site(folder: str, outcome: Outcome) -> str:
+    """Return the next step if a package in `folder`, the user's folder of packages, is the cause."""
+    names = ", ".join(sorted(_modules_loaded_from(folder, outcome)))
     package = f"the package {names}" if names else "the failing package"
-    return f"export PYTHONNOUSERSITE=1, or remove {package} from {user}"
+    return f"export PYTHONNOUSERSITE=1, or remove {package} from {folder}"
 
 
-def _autoloaded() -> list[Provenance]:
+# --- torch's autoload -----------------------------------------------------------------
+
+
+class AutoloadFunction(NamedTuple):
+    """A function that torch's autoload calls when torch is imported."""
+
+    #: The module and the function, such as `"torch_npu:_autoload"`.
+    path: str
+    #: The distribution and its version, such as `"torch-npu 2.9.0"`.
+    distribution: str
+
+
+def autoload_functions() -> list[AutoloadFunction]:
+    """Return the functions that torch's autoload calls."""
+    functions = []
+    for entry in _autoload_entry_points():
+        path = entry.value.replace(" ", "")
+        functions.append(AutoloadFunction(path, str(entry)))
+    return functions
+
+
+def _autoload_entry_points() -> list[Provenance]:
     """Return the entry points that torch's autoload loads, without those of accel-train."""
     entry_points = packages.entry_points(TORCH_GROUP)
     return [entry for entry in entry_points if entry.distribution != "accel-train"]
 
 
-def extensions() -> list[tuple[str, str]]:
-    """Return what torch's autoload calls, as `"module:function"`, with the distribution of each."""
-    autoloaded = _autoloaded()
-    return [(entry.value.replace(" ", ""), str(entry)) for entry in autoloaded]
-
-
-def _autoload(program: Program) -> Iterator[Experiment]:
-    autoloaded = _autoloaded()
-    if not autoloaded or program.environ.get(AUTOLOAD, "1") != "1":
+def _autoload_experiments(program: Program) -> Iterator[Experiment]:
+    """Yield the experiment without torch's autoload, if the autoload is on and loads a package."""
+    entry_points = _autoload_entry_points()
+    if not entry_points or program.environ.get(AUTOLOAD, "1") != "1":
         return
-    names = ", ".join(sorted({entry.distribution for entry in autoloaded}))
+    names = ", ".join(sorted({entry.distribution for entry in entry_points}))
     yield Experiment(
-        WITHOUT_AUTOLOAD,
-        f"torch's autoload of {names}",
-        _always(f"export {AUTOLOAD}=0, or uninstall {names}"),
-        lambda outcome: "backend extension" in outcome.raised,
-        # It stops the package that fails, whatever the cause of that failure.
+        change=WITHOUT_AUTOLOAD,
+        name=f"torch's autoload of {names}",
+        step=fixed_step(f"export {AUTOLOAD}=0, or uninstall {names}"),
+        is_likely=_is_autoload_failure,
+        # Without the autoload, the failing package does not run, whatever the cause of its failure.
         may_be_needed=True,
     )
+
+
+def _is_autoload_failure(outcome: Outcome) -> bool:
+    """Return whether torch raised the error with which it reports a failure of its autoload."""
+    return "backend extension" in outcome.raised_message
 
 
 # --- Variables ------------------------------------------------------------------------
 
 
-def _loader_variables(program: Program) -> Iterator[Experiment]:
+def _loader_variable_experiments(program: Program) -> Iterator[Experiment]:
+    """Yield experiments without the variables of the dynamic loader, then without those of Python."""
     for name in program.environ:
         if name in ("LD_PRELOAD", "LD_AUDIT"):
-            # Their libraries replace functions of every program.
-            yield _variable(name, program, lambda _outcome: True)
+            # The libraries in these variables replace functions of every program.
+            yield _without_variable(name, program, is_likely=lambda _outcome: True)
         elif name.startswith("LD_"):
-            yield _variable(name, program, _names_a_library)
+            yield _without_variable(name, program, is_likely=_is_library_failure)
     for name in program.environ:
         if name.startswith("PYTHON"):
-            yield _variable(name, program)
+            yield _without_variable(name, program)
 
 
-def _names_a_library(outcome: Outcome) -> bool:
+def _is_library_failure(outcome: Outcome) -> bool:
+    """Return whether the error is typical of a library that is missing, or of a wrong version."""
     pattern = (
         r"\.so\b|undefined symbol|symbol lookup|shared object|GLIBC|SIGSEGV|SIGABRT"
     )
-    return re.search(pattern, outcome.failure) is not None
+    return _failure_matches(pattern, outcome)
 
 
-def _device_variables(program: Program) -> Iterator[Experiment]:
+def _device_variable_experiments(program: Program) -> Iterator[Experiment]:
     """Yield experiments without variables that select devices, then without the vendor's variables."""
     backend = program.verdict.backend if program.verdict else None
     if backend is None:
         return
-    masks = [name for name in _mask_variables(backend) if name in program.environ]
-    others = [name for name in program.environ if name not in (*masks, *_NOT_EXAMINED)]
-    for name in (*masks, *filter(_SELECTS_DEVICES.search, others)):
-        yield _variable(name, program, _has_imported)
-    words = _vendor_words(backend)
+    declared = _visibility_variables(backend)
+    selecting = [name for name in declared if name in program.environ]
+    others = []
+    for name in program.environ:
+        if name not in declared and name not in _KEPT_VARIABLES:
+            others.append(name)
+    selecting += [name for name in others if _SELECTS_DEVICES.search(name)]
+    for name in selecting:
+        yield _without_variable(name, program, is_likely=_imports_succeeded)
+    vendor_words = _vendor_words(backend)
     for name in others:
-        if words.intersection(name.split("_")):
-            yield _variable(name, program)
+        if vendor_words.intersection(name.split("_")):
+            yield _without_variable(name, program)
 
 
-def _mask_variables(backend: Backend) -> tuple[str, ...]:
+def _visibility_variables(backend: Backend) -> tuple[str, ...]:
+    """Return the names of the variables that limit the backend's visible devices."""
     return (*backend.visibility.filters, *backend.visibility.variables)
 
 
 def _vendor_words(backend: Backend) -> set[str]:
     """Return words that the names of the vendor's variables contain, such as `"ASCEND"`."""
-    names = [*_mask_variables(backend), *backend.environment.forward]
-    names += [backend.name, backend.device_type]
-    words = {name.upper().replace(".", "_").partition("_")[0] for name in names}
-    words |= {word.upper() for word in backend.hardware.name.split()}
+    names = [
+        *_visibility_variables(backend),
+        *backend.environment.forward,
+        backend.name,
+        backend.device_type,
+    ]
+    words = set()
+    for name in names:
+        first_word = name.upper().replace(".", "_").partition("_")[0]
+        words.add(first_word)
+    words.update(backend.hardware.name.upper().split())
+    # Words that variables of any vendor may contain are left out.
     return words - {"", "TORCH", "DEVICE", "GPU"}
 
 
-def _other_variables(program: Program) -> Iterator[Experiment]:
+def _other_variable_experiments(program: Program) -> Iterator[Experiment]:
+    """Yield one experiment without each variable, in alphabetical order."""
     for name in sorted(program.environ):
-        if name not in _NOT_EXAMINED:
-            yield _variable(name, program)
+        if name not in _KEPT_VARIABLES:
+            yield _without_variable(name, program)
 
 
-def _variable(
+def _without_variable(
     name: str, program: Program, is_likely: Callable[[Outcome], bool] | None = None
 ) -> Experiment:
+    """Return the experiment that runs the program without the variable called `name`.
+
+    By default the experiment is likely if the failure mentions the variable.
+    """
     value = program.environ[name]
+    if is_likely is None:
+        is_likely = functools.partial(_failure_mentions_variable, name, value)
     return Experiment(
-        Change(removed=frozenset({name})),
-        f"{name}={_shown(name, value)}",
-        functools.partial(_variable_step, name, program),
-        is_likely or functools.partial(_mentions, name, value),
-        may_be_needed=_names_folders(value),
+        change=Change(unset_variables=frozenset({name})),
+        name=f"{name}={_displayed_value(name, value)}",
+        step=functools.partial(_variable_step, name, program),
+        is_likely=is_likely,
+        may_be_needed=_contains_folder(value),
     )
 
 
-def _shown(name: str, value: str) -> str:
+def _displayed_value(name: str, value: str) -> str:
+    """Return the value of the variable called `name` for display: shortened, and `…` for a secret."""
     if _SECRET.search(name):
         return "…"
     if len(value) > _MAX_VALUE:
@@ -295,40 +372,53 @@ def _shown(name: str, value: str) -> str:
     return repr(value)
 
 
-def _names_folders(value: str) -> bool:
-    entries = [entry for entry in value.split(os.pathsep) if entry.startswith("/")]
-    return any(os.path.isdir(entry) for entry in entries)  # noqa: PTH112
+def _contains_folder(value: str) -> bool:
+    """Return whether a list of paths such as `"/a:/b"` contains the path of an existing folder."""
+    paths = [path for path in value.split(os.pathsep) if path.startswith("/")]
+    return any(os.path.isdir(path) for path in paths)  # noqa: PTH112
 
 
-def _mentions(name: str, value: str, outcome: Outcome) -> bool:
-    """Return whether the error contains the variable's name or value, or passed through its folders."""
-    if name in outcome.failure or (len(value) > 2 and value in outcome.failure):
+def _failure_mentions_variable(name: str, value: str, outcome: Outcome) -> bool:
+    """Return whether the error contains the variable's name or value.
+
+    For a variable of Python, the result is also true if the program loaded a module from one of the
+    folders in the variable.
+    """
+    # A value of one or two characters may occur in any error.
+    is_value_in_failure = len(value) > 2 and value in outcome.failure
+    if name in outcome.failure or is_value_in_failure:
         return True
-    entries = [entry for entry in value.split(os.pathsep) if entry.startswith("/")]
-    return name.startswith("PYTHON") and any(_from(e, outcome) for e in entries)
+    if not name.startswith("PYTHON"):
+        return False
+    folders = [path for path in value.split(os.pathsep) if path.startswith("/")]
+    return any(_has_loaded_from(folder, outcome) for folder in folders)
 
 
-def _has_imported(outcome: Outcome) -> bool:
-    """Return whether the imports succeeded, so that the failure is in the use of devices."""
+def _imports_succeeded(outcome: Outcome) -> bool:
+    """Return whether the program failed after its imports, when it used the devices."""
     return not outcome.stage.startswith("import ")
 
 
 def _variable_step(name: str, program: Program, outcome: Outcome) -> str:
+    """Return the next step if the variable called `name` is the cause of the program's failure."""
     backend = program.verdict.backend if program.verdict else None
-    if backend is not None and name in _mask_variables(backend):
-        return _mask_step(name, backend, program.environ)
-    for entry in program.environ[name].split(os.pathsep):
-        files = _from(entry, outcome) if entry.startswith("/") else {}
-        if files and name == "PYTHONPATH":
+    if backend is not None and name in _visibility_variables(backend):
+        return _visibility_step(name, backend, program.environ)
+    if name != "PYTHONPATH":
+        return f"unset {name}"
+    for path in program.environ[name].split(os.pathsep):
+        files = _modules_loaded_from(path, outcome) if path.startswith("/") else {}
+        if files:
             modules = ", ".join(sorted(files))
             return (
-                f"remove {entry} from PYTHONPATH: its {modules} is imported instead of "
+                f"remove {path} from PYTHONPATH: its {modules} is imported instead of "
                 "the installed one"
             )
     return f"unset {name}"
 
 
-def _mask_step(name: str, backend: Backend, environ: Mapping[str, str]) -> str:
+def _visibility_step(name: str, backend: Backend, environ: Mapping[str, str]) -> str:
+    """Return the next step if the variable called `name` hides devices or has a wrong value."""
     for effect in masks(backend, environ, inventory(backend)).effects:
         if effect.variable == name and effect.suggestion:
             return f"export {name}={shlex.quote(effect.suggestion)}"
@@ -379,90 +469,110 @@ _LIMITS = (
 )
 
 
-def _limits(_program: Program) -> Iterator[Experiment]:
-    for limit, soft, hard in _finite_limits():
-        target = _raised(limit, soft, hard)
-        if target is None:
+class _LimitValue(NamedTuple):
+    """The soft and the hard value of a resource limit; -1 means unlimited."""
+
+    soft: int
+    hard: int
+
+
+_UNLIMITED = _LimitValue(-1, -1)
+
+
+def _limit_experiments(_program: Program) -> Iterator[Experiment]:
+    """Yield one experiment with a higher value of each limit that this user may raise."""
+    for limit, value in _finite_limits():
+        higher = _highest_permitted(limit, value)
+        if higher is None:
             continue
-        bound = "unlimited" if target[0] < 0 else str(target[0] // limit.unit)
+        number = "unlimited" if higher.soft < 0 else str(higher.soft // limit.unit)
         yield Experiment(
-            Change(limits=((limit.name, target),)),
-            f"the limit of {limit.what}, {soft // limit.unit} (ulimit {limit.option})",
-            _always(
-                f"ulimit {limit.option} {bound}, where the limit is set: in the shell, "
-                "the job or the container that starts the program"
+            change=Change(limits=((limit.name, (higher.soft, higher.hard)),)),
+            name=_describe_limit(limit, value),
+            step=fixed_step(
+                f"run `ulimit {limit.option} {number}` where the limit is set: in the shell, "
+                "job or container that starts the program"
             ),
-            functools.partial(_matches, limit.pattern),
+            is_likely=functools.partial(_failure_matches, limit.pattern),
         )
 
 
-def untestable(outcome: Outcome) -> list[str]:
+def _describe_limit(limit: _Limit, value: _LimitValue) -> str:
+    number = value.soft // limit.unit
+    return f"the limit of {limit.what}, {number} (ulimit {limit.option})"
+
+
+def describe_fixed_limits(outcome: Outcome) -> list[str]:
     """Return a clause on each limit that may explain the error, but that this user may not raise."""
     clauses = []
-    for limit, soft, hard in _finite_limits():
-        if _raised(limit, soft, hard) is None and _matches(limit.pattern, outcome):
+    for limit, value in _finite_limits():
+        is_fixed = _highest_permitted(limit, value) is None
+        if is_fixed and _failure_matches(limit.pattern, outcome):
             clauses.append(
-                f"the limit of {limit.what}, {soft // limit.unit} (ulimit {limit.option}), "
-                "which this user may not raise"
+                f"{_describe_limit(limit, value)}, which this user may not raise"
             )
     return clauses
 
 
-def _finite_limits() -> Iterator[tuple[_Limit, int, int]]:
-    """Yield each limit that is set, with its soft and hard value."""
+def _finite_limits() -> Iterator[tuple[_Limit, _LimitValue]]:
+    """Yield each resource limit of this process that is not unlimited, with its value."""
     try:
         import resource
     except ImportError:  # Windows
         return
     for limit in _LIMITS:
-        number = getattr(resource, limit.name, None)
-        if number is None:
+        resource_id = getattr(resource, limit.name, None)
+        if resource_id is None:
             continue
-        soft, hard = resource.getrlimit(number)
-        if soft != resource.RLIM_INFINITY:
-            yield limit, soft, hard
+        value = _LimitValue(*resource.getrlimit(resource_id))
+        if value.soft != resource.RLIM_INFINITY:
+            yield limit, value
 
 
-def _raised(limit: _Limit, soft: int, hard: int) -> tuple[int, int] | None:
-    """Return the higher soft and hard limit that this user may set, or `None`."""
-    if soft != hard:
-        return hard, hard
-    unlimited = (-1, -1)
-    return unlimited if _may_set(limit.name, unlimited) else None
+def _highest_permitted(limit: _Limit, value: _LimitValue) -> _LimitValue | None:
+    """Return the highest value of the limit that this user may set; `None` if it is `value`."""
+    if value.soft != value.hard:
+        return _LimitValue(value.hard, value.hard)
+    if _may_set_limit(limit.name, _UNLIMITED):
+        return _UNLIMITED
+    return None
 
 
 @functools.cache
-def _may_set(name: str, pair: tuple[int, int]) -> bool:
-    """Return whether this user may set a hard limit.
+def _may_set_limit(name: str, value: _LimitValue) -> bool:
+    """Return whether this user may set the limit called `name` to `value`.
 
     A child process tries to set the limit, because even root may lack the permission.
     """
-    program = f"import resource; resource.setrlimit(resource.{name}, {pair!r})"
+    program = f"import resource; resource.setrlimit(resource.{name}, {tuple(value)!r})"
     command = [sys.executable, "-I", "-S", "-c", program]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    completed = subprocess.run(command, capture_output=True, check=False)
+    return completed.returncode == 0
 
 
 # --- Folders --------------------------------------------------------------------------
 
 
-def _folders(program: Program) -> Iterator[Experiment]:
+def _folder_experiments(program: Program) -> Iterator[Experiment]:
+    """Yield experiments with an empty folder as `HOME`, as `TMPDIR`, and as the working folder."""
     empty = _empty_folder()
     for name in ("HOME", "TMPDIR"):
         value = program.environ.get(name, "")
         if name == "HOME" or value:
             yield Experiment(
-                Change(assigned=((name, empty),)),
-                f"{name}={_shown(name, value)}",
-                functools.partial(_step_for_folder, name, value),
-                functools.partial(_is_denied, value),
+                change=Change(set_variables=((name, empty),)),
+                name=f"{name}={_displayed_value(name, value)}",
+                step=functools.partial(_step_for_folder_variable, name, value),
+                is_likely=functools.partial(_is_access_failure, value),
                 preposition="with an empty folder instead of",
             )
+    current = _current_folder() or "the current one, which does not exist"
     yield Experiment(
-        Change(folder=empty),
-        str(_current_folder() or "the current one, which does not exist"),
-        _step_for_current_folder,
-        lambda _: not os.access(".", os.W_OK),
-        preposition="started in another folder than",
+        change=Change(working_folder=empty),
+        name=str(current),
+        step=_step_for_working_folder,
+        is_likely=lambda _outcome: not os.access(".", os.W_OK),
+        preposition="started in a folder other than",
     )
 
 
@@ -474,46 +584,45 @@ def _empty_folder() -> str:
     return folder.name
 
 
-def _is_denied(folder: str, outcome: Outcome) -> bool:
+def _is_access_failure(folder: str, outcome: Outcome) -> bool:
     """Return whether `folder` is not writable, and the error is about a missing or protected file."""
-    pattern = r"Permission|Read-only|denied|No such file|Errno|not writable"
     is_writable = bool(folder) and os.access(folder, os.W_OK)
-    return not is_writable and re.search(pattern, outcome.failure) is not None
+    pattern = r"Permission|Read-only|denied|No such file|Errno|not writable"
+    return not is_writable and _failure_matches(pattern, outcome)
 
 
-def _step_for_folder(name: str, value: str, outcome: Outcome) -> str:
-    if not value or not os.path.isdir(value):  # noqa: PTH112
+def _step_for_folder_variable(name: str, folder: str, outcome: Outcome) -> str:
+    """Return the next step if the variable called `name`, such as `HOME`, contains a bad folder."""
+    if not folder or not os.path.isdir(folder):  # noqa: PTH112
         return f"set {name} to an existing folder that you may write to"
-    if not os.access(value, os.W_OK):
-        return f"set {name} to a folder that you may write to, or make {value} writable"
-    for path in re.findall(r"/[^\s'\":,]+", outcome.failure):
-        if path.startswith(f"{value}/"):
-            return f"check {path}: it is damaged, or you may not read or write it"
-    return f"check the files below {value}: one is damaged, or you may not read or write it"
+    if not os.access(folder, os.W_OK):
+        return (
+            f"set {name} to a folder that you may write to, or make {folder} writable"
+        )
+    paths_in_error = re.findall(r"/[^\s'\":,]+", outcome.failure)
+    for path in paths_in_error:
+        if path.startswith(f"{folder}/"):
+            return (
+                f"check {path}: the file is damaged, or you lack permission to use it"
+            )
+    return (
+        f"check the files in {folder}: one is damaged, or you lack permission to use it"
+    )
 
 
-def _step_for_current_folder(outcome: Outcome) -> str:
-    folder = str(_current_folder() or "")
-    if not folder:
+def _step_for_working_folder(outcome: Outcome) -> str:
+    """Return the next step if the program works in another working folder."""
+    folder = _current_folder()
+    if folder is None:
         return "cd to a folder that exists: the current one was removed or replaced"
     if not os.access(folder, os.W_OK):
         return f"start the program in a folder that you may write to, not in {folder}"
-    for name in re.findall(r"[\w.-]+", outcome.failure):
-        if os.path.isfile(f"{folder}/{name}"):  # noqa: PTH113
+    names_in_error = re.findall(r"[\w.-]+", outcome.failure)
+    for name in names_in_error:
+        if (folder / name).is_file():
             return f"check {folder}/{name}, which the error names"
-    return _rename_step(folder, outcome)
+    return _step_for_shadowing_modules(str(folder), outcome)
 
 
-# --- Helpers --------------------------------------------------------------------------
-
-
-def _always(step: str) -> Callable[[Outcome], str]:
-    return lambda _outcome: step
-
-
-def _matches(pattern: str, outcome: Outcome) -> bool:
+def _failure_matches(pattern: str, outcome: Outcome) -> bool:
     return re.search(pattern, outcome.failure) is not None
-
-
-def _goes_through(path: str, outcome: Outcome) -> bool:
-    return path in outcome.places or path in outcome.failure

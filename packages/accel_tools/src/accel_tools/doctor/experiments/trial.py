@@ -15,8 +15,9 @@ from accel_core import isolation
 from accel_core.sandbox import child
 from accel_core.verdict import Verdict
 
-#: Sets limits and then becomes the program; runs isolated from the program's variables.
-_LAUNCHER = (
+#: A Python program that sets resource limits and then replaces itself with the examined program. It
+#: runs with `-I`, so that the environment variables of the examined program do not affect it.
+_LIMIT_SETTER = (
     "import os, resource, sys; limits, command = eval(sys.argv[1]); "
     "[resource.setrlimit(getattr(resource, name), pair) for name, pair in limits]; "
     "os.execv(command[0], command)"
@@ -25,51 +26,52 @@ _LAUNCHER = (
 
 @dataclass(frozen=True)
 class Change:
-    """The differences between a child process and a program that the user starts."""
+    """A change to the environment of a program, such as an environment variable that is unset."""
 
     #: The names of environment variables that are unset.
-    removed: frozenset[str] = frozenset()
+    unset_variables: frozenset[str] = frozenset()
     #: The names and values of environment variables that are set.
-    assigned: tuple[tuple[str, str], ...] = ()
-    #: Whether the script's folder, which is the working folder, is removed from the path.
-    without_folder: bool = False
-    #: Whether the folder with the user's packages is removed from the path.
+    set_variables: tuple[tuple[str, str], ...] = ()
+    #: Whether the script's folder, which is the working folder, is removed from `sys.path`.
+    without_script_folder: bool = False
+    #: Whether the folder with the user's packages is removed from `sys.path`.
     without_user_site: bool = False
     #: The paths of start-up files that do not run.
     without_start_files: frozenset[str] = frozenset()
     #: Pairs of a limit's name in the module `resource` and its soft and hard value.
     limits: tuple[tuple[str, tuple[int, int]], ...] = ()
     #: The working folder of the child process; empty for this process's working folder.
-    folder: str = ""
+    working_folder: str = ""
 
     def __add__(self, other: Change) -> Change:
         """Return one change that combines both changes."""
-        values: dict[str, Any] = {}
-        for item in fields(self):
-            left, right = getattr(self, item.name), getattr(other, item.name)
+        combined: dict[str, Any] = {}
+        for field_ in fields(self):
+            left, right = getattr(self, field_.name), getattr(other, field_.name)
             if isinstance(left, frozenset):
-                values[item.name] = left | right
+                combined[field_.name] = left | right
             elif isinstance(left, tuple):
-                values[item.name] = (*left, *right)
-            else:
-                values[item.name] = left or right
-        return Change(**values)
+                combined[field_.name] = (*left, *right)
+            else:  # a boolean or a folder
+                combined[field_.name] = left or right
+        return Change(**combined)
 
-    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables `environ` with the changes to variables applied."""
+    def apply_to_environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Return a copy of the environment variables `environ` to which the change is applied."""
         variables = dict(environ)
-        for name in self.removed:
+        for name in self.unset_variables:
             variables.pop(name, None)
-        return {**variables, **dict(self.assigned)}
+        variables.update(self.set_variables)
+        return variables
 
 
-#: The change that changes nothing.
-NOTHING = Change()
+#: The change that runs a program as it is.
+NO_CHANGE = Change()
 
 
 @dataclass(frozen=True)
 class StartFile:
-    """A file that runs when Python starts, and the lines that Python runs."""
+    """A file that runs when Python starts, and the lines of the file that Python runs."""
 
     path: str
     lines: tuple[str, ...]
@@ -77,20 +79,22 @@ class StartFile:
 
 @dataclass(frozen=True)
 class Program:
-    """The smallest program for one backend, or for torch alone."""
+    """A small program that imports torch and a vendor's package, and computes on each device."""
 
     #: The modules to import, in this order.
     modules: tuple[str, ...]
     environ: Mapping[str, str]
     #: The time limit in seconds.
     timeout: float
-    #: The backend on which to compute, and the other backends; `verdict` is `None` to only import.
+    #: The backend on which the program computes; `None` for a program that only imports.
     verdict: Verdict | None = None
-    others: tuple[Verdict, ...] = ()
+    #: All other backends.
+    other_verdicts: tuple[Verdict, ...] = ()
     #: Whether the program only counts the devices.
     counts_only: bool = False
     #: The folders in which Python finds packages, without folders that start-up files add.
-    site: tuple[str, ...] = ()
+    package_folders: tuple[str, ...] = ()
+    #: The folder with the user's packages; empty if Python does not use such a folder.
     user_site: str = ""
     start_files: tuple[StartFile, ...] = ()
 
@@ -117,25 +121,26 @@ class Device:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one run."""
+    """The result of one run of a program."""
 
     #: The modules that were imported.
     imported: tuple[str, ...] = ()
     #: The error of a failed import, or of a process that crashed or hung; otherwise empty.
     error: str = ""
-    #: The error that the import raised, if it differs: torch's, after a package's.
-    raised: str = ""
+    #: The message of the exception that the import raised, if `error` is the cause of this exception:
+    #: torch raises an exception of its own when a package that it autoloads fails.
+    raised_message: str = ""
     #: The files in the error's tracebacks.
-    places: tuple[str, ...] = ()
+    traceback_files: tuple[str, ...] = ()
     #: The files of all loaded modules, by the module's name.
-    loaded: Mapping[str, str] = field(default_factory=dict, hash=False)
+    module_files: Mapping[str, str] = field(default_factory=dict, hash=False)
     #: The number of devices; `None` if the program did not count them.
     count: int | None = None
     devices: tuple[Device, ...] = ()
     #: Whether the program exceeded the time limit.
-    is_late: bool = False
+    is_timed_out: bool = False
     #: Whether the process could not be started, which proves nothing about the program.
-    is_unstarted: bool = False
+    start_failed: bool = False
     #: The step in which the process crashed or hung, such as `"computation on npu:1"`.
     stage: str = ""
     seconds: float = 0.0
@@ -147,58 +152,65 @@ class Outcome:
         return next(filter(None, errors), "")
 
     @property
-    def reach(self) -> tuple[int, int]:
+    def progress(self) -> tuple[int, int]:
         """Return the number of imported modules, and the number of devices that computed."""
-        computed = sum(not device.error for device in self.devices)
-        return len(self.imported), computed
+        computed = [device for device in self.devices if not device.error]
+        return len(self.imported), len(computed)
 
     @property
-    def is_well(self) -> bool:
-        """Return whether every step succeeded on every counted device."""
+    def is_successful(self) -> bool:
+        """Return whether all imports succeeded and all counted devices computed."""
         return not self.failure
 
 
-def run(program: Program, change: Change = NOTHING) -> Outcome:
-    """Run the program like a script in the working folder, with a change, and return the outcome."""
+def run(program: Program, change: Change = NO_CHANGE) -> Outcome:
+    """Run a program in a child process with a change applied, and return the outcome.
+
+    The program runs like a script in the working folder.
+    """
+    encoded_verdict = None
+    if program.verdict is not None:
+        encoded_verdict = isolation.encode(program.verdict)
     job = {
-        "path": _path(program, change),
-        "start": _start_lines(program, change),
-        "without_folder": change.without_folder,
+        "path": _sys_path_without_start_files(program, change),
+        "start_lines": _lines_of_start_files(program, change),
+        "without_script_folder": change.without_script_folder,
         "modules": program.modules,
-        "verdict": program.verdict and isolation.encode(program.verdict),
-        "others": [isolation.encode(other) for other in program.others],
+        "verdict": encoded_verdict,
+        "other_verdicts": [isolation.encode(v) for v in program.other_verdicts],
         "counts_only": program.counts_only,
-        "own_path": [entry for entry in sys.path if isinstance(entry, str) and entry],
+        "accel_path": [entry for entry in sys.path if isinstance(entry, str) and entry],
     }
 
     def start(
         command: Sequence[str], *, env: object, **options: Any
     ) -> subprocess.Popen[bytes]:
-        del env  # the change makes the variables
-        arguments = [command[-1], repr(job)]
+        del env  # The program's variables with the change are used instead.
+        report_folder = command[-1]
         return subprocess.Popen(
-            _command(change, arguments),
-            env=change.environment(program.environ),
-            cwd=change.folder or None,
+            _command(change, [report_folder, repr(job)]),
+            env=change.apply_to_environment(program.environ),
+            cwd=change.working_folder or None,
             **options,
         )
 
     start_time = time.monotonic()
     try:
-        report = child.run(_not_called, {}, program.timeout, start=start)
+        report = child.run(_unused_function, {}, program.timeout, start=start)
     except OSError as error:
-        text = f"its process could not be started: {error}"
-        return Outcome(error=text, is_unstarted=True)
-    outcome = _outcome(program, report)
+        message = f"its process could not be started: {error}"
+        return Outcome(error=message, start_failed=True)
+    outcome = _read_outcome(program, report)
     return replace(outcome, seconds=time.monotonic() - start_time)
 
 
-def _not_called(_arguments: dict[str, Any], _stage: child.Stage) -> object:
-    """Serve as the function argument of `child.run`, for a child that runs a different program."""
+def _unused_function(_arguments: dict[str, Any], _stage: child.Stage) -> object:
+    """Stand for the function that `child.run` requires; the started process runs a different program."""
     raise AssertionError
 
 
 def _command(change: Change, arguments: list[str]) -> list[str]:
+    """Return the command line that runs `program.py` with the arguments and the change."""
     source = Path(__file__).with_name("program.py").read_text(encoding="utf-8")
     options = []
     if change.without_user_site:
@@ -209,72 +221,78 @@ def _command(change: Change, arguments: list[str]) -> list[str]:
     command = [sys.executable, *options, "-c", source, *arguments]
     if not change.limits:
         return command
-    limits = repr((change.limits, command))
-    return [sys.executable, "-I", "-S", "-c", _LAUNCHER, limits]
+    limits_and_command = repr((change.limits, command))
+    return [sys.executable, "-I", "-S", "-c", _LIMIT_SETTER, limits_and_command]
 
 
-def _path(program: Program, change: Change) -> list[str]:
-    """Return the path for a Python that does not run start-up files; empty if Python runs them."""
+def _sys_path_without_start_files(program: Program, change: Change) -> list[str]:
+    """Return `sys.path` for a Python that is started with `-S`; empty if Python is started without it.
+
+    With `-S`, Python runs no start-up files, and does not add the folders with packages to `sys.path`.
+    """
     if not change.without_start_files:
         return []
-    site = [
-        folder
-        for folder in program.site
-        if not (change.without_user_site and folder == program.user_site)
-    ]
-    inherited = change.environment(program.environ).get("PYTHONPATH", "")
-    standard = [entry for entry in sys.path if entry in _standard_folders()]
-    return [*filter(None, inherited.split(os.pathsep)), *standard, *site]
+    package_folders = list(program.package_folders)
+    if change.without_user_site and program.user_site in package_folders:
+        package_folders.remove(program.user_site)
+    variables = change.apply_to_environment(program.environ)
+    python_path = variables.get("PYTHONPATH", "").split(os.pathsep)
+    standard = [entry for entry in sys.path if entry in _standard_library_folders()]
+    return [*filter(None, python_path), *standard, *package_folders]
 
 
-def _standard_folders() -> set[str]:
-    """Return the folders of Python's standard library."""
+def _standard_library_folders() -> set[str]:
+    """Return the folders and the zip archive of Python's standard library."""
     library = Path(os.__file__).parent
     archive = f"python{sys.version_info[0]}{sys.version_info[1]}.zip"
     folders = (library, library / "lib-dynload", library.parent / archive)
     return {str(folder) for folder in folders}
 
 
-def _start_lines(program: Program, change: Change) -> list[str]:
+def _lines_of_start_files(program: Program, change: Change) -> list[str]:
+    """Return the lines of start-up files that the program runs itself, because Python does not.
+
+    The list is empty if the change skips no start-up file, because Python then runs all of them.
+    """
     if not change.without_start_files:
         return []
-    return [
-        line
-        for file in program.start_files
-        if file.path not in change.without_start_files
-        for line in file.lines
-    ]
+    lines: list[str] = []
+    for file in program.start_files:
+        if file.path not in change.without_start_files:
+            lines += file.lines
+    return lines
 
 
-def _outcome(program: Program, report: child.ChildReport) -> Outcome:
+def _read_outcome(program: Program, report: child.ChildReport) -> Outcome:
+    """Return the outcome of a run from the report of the program's child process."""
     answer = report.answer
     if answer is None:
-        return _unanswered(program, report)
+        return _crashed_outcome(program, report)
     devices = tuple(Device(**row) for row in answer.get("devices", ()))
     return Outcome(
         imported=tuple(answer["imported"]),
         error=answer["error"],
-        raised=answer.get("raised", ""),
-        places=tuple(answer["places"]),
-        loaded=dict(answer["loaded"]),
+        raised_message=answer.get("raised_message", ""),
+        traceback_files=tuple(answer["traceback_files"]),
+        module_files=dict(answer["module_files"]),
         count=answer.get("count"),
         devices=devices,
         stage=f"import {answer['module']}" if answer["error"] else "",
     )
 
 
-def _unanswered(program: Program, report: child.ChildReport) -> Outcome:
-    """Return the outcome of a run that crashed or was stopped; the report's stage gives its progress."""
+def _crashed_outcome(program: Program, report: child.ChildReport) -> Outcome:
+    """Return the outcome of a program that crashed or was stopped, from the last stage that it reported."""
     stage = report.stage
-    names = [f"import {module}" for module in program.modules]
-    done = len(names)
-    if stage in names:
-        done = names.index(stage)
+    import_stages = [f"import {module}" for module in program.modules]
+    imported_count = len(import_stages)
+    if stage in import_stages:
+        imported_count = import_stages.index(stage)
     elif stage == "start":
-        done = 0
+        imported_count = 0
     return Outcome(
-        imported=program.modules[:done],
+        imported=program.modules[:imported_count],
         error=f"its process {report.ending}{report.last_words}",
-        is_late=report.timed_out,
+        is_timed_out=report.timed_out,
         stage=stage,
     )

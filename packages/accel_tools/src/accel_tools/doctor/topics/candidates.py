@@ -1,4 +1,4 @@
-"""Report for each backend whether it is usable, the evidence, the root cause and the next step."""
+"""Report whether each backend is usable, with evidence, the root cause of a failure, and a next step."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from accel_core.plugins import installed_names
 from accel_core.survey import Survey
 from accel_core.text import did_you_mean
 from accel_core.verdict import How
-from accel_tools.doctor.damage import Damage, damage_of
+from accel_tools.doctor.damage import Damage, find_damage
 from accel_tools.doctor.evidence import (
+    describe_hardware,
     find_libraries,
-    hardware_facts,
     toolkit_variables,
 )
-from accel_tools.doctor.installed_package import VendorPackage, vendor_package
-from accel_tools.doctor.libraries import NOT_FOUND, UnmetNeed, why_unknown
+from accel_tools.doctor.installed_package import VendorPackage, find_vendor_package
+from accel_tools.doctor.libraries import NOT_FOUND, UnmetDependency, why_not_examined
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
-from accel_tools.doctor.torch_itself import torch_finding
+from accel_tools.doctor.torch_itself import torch_import_finding
 from accel_tools.doctor.vendor_package import (
-    misfits,
-    missing_libraries,
-    unmet_libraries,
+    Misfit,
+    describe_unmet,
+    find_misfits,
+    package_unmet_dependencies,
 )
 
 __all__ = ["KNOWN_DIFFERENCES", "TOPIC"]
@@ -39,129 +40,158 @@ __all__ = ["KNOWN_DIFFERENCES", "TOPIC"]
 KNOWN_DIFFERENCES = "candidates.known-differences"
 
 
-def _examine(context: DiagnosticContext) -> Iterator[Finding]:
+def _examine_backends(context: DiagnosticContext) -> Iterator[Finding]:
     survey = context.survey()
-    examiner = _Examiner(context)
+    examiner = _BackendExaminer(context)
+    torch_finding = torch_import_finding(
+        context.environ,
+        context.settings.probe_timeout,
+        is_known_to_work=_has_working_device(survey),
+    )
     findings: list[Finding] = []
-    timeout = context.settings.probe_timeout
-    torch = torch_finding(context.environ, timeout, proven=_has_working_device(survey))
     for verdict in survey.verdicts:
-        if context.is_requested(verdict.name, verdict.distribution):
-            of_verdict = examiner.findings(verdict)
-            if _is_crash_of_torch(verdict):
-                of_verdict = (_with_cause_of(torch, each) for each in of_verdict)
-            findings += of_verdict
-    # If torch fails, its finding comes first, because it explains the failures of backends.
-    findings.insert(len(findings) if torch.level is Level.OK else 0, torch)
+        if not context.is_requested(verdict.name, verdict.distribution):
+            continue
+        for finding in examiner.findings(verdict):
+            if _crashed_in_torch_import(verdict):
+                findings.append(_add_root_cause_of_torch(finding, torch_finding))
+            else:
+                findings.append(finding)
+    if torch_finding.level is Level.OK:
+        findings.append(torch_finding)
+    else:
+        # If torch fails, its finding comes first, because it explains the failures of backends.
+        findings.insert(0, torch_finding)
     yield from findings
-    yield from _unknown_names(survey, context)
+    yield from _unknown_name_findings(survey, context)
     if survey.selection is not None:
-        is_explained = any(finding.level is Level.ERROR for finding in findings)
-        yield from _selection(survey.selection, is_explained=is_explained)
+        has_error = any(finding.level is Level.ERROR for finding in findings)
+        yield from _selection_findings(survey.selection, is_explained=has_error)
 
 
 def _has_working_device(survey: Survey) -> bool:
     """Return whether the probe of a plugin's backend has used torch successfully."""
-    return any(
-        verdict.usable and not verdict.builtin and verdict.ms
-        for verdict in survey.verdicts
-    )
+    for verdict in survey.verdicts:
+        was_probed = verdict.ms != 0
+        if verdict.usable and was_probed and not verdict.builtin:
+            return True
+    return False
 
 
-def _is_crash_of_torch(verdict: Verdict) -> bool:
-    """Return whether the probe's process ended while it imported torch."""
+def _crashed_in_torch_import(verdict: Verdict) -> bool:
+    """Return whether the process of the backend's probe ended while it imported torch."""
     return verdict.why is not None and verdict.why.get("stage") == "importing torch"
 
 
-def _with_cause_of(torch: Finding, finding: Finding) -> Finding:
-    """Return the finding; if torch fails, with torch's root cause, so that the two are merged."""
-    cause = torch.facts.get("root cause", "")
-    if torch.level is Level.OK or not cause:
+def _add_root_cause_of_torch(finding: Finding, torch_finding: Finding) -> Finding:
+    """Return `finding` with the root cause in `torch_finding`, if torch cannot be imported.
+
+    Findings with the same root cause are merged later.
+    """
+    root_cause = torch_finding.facts.get("root cause", "")
+    if torch_finding.level is Level.OK or not root_cause:
         return finding
-    return finding._replace(facts={**finding.facts, "root cause": cause})
+    return finding._replace(facts={**finding.facts, "root cause": root_cause})
 
 
-def _unknown_names(survey: Survey, context: DiagnosticContext) -> Iterator[Finding]:
+def _unknown_name_findings(
+    survey: Survey, context: DiagnosticContext
+) -> Iterator[Finding]:
     """Yield a finding on each requested name that no plugin declares."""
     for pin in context.requested:
-        verdicts = survey.verdicts
-        if any(pin.matches(verdict.name, verdict.distribution) for verdict in verdicts):
+        is_known = any(
+            pin.matches(verdict.name, verdict.distribution)
+            for verdict in survey.verdicts
+        )
+        if is_known:
             continue
-        unknown = messages.not_declared_verdict(pin)
-        step = did_you_mean(pin.name, installed_names()).strip() or unknown.hint
+        verdict = messages.not_declared_verdict(pin)
+        suggestion = did_you_mean(pin.name, installed_names()).strip()
+        step = suggestion or verdict.hint
         code = "candidates.not-declared"
-        yield Finding(Level.ERROR, code, unknown.reason, step, str(pin))
+        yield Finding(Level.ERROR, code, verdict.reason, step, about=str(pin))
 
 
-def _selection(selection: Selection, *, is_explained: bool) -> Iterator[Finding]:
+def _selection_findings(
+    selection: Selection, *, is_explained: bool
+) -> Iterator[Finding]:
     """Yield findings on the choice: no backend can be chosen, wrong settings, known differences.
 
     `is_explained` means that an error on a backend already explains why no backend can be chosen.
     """
-    if selection.name is None and not is_explained and not selection.is_unknown:
-        problem = selection.problem.partition("\n")[0].rstrip(".")
+    is_nothing_chosen = selection.name is None and not selection.is_unknown
+    if is_nothing_chosen and not is_explained:
+        first_line = selection.problem.partition("\n")[0]
+        problem = first_line.rstrip(".")
         yield Finding(Level.ERROR, "candidates.nothing-chosen", problem, "accel why")
     chosen = selection.chosen
     if chosen is not None:
-        for _, what in chosen.declaration.known_differences:
-            yield Finding(Level.OK, KNOWN_DIFFERENCES, what, about=chosen.name)
+        for _check, difference in chosen.declaration.known_differences:
+            yield Finding(Level.OK, KNOWN_DIFFERENCES, difference, about=chosen.name)
     for note in selection.notes:
         what, _, step = note.rstrip(".").partition(". Next step: ")
-        about = (selection.name or "") if step else ""
+        about = ""
+        if step and selection.name is not None:
+            about = selection.name
         yield Finding(Level.WARNING, "candidates.settings", what, step, about)
 
 
-class _Examiner:
-    """Examine the backends one by one; a package of several backends is examined once."""
+class _BackendExaminer:
+    """An examiner of backends; a package that several backends use is examined only once."""
 
     def __init__(self, context: DiagnosticContext) -> None:
         self._context = context
-        self._packages: dict[str, VendorPackage | None] = {}
-        self._unmet: dict[str, tuple[UnmetNeed, ...]] = {}
-        self._reported_misfits: set[str] = set()
+        self._packages_by_module: dict[str, VendorPackage | None] = {}
+        self._unmet_by_folder: dict[str, tuple[UnmetDependency, ...]] = {}
+        self._reported_misfits: set[Misfit] = set()
 
     def findings(self, verdict: Verdict) -> Iterator[Finding]:
-        """Yield the findings on one backend: its verdict with facts, and packages that do not fit."""
+        """Yield the finding on one backend, and findings on its packages that do not fit."""
         packages = self._vendor_packages(verdict)
-        unmet: list[UnmetNeed] = []
+        unmet: list[UnmetDependency] = []
         if _is_failure(verdict):
             for package in packages:
-                unmet += self._unmet_needs(package)
+                unmet += self._unmet_dependencies(package)
         facts = dict(self._facts(verdict, packages, unmet))
-        level = _level(verdict, self._context)
+        level = _finding_level(verdict, self._context)
         finding = Finding(
-            level,
-            f"candidates.{verdict.status.value.replace('_', '-')}",
-            _description(verdict, unmet),
-            _step(verdict, unmet) if level is not Level.OK else "",
-            verdict.name,
-            {name: value for name, value in facts.items() if value},
+            level=level,
+            code=f"candidates.{verdict.status.value.replace('_', '-')}",
+            what=_describe_verdict(verdict, unmet),
+            step=_next_step(verdict, unmet) if level is not Level.OK else "",
+            about=verdict.name,
+            facts={name: value for name, value in facts.items() if value},
         )
-        damage = _damage(verdict, packages)
+        damage = _damage_of_failing_backend(verdict, packages)
         if damage is not None:
             finding = finding._replace(step=damage.step, proof=damage.what)
         yield finding
         # The verdict `incompatible` already reports the misfit.
         if verdict.status is not Status.INCOMPATIBLE:
-            yield from self._misfits(verdict, packages)
+            yield from self._misfit_findings(verdict, packages)
 
     # --- Packages, each examined once ---
 
     def _vendor_packages(self, verdict: Verdict) -> list[VendorPackage]:
+        """Return the installed vendor packages that the backend imports."""
         packages = []
         for module in verdict.vendor_import:
-            if module not in self._packages:
-                self._packages[module] = vendor_package(module)
-            package = self._packages[module]
+            if module not in self._packages_by_module:
+                self._packages_by_module[module] = find_vendor_package(module)
+            package = self._packages_by_module[module]
             if package is not None:
                 packages.append(package)
         return packages
 
-    def _unmet_needs(self, package: VendorPackage) -> tuple[UnmetNeed, ...]:
-        if package.folder not in self._unmet:
-            unmet = unmet_libraries(package, self._context.environ)
-            self._unmet[package.folder] = unmet
-        return self._unmet[package.folder]
+    def _unmet_dependencies(
+        self, package: VendorPackage
+    ) -> tuple[UnmetDependency, ...]:
+        """Return the missing libraries of the package."""
+        folder = package.folder
+        if folder not in self._unmet_by_folder:
+            unmet = package_unmet_dependencies(package, self._context.environ)
+            self._unmet_by_folder[folder] = unmet
+        return self._unmet_by_folder[folder]
 
     # --- The parts of a finding ---
 
@@ -169,48 +199,51 @@ class _Examiner:
         self,
         verdict: Verdict,
         packages: Sequence[VendorPackage],
-        unmet: Sequence[UnmetNeed],
+        unmet: Sequence[UnmetDependency],
     ) -> Iterator[tuple[str, str]]:
-        """Yield the names and values of facts; a value is empty if it is unknown."""
-        is_reason_shown = verdict.reason in _description(verdict, [])
+        """Yield the names and values of facts on the backend; a value is empty if it is unknown."""
+        is_reason_shown = verdict.reason in _describe_verdict(verdict, [])
         yield "distribution", str(verdict.provenance)
-        yield "vendor's package", ", ".join(map(_package_fact, packages))
+        yield "vendor's package", ", ".join(map(_describe_package, packages))
         yield "reason", "" if is_reason_shown else verdict.reason
         yield "root cause", verdict.cause
         yield "raised by", verdict.where
         yield "symbol", _demangled_symbol(verdict.cause)
         if packages and _is_failure(verdict):
-            yield "missing libraries", missing_libraries(unmet)
+            yield "missing libraries", describe_unmet(unmet)
         if verdict.backend is not None:
             environ = self._context.environ
-            yield "found elsewhere", _found_elsewhere(verdict, unmet, environ)
-            yield from hardware_facts(verdict.declaration, environ)
+            yield "found elsewhere", _paths_outside_search_path(verdict, unmet, environ)
+            yield from describe_hardware(verdict.declaration, environ)
         yield "probed in", f"{verdict.ms / 1e3:.1f} s" if verdict.ms else ""
 
-    def _misfits(
+    def _misfit_findings(
         self, verdict: Verdict, packages: Sequence[VendorPackage]
     ) -> Iterator[Finding]:
         """Yield a finding on each package that does not fit torch or Python, once per package."""
+        backend = verdict.name
         for package in packages:
-            for what, package_step in misfits(package):
-                if what in self._reported_misfits:
+            for misfit in find_misfits(package):
+                if misfit in self._reported_misfits:
                     continue
-                self._reported_misfits.add(what)
-                step = package_step
-                if verdict.name in vendors.FIRST_PARTY:
-                    step = f"accel setup {verdict.name}"
+                self._reported_misfits.add(misfit)
+                step = misfit.step
+                if backend in vendors.FIRST_PARTY:
+                    step = f"accel setup {backend}"
                 code = "candidates.misfit"
-                yield Finding(Level.WARNING, code, what, step, verdict.name)
+                yield Finding(Level.WARNING, code, misfit.reason, step, backend)
 
 
-def _damage(verdict: Verdict, packages: Sequence[VendorPackage]) -> Damage | None:
-    """Return which files of a failing backend's packages are damaged; `None` if none is known."""
+def _damage_of_failing_backend(
+    verdict: Verdict, packages: Sequence[VendorPackage]
+) -> Damage | None:
+    """Return the first damage of a failing backend's packages; `None` if no damage is found."""
     if not _is_failure(verdict):
         return None
     for package in packages:
-        # torch has a finding of its own.
+        # Another finding reports damaged files of torch.
         if package.distribution not in ("", "torch"):
-            damage = damage_of(package.distribution)
+            damage = find_damage(package.distribution)
             if damage is not None:
                 return damage
     return None
@@ -219,19 +252,21 @@ def _damage(verdict: Verdict, packages: Sequence[VendorPackage]) -> Damage | Non
 # --- The level -----------------------------------------------------------------------
 
 
-def _level(verdict: Verdict, context: DiagnosticContext) -> Level:
-    """Return the level of the finding on a verdict.
+def _finding_level(verdict: Verdict, context: DiagnosticContext) -> Level:
+    """Return the level of the finding on a backend.
 
     The level is `OK` for absent and blocked backends. It is `ERROR` for a backend that fails
-    although its hardware is present or a setting pins it.
+    although its hardware is present or a setting pins the backend.
     """
     if not verdict.needs_attention:
-        return Level.WARNING if _is_idle(verdict, context) else Level.OK
+        is_unexpected = _is_installed_without_device(verdict, context)
+        return Level.WARNING if is_unexpected else Level.OK
     if verdict.status is Status.TIMED_OUT:  # The machine may only be slow.
         return Level.WARNING
     if _is_replaced(verdict, context) or _is_resolved_conflict(verdict, context):
         return Level.OK
-    if verdict.evidence or _is_pinned(verdict, context):
+    is_hardware_present = bool(verdict.evidence)
+    if is_hardware_present or _is_pinned(verdict, context):
         return Level.ERROR
     return Level.WARNING
 
@@ -242,136 +277,158 @@ def _is_pinned(verdict: Verdict, context: DiagnosticContext) -> bool:
 
 
 def _is_resolved_conflict(verdict: Verdict, context: DiagnosticContext) -> bool:
-    """Return whether a pin selects one of the distributions that declare the backend."""
+    """Return whether several distributions declare the backend, and a pin selects one of them."""
     if verdict.status is not Status.CONFLICT:
         return False
-    pins = context.settings.pins
-    return any(pin.distribution and pin.name == verdict.name for pin in pins)
+    pins = [pin for pin in context.settings.pins if pin.name == verdict.name]
+    return any(pin.distribution for pin in pins)
 
 
 def _is_replaced(verdict: Verdict, context: DiagnosticContext) -> bool:
-    """Return whether the backend's package is missing but not needed.
+    """Return whether the backend's package is missing, but a different package provides the backend.
 
-    A different declaration then provides the backend: IPEX is not needed if torch is built for
-    Intel GPUs.
+    For example, IPEX is not needed if torch is built for Intel GPUs.
     """
     if verdict.status is not Status.NOT_INSTALLED:
         return False
-    return any(
-        other.name == verdict.name and other.devices is not None
-        for other in context.survey().verdicts
-    )
+    for other in context.survey().verdicts:
+        has_devices = other.devices is not None
+        if other.name == verdict.name and has_devices:
+            return True
+    return False
 
 
-def _is_idle(verdict: Verdict, context: DiagnosticContext) -> bool:
+def _is_installed_without_device(verdict: Verdict, context: DiagnosticContext) -> bool:
     """Return whether a vendor package is installed, but has no device, and the CPU is the fallback.
 
-    A warning is then useful, because the package was installed to be used.
+    This deserves a warning, because the user has probably installed the package for a device.
     """
     selection = context.survey().selection
-    if selection is None or selection.how is not How.FALLBACK or not verdict.hint:
+    is_cpu_fallback = selection is not None and selection.how is How.FALLBACK
+    if not is_cpu_fallback or not verdict.hint:
         return False
     is_installed = verdict.builtin or can_be_broken(verdict)
     return is_installed and verdict.status is Status.NO_DEVICE
 
 
 def _is_failure(verdict: Verdict) -> bool:
+    """Return whether the backend fails, even if its device is missing too."""
     return verdict.status.is_failure or verdict.also is not None
 
 
-# --- The words -----------------------------------------------------------------------
+# --- The texts -----------------------------------------------------------------------
 
 
-def _step(verdict: Verdict, unmet: Sequence[UnmetNeed]) -> str:
+def _next_step(verdict: Verdict, unmet: Sequence[UnmetDependency]) -> str:
+    """Return the verdict's next step, or otherwise the step that provides a missing library."""
     if verdict.hint or not unmet:
         return verdict.hint
     library = unmet[0].name
     return f"install the package with {library}, or add its folder to LD_LIBRARY_PATH"
 
 
-def _description(verdict: Verdict, unmet: Sequence[UnmetNeed]) -> str:
-    """Return the verdict as a clause, with a failure before an absence."""
+def _describe_verdict(verdict: Verdict, unmet: Sequence[UnmetDependency]) -> str:
+    """Return a clause on the backend, with its failure and missing libraries before a missing device."""
     if verdict.usable:
-        return _usable_description(verdict)
-    libraries = _also_missing(verdict, unmet)
-    if verdict.also is None:
+        return _describe_usable(verdict)
+    library_clauses = _missing_library_clauses(verdict, unmet)
+    failure = verdict.also
+    if failure is None:
         reason = words_of(verdict, plain=True).text
-        return f"{verdict.status.label}: {reason}{libraries}"
-    absence = words_of(replace(verdict, also=None), plain=True).text
-    return f"{verdict.also.reason}{libraries}; and {absence}"
+        return f"{verdict.status.label}: {reason}{library_clauses}"
+    # The backend fails, and its device is missing too.
+    missing_device = words_of(replace(verdict, also=None), plain=True).text
+    return f"{failure.reason}{library_clauses}; and {missing_device}"
 
 
-def _usable_description(verdict: Verdict) -> str:
-    words = "usable"
+def _describe_usable(verdict: Verdict) -> str:
+    """Return a clause such as `"usable, 2 devices"`."""
+    clause = "usable"
     if verdict.devices:
-        words += f", {verdict.devices} device{'' if verdict.devices == 1 else 's'}"
+        clause += f", {verdict.devices} device{'' if verdict.devices == 1 else 's'}"
     if verdict.reason:
-        words += f": {verdict.reason}"
-    return words
+        clause += f": {verdict.reason}"
+    return clause
 
 
-def _also_missing(verdict: Verdict, unmet: Sequence[UnmetNeed]) -> str:
+def _missing_library_clauses(verdict: Verdict, unmet: Sequence[UnmetDependency]) -> str:
     """Return clauses on the missing libraries that the verdict's reason does not name.
 
     The loader's error, which the reason contains, names only the first missing library.
     """
     if not _is_failure(verdict):
         return ""
-    unknown = why_unknown()
-    if unknown and "shared object file" in verdict.cause:
+    is_loader_error = "shared object file" in verdict.cause
+    unknown = why_not_examined()
+    if unknown and is_loader_error:
         return f"; other missing libraries are {unknown}"
     clauses = _library_clauses(verdict.reason, unmet)
     return "".join(f"; {clause}" for clause in clauses)
 
 
-def _library_clauses(reason: str, unmet: Sequence[UnmetNeed]) -> Iterator[str]:
-    """Yield a clause on libraries that are not found, and a clause on libraries that do not fit."""
-    not_found: dict[str, None] = {}
-    unfit: dict[str, None] = {}
-    for need in unmet:
-        if need.why != NOT_FOUND:
-            unfit[need.why] = None
-        elif need.name not in reason:
-            not_found[need.name] = None
-    if not_found:
-        are = "is" if len(not_found) == 1 else "are"
-        yield f"{bus.enumerated(tuple(not_found))} {are} missing too"
-    if unfit:
-        yield bus.enumerated(tuple(unfit), 2)
+def _library_clauses(reason: str, unmet: Sequence[UnmetDependency]) -> Iterator[str]:
+    """Yield a clause on libraries that are not found, and a clause on libraries that do not fit.
+
+    Libraries that `reason` names are left out.
+    """
+    not_found_names = []
+    unfit_reasons = []
+    for dependency in unmet:
+        if dependency.reason != NOT_FOUND:
+            unfit_reasons.append(dependency.reason)
+        elif dependency.name not in reason:
+            not_found_names.append(dependency.name)
+    if not_found_names:
+        names = _unique(not_found_names)
+        verb = "is" if len(names) == 1 else "are"
+        yield f"{bus.enumerated(names)} {verb} missing too"
+    if unfit_reasons:
+        yield bus.enumerated(_unique(unfit_reasons), 2)
 
 
-def _found_elsewhere(
-    verdict: Verdict, unmet: Sequence[UnmetNeed], environ: Mapping[str, str]
+def _unique(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the texts without repetitions, in the same order."""
+    return tuple(dict.fromkeys(texts))
+
+
+def _paths_outside_search_path(
+    verdict: Verdict, unmet: Sequence[UnmetDependency], environ: Mapping[str, str]
 ) -> str:
     """Return the paths of missing libraries that exist outside the loader's search path."""
     if not unmet:
         return ""
     variables = toolkit_variables(verdict.declaration, environ)
     folders = [folder for folder in variables.values() if folder]
-    folder_of = find_libraries({need.name for need in unmet}, folders)
-    return ", ".join(f"{folder}/{name}" for name, folder in folder_of.items())
+    names = {dependency.name for dependency in unmet}
+    folder_by_name = find_libraries(names, folders)
+    paths = [f"{folder}/{name}" for name, folder in folder_by_name.items()]
+    return ", ".join(paths)
 
 
-def _package_fact(package: VendorPackage) -> str:
-    """Describe a package with its folder, its requirement for torch, and its wheel's tags."""
-    on_torch = [text for text in package.requires if re.match(r"torch\b(?!-)", text)]
-    built_for = ", ".join([*on_torch, *package.tags])
-    where = f"{package} in {package.folder}"
-    return f"{where} (for {built_for})" if built_for else where
+def _describe_package(package: VendorPackage) -> str:
+    """Return a package's name, version and folder, with its requirement for torch and wheel tags."""
+    text = f"{package} in {package.folder}"
+    # A requirement for torch-npu begins with "torch" too.
+    is_for_torch = re.compile(r"torch\b(?!-)").match
+    requirements = [text for text in package.requires if is_for_torch(text)]
+    built_for = [*requirements, *package.tags]
+    if built_for:
+        text += f" (for {', '.join(built_for)})"
+    return text
 
 
-def _demangled_symbol(cause: str) -> str:
-    """Return the undefined symbol in an error, demangled if `c++filt` is installed."""
-    match = re.search(r"undefined symbol: (\w+)", cause)
+def _demangled_symbol(error: str) -> str:
+    """Return the undefined C++ symbol in an error, in readable form if `c++filt` is installed."""
+    match = re.search(r"undefined symbol: (\w+)", error)
     if match is None:
         return ""
     symbol = match[1]
-    program = shutil.which("c++filt")
-    if program is None:
+    cxxfilt = shutil.which("c++filt")
+    if cxxfilt is None:
         return symbol
     try:
         completed = subprocess.run(
-            [program],
+            [cxxfilt],
             input=symbol,
             capture_output=True,
             text=True,
@@ -383,4 +440,4 @@ def _demangled_symbol(cause: str) -> str:
     return completed.stdout.strip() or symbol
 
 
-TOPIC = Topic("candidates", "Backends", _examine)
+TOPIC = Topic("candidates", "Backends", _examine_backends)

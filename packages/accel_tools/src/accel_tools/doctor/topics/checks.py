@@ -1,7 +1,7 @@
 """Run the checks of plugins (`accel_checks`) in a child process, report the results, and apply fixes.
 
-One child process runs all checks. If a check terminates or blocks the child, a finding reports this,
-and a new child continues with the next check. Finished checks do not run again.
+One child process runs all checks. If a check terminates or blocks the child process, a finding
+reports this failure, and a new child process continues with the next check.
 """
 
 from __future__ import annotations
@@ -20,21 +20,29 @@ from accel_core.sandbox import child, guard
 from accel_core.text import one_line
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 
-__all__ = ["TOPIC", "CheckReport", "apply_fix", "check_in_child", "listed", "run"]
+__all__ = [
+    "TOPIC",
+    "CheckReport",
+    "apply_fix",
+    "list_checks",
+    "run_checks",
+    "run_checks_in_child",
+]
 
 #: The levels of a check's result.
-LEVELS = ("ok", "warning", "error")
+_LEVELS = ("ok", "warning", "error")
 #: The time limit of a fix in seconds.
 _FIX_SECONDS = 60.0
 #: The time limit of all checks, as a multiple of the probe timeout.
 _MAX_TIMEOUTS = 3
 #: The maximum number of checks per backend, and of characters per text, that are read.
 _MAX_CHECKS, _MAX_TEXT = 100, 2000
+#: The format of a check's name, such as `toolkit-version`.
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 class CheckReport(NamedTuple):
-    """One check, and its result if it has run."""
+    """A check of a plugin, with its result if the check has run."""
 
     #: A unique key, made of the distribution, the backend, the backend's priority and the check.
     key: str
@@ -57,7 +65,7 @@ class CheckReport(NamedTuple):
         """Return whether the check failed and has a fix."""
         return self.fix != "" and self.level != "ok"
 
-    def finding(self) -> Finding:
+    def to_finding(self) -> Finding:
         """Return the check as a finding for the report."""
         steps = [self.step] if self.step else []
         if self.is_fixable:
@@ -73,157 +81,178 @@ class CheckReport(NamedTuple):
         )
 
 
-def _examine(context: DiagnosticContext) -> Iterator[Finding]:
-    for report in run(context):
-        yield report.finding()
+def _examine_checks(context: DiagnosticContext) -> Iterator[Finding]:
+    for report in run_checks(context):
+        yield report.to_finding()
 
 
-TOPIC = Topic("checks", "Plugin checks", _examine)
+TOPIC = Topic("checks", "Plugin checks", _examine_checks)
 
 
-def run(context: DiagnosticContext) -> Iterator[CheckReport]:
-    """Run all checks, and yield each check with its result."""
-    yield from _run_all(context)
+def run_checks(context: DiagnosticContext) -> Iterator[CheckReport]:
+    """Run the checks of all plugins, and yield a report on each check."""
+    yield from _run_in_child_processes(context)
 
 
-def listed(context: DiagnosticContext) -> list[CheckReport]:
-    """Return all checks without running them, with their names, titles and origins."""
-    return list(_run_all(context, only_list=True))
+def list_checks(context: DiagnosticContext) -> list[CheckReport]:
+    """Return the checks of all plugins without running them; the reports contain no results."""
+    return list(_run_in_child_processes(context, only_list=True))
 
 
 def apply_fix(check: CheckReport, context: DiagnosticContext) -> CheckReport:
-    """Apply the fix of a check, and run the check again.
+    """Apply the fix of a check in a child process, and run the check again.
 
-    Returns the check with its new result, or with the reason why the fix failed.
+    Returns the report with the check's new result, or with the reason why the fix failed.
     """
-    job = {**_job(context), "fix": check.key}
-    report = child.run(check_in_child, job, _FIX_SECONDS)
-    if report.answer is not None and report.answer["rows"]:
-        return CheckReport(**report.answer["rows"][0])
-    what = f"the fix terminated its process: the process {report.ending}"
-    if report.timed_out:
-        what = f"the fix {report.ending}"
+    job = {**_make_job(context), "fix": check.key}
+    child_report = child.run(run_checks_in_child, job, _FIX_SECONDS)
+    if child_report.answer is not None and child_report.answer["rows"]:
+        return CheckReport(**child_report.answer["rows"][0])
+    if child_report.timed_out:
+        what = f"the fix {child_report.ending}"
+    else:
+        what = f"the fix terminated its process: the process {child_report.ending}"
     return check._replace(level="error", what=what, code="checks.fix-failed")
 
 
 # --- The child processes -------------------------------------------------------------
 
 
-def _run_all(
+def _run_in_child_processes(
     context: DiagnosticContext, *, only_list: bool = False
 ) -> Iterator[CheckReport]:
-    """Run all checks, and yield their reports.
+    """Run or list all checks in child processes, and yield a report on each check.
 
     If a check terminates or blocks its child process, a new child continues with the next check.
     """
-    job = _job(context)
+    job = _make_job(context)
     if not job["plugins"]:
         return
     timeout = context.settings.probe_timeout
     deadline = time.monotonic() + _MAX_TIMEOUTS * timeout
     job["list"] = only_list
     crashed: list[CheckReport] = []
-    left = deadline - time.monotonic()
-    while left > 0:
-        report = child.run(check_in_child, job, min(timeout, left))
+    seconds_left = deadline - time.monotonic()
+    while seconds_left > 0:
+        report = child.run(run_checks_in_child, job, min(timeout, seconds_left))
         if report.answer is not None:
-            yield from _reports(report.answer["rows"])
-            yield from _without_blame(crashed)
+            yield from _parse_reports(report.answer["rows"])
+            yield from _drop_steps_if_several_plugins_crash(crashed)
             return
-        current, finished = _progress(report)
-        yield from _reports(finished)
-        job["done"] += [row["key"] for row in (*finished, current)]
+        progress = _read_progress(report)
+        yield from progress.finished
+        for check in (*progress.finished, progress.current):
+            job["done"].append(check.key)
         if report.timed_out:
-            yield _hung(CheckReport(**current), report)
+            yield _hung_report(progress.current, report)
         else:
-            crashed.append(_crashed(CheckReport(**current), report))
-        left = deadline - time.monotonic()
-    yield from _without_blame(crashed)
+            crashed.append(_crashed_report(progress.current, report))
+        seconds_left = deadline - time.monotonic()
+    yield from _drop_steps_if_several_plugins_crash(crashed)
     yield CheckReport(
-        "",
-        "accel-core",
-        "",
-        "",
-        TOPIC.title,
-        "warning",
-        "the time limit was reached before all checks had run",
-        "raise ACCEL_PROBE_TIMEOUT",
+        key="",
+        origin="accel-core",
+        backend="",
+        name="",
+        title=TOPIC.title,
+        level="warning",
+        what="the time limit was reached before all checks had run",
+        step="raise ACCEL_PROBE_TIMEOUT",
         code="checks.not-run",
     )
 
 
-def _job(context: DiagnosticContext) -> dict[str, Any]:
-    """Return the job of a child process, with the entry points of plugins and their backends.
+def _make_job(context: DiagnosticContext) -> dict[str, Any]:
+    """Return the job for `run_checks_in_child`, with the entry points of plugins and their backends.
 
     Only declarations are used, so that checks do not wait for the probes of backends. Blocked
     plugins are not included, so that their code is not imported.
     """
-    backends: dict[tuple[str, str], list[str]] = {}
-    for candidate in context.declared():
+    backends_by_plugin: dict[tuple[str, str], list[str]] = {}
+    for candidate in context.examined_candidates():
         if not candidate.builtin:
-            source = candidate.provenance
-            key = source.entry_point, source.distribution
-            backends.setdefault(key, []).append(candidate.name)
-    plugins = [[*key, names] for key, names in backends.items()]
+            plugin = candidate.provenance
+            key = plugin.entry_point, plugin.distribution
+            backends_by_plugin.setdefault(key, []).append(candidate.name)
+    plugins = []
+    for (entry_point, distribution), backends in backends_by_plugin.items():
+        plugins.append([entry_point, distribution, backends])
     return {"plugins": plugins, "done": [], "list": False}
 
 
-def _reports(rows: list[dict[str, Any]]) -> Iterator[CheckReport]:
-    for row in rows:
-        yield CheckReport(**row)
+def _parse_reports(rows: list[dict[str, Any]]) -> list[CheckReport]:
+    return [CheckReport(**row) for row in rows]
 
 
-def _progress(
-    report: child.ChildReport,
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the check in which a child crashed or hung, and the checks that finished before.
+class _Progress(NamedTuple):
+    """The progress of a child process that crashed or hung."""
 
-    Raises `RuntimeError` if the child crashed or hung before its first check.
+    #: The check that was running.
+    current: CheckReport
+    #: The checks that had finished.
+    finished: list[CheckReport]
+
+
+def _read_progress(report: child.ChildReport) -> _Progress:
+    """Return the progress of a child process that crashed or hung.
+
+    Raises `RuntimeError` if the child process crashed or hung before its first check.
     """
     try:
-        _, current, finished = json.loads(report.stage)
+        _description, current, finished = json.loads(report.stage)
     except ValueError:
         raise RuntimeError(
             f"the process that runs the checks {report.ending}: {report.stderr[-200:]}"
         ) from None
-    return current, finished
+    return _Progress(CheckReport(**current), _parse_reports(finished))
 
 
-def _hung(check: CheckReport, report: child.ChildReport) -> CheckReport:
+def _hung_report(check: CheckReport, report: child.ChildReport) -> CheckReport:
+    """Return the report on a check that exceeded the time limit."""
     return check._replace(
         level="warning",
-        what=f"{_subject(check)} {report.ending}",
+        what=f"{_sentence_subject(check)} {report.ending}",
         step="allow more time: --timeout 300",
         code="checks.hung",
         fix="",
     )
 
 
-def _crashed(check: CheckReport, report: child.ChildReport) -> CheckReport:
+def _crashed_report(check: CheckReport, report: child.ChildReport) -> CheckReport:
+    """Return the report on a check that terminated its process."""
+    subject = _sentence_subject(check)
     return check._replace(
         level="warning",
-        what=f"{_subject(check)} terminated its process: the process {report.ending}",
-        step=_report_step(check),
+        what=f"{subject} terminated its process: the process {report.ending}",
+        step=_report_to_maintainers(check),
         code="checks.died",
         fix="",
     )
 
 
-def _subject(check: CheckReport) -> str:
-    """Return the check as the subject of a clause, or the hook if the report is about a plugin."""
-    return f"its check {check.title!r}" if check.name else "the hook accel_checks()"
+def _sentence_subject(check: CheckReport) -> str:
+    """Return the subject of a sentence on the check, or on the plugin's hook if no check has begun."""
+    if check.name:
+        return f"its check {check.title!r}"
+    return "the hook accel_checks()"
 
 
-def _report_step(check: CheckReport) -> str:
-    return f"report this to the maintainers of {check.origin.partition(' ')[0]}"
+def _report_to_maintainers(check: CheckReport) -> str:
+    """Return the next step after a fault of the plugin that provides the check."""
+    plugin = check.origin.partition(" ")[0]
+    return f"report this to the maintainers of {plugin}"
 
 
-def _without_blame(crashed: list[CheckReport]) -> list[CheckReport]:
-    """Return the reports of checks that crashed, without next steps if several plugins are affected.
+def _drop_steps_if_several_plugins_crash(
+    crashed: list[CheckReport],
+) -> list[CheckReport]:
+    """Return the reports of crashed checks, without next steps if several plugins are affected.
 
-    If checks of several plugins crash, the cause is probably not a plugin, but for example a limit.
+    The cause is then probably not a plugin, but for example a limit of the machine. The next step
+    would be to report the crash to the maintainers of the plugin.
     """
-    if len({check.origin for check in crashed}) < 2:
+    plugins = {check.origin for check in crashed}
+    if len(plugins) < 2:
         return crashed
     return [check._replace(step="") for check in crashed]
 
@@ -231,103 +260,128 @@ def _without_blame(crashed: list[CheckReport]) -> list[CheckReport]:
 # --- In the child --------------------------------------------------------------------
 
 
-def check_in_child(
+def run_checks_in_child(
     job: dict[str, Any], stage: Callable[[str], None]
 ) -> dict[str, object]:
-    """Run all checks that are not in `job["done"]`, and return the results under the key `rows`.
+    """Run all checks that are not in `job["done"]`, and return their reports under the key `rows`.
 
-    Runs in a child process. Before each check, `stage` is called with the check and all results so
+    Runs in a child process. Before each check, `stage` is called with the check and the reports so
     far. If `job["list"]` is true, checks are only listed. If `job["fix"]` is the key of a check, only
     the fix of this check is applied.
     """
     if job.get("fix"):
-        return _fix_in_child(job)
+        return _apply_fix_in_child(job)
     rows: list[dict[str, object]] = []
 
-    def begin(check: CheckReport) -> bool:
-        """Report that the check begins, and return whether it should run."""
-        if check.key in job["done"]:
+    def begin(report: CheckReport) -> bool:
+        """Call `stage` with a check that is not done; return whether the check is not done."""
+        if report.key in job["done"]:
             return False
-        stage(json.dumps([f"checks of {check.origin}", check._asdict(), rows]))
+        description = f"checks of {report.origin}"
+        stage(json.dumps([description, report._asdict(), rows]))
         return True
 
-    for report, check in _checks(job["plugins"], begin):
-        if begin(report):
-            result = report
-            if check is not None and not job["list"]:
-                result = _run_check(report, check)
-            rows.append(result._asdict())
+    for report, check in _iterate_checks(job["plugins"], begin):
+        if not begin(report):
+            continue
+        if check is not None and not job["list"]:
+            rows.append(_run_check(report, check)._asdict())
+        else:
+            rows.append(report._asdict())
     return {"rows": rows}
 
 
-def _fix_in_child(job: dict[str, Any]) -> dict[str, object]:
-    """Apply the fix of the check `job["fix"]`, and return the check's new result."""
-    for report, check in _checks(job["plugins"], lambda _: True):
+def _apply_fix_in_child(job: dict[str, Any]) -> dict[str, object]:
+    """Apply the fix of the check whose key is `job["fix"]`, and return the check's new report."""
+    for report, check in _iterate_checks(job["plugins"], lambda _report: True):
         if check is not None and report.key == job["fix"]:
-            return {"rows": [_apply_fix(report, check)._asdict()]}
+            new_report = _apply_fix_and_rerun(report, check)
+            return {"rows": [new_report._asdict()]}
     return {"rows": []}
 
 
-_Reported = Iterator[tuple[CheckReport, Check | None]]
+_ReportsWithChecks = Iterator[tuple[CheckReport, Check | None]]
 
 
-def _checks(plugins: list[Any], begin: Callable[[CheckReport], bool]) -> _Reported:
-    """Yield each check with its report; a report without a check is about an error of a plugin.
+def _iterate_checks(
+    plugins: list[Any], begin: Callable[[CheckReport], bool]
+) -> _ReportsWithChecks:
+    """Yield a report and a check for each check; the check is `None` in a report on a plugin's error.
 
-    `begin` is called before each plugin and each backend, and returns whether to examine it.
+    Args:
+        plugins: The entry point, the distribution and the backends of each plugin.
+        begin: A function that is called with a report before each plugin and each backend. It returns
+            whether to examine the plugin or the backend.
     """
-    backends = {(name, distribution): names for name, distribution, names in plugins}
+    backends_by_plugin = {
+        (entry_point, distribution): backends
+        for entry_point, distribution, backends in plugins
+    }
     for entry_point in packages.entry_points(ENTRY_POINT_GROUP):
-        names = backends.get((entry_point.name, entry_point.distribution))
-        if names is None:
+        key = entry_point.name, entry_point.distribution
+        backends = backends_by_plugin.get(key)
+        if backends is None:
             continue
         origin = str(entry_point)
-        plugin = CheckReport(f"{origin} {entry_point.name}", origin, "", "", "")
-        if not begin(plugin):
+        plugin_report = _empty_report(f"{origin} {entry_point.name}", origin)
+        if not begin(plugin_report):
             continue
         for candidate in declare(entry_point):
-            if candidate.backend is None or candidate.name not in names:
+            if candidate.backend is None or candidate.name not in backends:
                 continue
-            key = f"{origin} {candidate.name} {candidate.priority}"
-            report = CheckReport(key, origin, candidate.name, "", "")
+            report = _empty_report(
+                f"{origin} {candidate.name} {candidate.priority}",
+                origin,
+                backend=candidate.name,
+            )
             if begin(report):
-                yield from _checks_of(candidate.backend, entry_point, report)
+                yield from _checks_of_backend(candidate.backend, entry_point, report)
 
 
-def _checks_of(
-    backend: Backend, provenance: Provenance, template: CheckReport
-) -> _Reported:
-    """Yield the checks of one backend, with reports that are made from `template`."""
+def _empty_report(key: str, origin: str, backend: str = "") -> CheckReport:
+    """Return a report on a plugin or a backend as a whole, which names no check."""
+    return CheckReport(key, origin, backend, name="", title="")
+
+
+def _checks_of_backend(
+    backend: Backend, plugin: Provenance, template: CheckReport
+) -> _ReportsWithChecks:
+    """Yield the checks that a plugin provides for a backend, with reports based on `template`."""
     try:
         with guard.preserved_state(template.origin):
-            answer = Plugin(provenance).hooks.accel_checks(backend=backend)
-        checks = list(answer or ())[:_MAX_CHECKS]
+            returned = Plugin(plugin).hooks.accel_checks(backend=backend)
+        checks = list(returned or ())[:_MAX_CHECKS]
     except PLUGIN_ERRORS as error:
         report = template._replace(key=f"{template.key} !")
         what = f"accel_checks() failed: {root_cause(error)}"
-        yield _faulty(report, "checks.raised", what), None
+        yield _faulty_report(report, "checks.raised", what), None
         return
     names: set[str] = set()
     for index, check in enumerate(checks):
-        invalid = _why_invalid(check) or _why_duplicate(check, names)
-        if invalid:
+        problem = _describe_invalid_check(check)
+        if not problem and check.name in names:
+            problem = f"two checks called {check.name!r}, expected different names"
+        if problem:
             report = template._replace(key=f"{template.key} !{index}")
-            what = f"accel_checks() returned {invalid}"
-            yield _faulty(report, "checks.invalid", what), None
+            what = f"accel_checks() returned {problem}"
+            yield _faulty_report(report, "checks.invalid", what), None
             continue
         names.add(check.name)
         report = template._replace(
             key=f"{template.key} {check.name}",
             name=check.name,
-            title=_text(check.title),
-            fix=_text(check.fix.what) if check.fix else "",
+            title=_limit_text(check.title),
+            fix=_limit_text(check.fix.what) if check.fix else "",
             code=f"checks.{check.name}",
         )
         yield report, check
 
 
-def _why_invalid(check: object) -> str:
-    """Return why a check is invalid, as the object of "returned"; empty if it is valid."""
+def _describe_invalid_check(check: object) -> str:
+    """Return how an object differs from a valid check; empty if it is a valid check.
+
+    The text completes a sentence that begins with "accel_checks() returned".
+    """
     if not isinstance(check, Check):
         return f"{check!r:.80} ({type(check).__name__}), expected accel_core.Check"
     if not isinstance(check.name, str) or not _NAME.fullmatch(check.name):
@@ -337,7 +391,7 @@ def _why_invalid(check: object) -> str:
         )
     if not isinstance(check.title, str) or not callable(check.run):
         return (
-            f"the check {check.name!r} without a title, or without a function run(), "
+            f"the check {check.name!r} without a title or without a function run(), "
             "expected both"
         )
     if check.fix is not None and not _is_fix(check.fix):
@@ -352,13 +406,6 @@ def _is_fix(fix: object) -> bool:
     return isinstance(fix, Fix) and isinstance(fix.what, str) and callable(fix.apply)
 
 
-def _why_duplicate(check: Check, names: set[str]) -> str:
-    """Return why a check's name is not allowed, as the object of "returned"; empty if it is new."""
-    if check.name in names:
-        return f"two checks called {check.name!r}, expected different names"
-    return ""
-
-
 def _run_check(report: CheckReport, check: Check) -> CheckReport:
     """Run the check and return the report with its result."""
     try:
@@ -366,28 +413,34 @@ def _run_check(report: CheckReport, check: Check) -> CheckReport:
             result: object = check.run()
     except PLUGIN_ERRORS as error:
         what = f"its check {report.title!r} failed: {root_cause(error)}"
-        return _faulty(report, "checks.raised", what)
-    if not isinstance(result, CheckResult) or not _is_valid(result):
+        return _faulty_report(report, "checks.raised", what)
+    if not isinstance(result, CheckResult) or not _is_valid_result(result):
         what = (
-            f"its check {report.title!r} returned {result!r:.80}, expected "
-            f"accel_core.CheckResult of the level {', '.join(LEVELS)}"
+            f"its check {report.title!r} returned {result!r:.80}, expected an "
+            f"accel_core.CheckResult with one of the levels {', '.join(_LEVELS)}"
         )
-        return _faulty(report, "checks.invalid", what)
-    facts = {_text(name): _text(value) for name, value in dict(result.facts).items()}
+        return _faulty_report(report, "checks.invalid", what)
+    facts = {
+        _limit_text(name): _limit_text(value)
+        for name, value in dict(result.facts).items()
+    }
     return report._replace(
         level=str(result.level),
-        what=_text(result.what).rstrip("."),  # The text becomes part of a sentence.
-        step=_text(result.step),
+        what=_limit_text(result.what).rstrip(
+            "."
+        ),  # The text becomes part of a sentence.
+        step=_limit_text(result.step),
         facts=facts,
     )
 
 
-def _is_valid(result: CheckResult) -> bool:
+def _is_valid_result(result: CheckResult) -> bool:
+    # The declared types of a plugin's result are not trusted.
     what: object = result.what
-    return result.level in LEVELS and isinstance(what, str)
+    return result.level in _LEVELS and isinstance(what, str)
 
 
-def _apply_fix(report: CheckReport, check: Check) -> CheckReport:
+def _apply_fix_and_rerun(report: CheckReport, check: Check) -> CheckReport:
     """Apply the check's fix, run the check again, and return the report with its result."""
     if check.fix is None:
         what = "the check no longer has a fix"
@@ -395,16 +448,22 @@ def _apply_fix(report: CheckReport, check: Check) -> CheckReport:
     try:
         check.fix.apply()
     except PLUGIN_ERRORS as error:
-        what = _text(f"the fix failed: {root_cause(error)}")
+        what = _limit_text(f"the fix failed: {root_cause(error)}")
         return report._replace(level="error", what=what, code="checks.fix-failed")
     return _run_check(report, check)
 
 
-def _faulty(report: CheckReport, code: str, what: str) -> CheckReport:
+def _faulty_report(report: CheckReport, code: str, what: str) -> CheckReport:
+    """Return the report with a warning on a fault of the plugin's code."""
     return report._replace(
-        level="warning", what=_text(what), step=_report_step(report), code=code, fix=""
+        level="warning",
+        what=_limit_text(what),
+        step=_report_to_maintainers(report),
+        code=code,
+        fix="",
     )
 
 
-def _text(text: object) -> str:
+def _limit_text(text: object) -> str:
+    """Return a plugin's text on one line, shortened to the maximum length."""
     return one_line(str(text))[:_MAX_TEXT]

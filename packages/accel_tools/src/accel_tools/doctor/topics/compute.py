@@ -1,7 +1,7 @@
 """Run the smallest program on each device, because a device that is counted may fail to compute.
 
-Each backend has a separate child process. The child starts like a script in the working folder:
-with a script's path, environment variables and torch's autoload.
+Each backend has a separate child process. The child process starts like a script in the working
+folder: with the `sys.path` of a script, all environment variables, and torch's autoload.
 """
 
 from __future__ import annotations
@@ -17,53 +17,58 @@ from accel_core.survey import Survey
 from accel_core.verdict import How, Reason
 from accel_tools.doctor.experiments import table, trial
 from accel_tools.doctor.experiments.cases import (
-    devices_in_words,
+    describe_computed_devices,
     failed_module,
-    find_cases,
+    find_failed_programs,
 )
 from accel_tools.doctor.experiments.trial import Device, Outcome, Program
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 
-__all__ = ["COMPUTED", "TOPIC", "missing_devices"]
+__all__ = ["COMPUTED", "TOPIC", "missing_devices_finding"]
 
 #: The code of the finding on devices that computed correct results.
 COMPUTED = "compute.computed"
-#: The statuses of backends for which a program is tried, because its result may differ from the
-#: probe's result.
-_TRIABLE = (Status.USABLE, Status.BROKEN, Status.CRASHED, Status.TIMED_OUT)
-#: Reasons for a missing device that a program can contradict.
-_COUNTED = (Reason.COUNTS_NONE, Reason.HIDDEN, Reason.PINNED_WITHOUT_DEVICE)
+#: The statuses of backends on which a program is tried, because the program may get a different result
+#: than the probe.
+_TRIED_STATUSES = (Status.USABLE, Status.BROKEN, Status.CRASHED, Status.TIMED_OUT)
+#: The reasons for a missing device with which a program is tried too.
+_TRIED_REASONS = (Reason.COUNTS_NONE, Reason.HIDDEN, Reason.PINNED_WITHOUT_DEVICE)
 
 
-def _examine(context: DiagnosticContext) -> Iterator[Finding]:
+def _examine_computation(context: DiagnosticContext) -> Iterator[Finding]:
     if torch_build() is None:  # The topic `candidates` reports that torch is missing.
         return
     survey = context.survey()
-    verdicts = [v for v in survey.verdicts if _is_to_be_tried(v, context, survey)]
-    programs = [_program(context, verdict, survey) for verdict in verdicts]
-    for program in programs or [_program(context, None, survey)]:
+    programs = []
+    for verdict in survey.verdicts:
+        if _should_try(verdict, context, survey):
+            programs.append(_make_program(context, verdict, survey))
+    if not programs:
+        programs = [_make_program(context, verdict=None, survey=survey)]
+    for program in programs:
         outcome = trial.run(program)
         expected = _expected_devices(context, program.verdict, survey)
-        if not outcome.is_unstarted:
-            context.cases += find_cases(program, outcome, expected)
-        yield from _missing(context, program, outcome, expected)
-        level = _level(program, outcome, context, survey)
-        yield from _findings(program, outcome, level)
+        if not outcome.start_failed:
+            context.failed_programs += find_failed_programs(program, outcome, expected)
+        yield from _missing_devices_findings(context, program, outcome, expected)
+        level = _failure_level(program, outcome, context, survey)
+        yield from _outcome_findings(program, outcome, level)
 
 
 # --- What is tried -------------------------------------------------------------------
 
 
-def _is_to_be_tried(
-    verdict: Verdict, context: DiagnosticContext, survey: Survey
-) -> bool:
-    """Return whether to try the backend, because it is chosen, named, or expected to work."""
+def _should_try(verdict: Verdict, context: DiagnosticContext, survey: Survey) -> bool:
+    """Return whether to run a program on the backend.
+
+    This is the case for the chosen backend, and for a backend that is named by the user, or that is
+    expected to work because its hardware is present.
+    """
     if _is_chosen(verdict, survey):
         return True
     is_named = _is_requested(verdict, context) or _is_pinned(verdict, context)
-    if not is_named and not _should_work(verdict, survey):
-        return False
-    return _can_be_tried(verdict)
+    is_interesting = is_named or _is_expected_to_work(verdict, survey)
+    return is_interesting and _can_be_tried(verdict)
 
 
 def _is_chosen(verdict: Verdict, survey: Survey) -> bool:
@@ -83,39 +88,42 @@ def _is_pinned(verdict: Verdict, context: DiagnosticContext) -> bool:
     return any(pin.matches(verdict.name, verdict.distribution) for pin in pins)
 
 
-def _should_work(verdict: Verdict, survey: Survey) -> bool:
+def _is_expected_to_work(verdict: Verdict, survey: Survey) -> bool:
     """Return whether the backend's hardware is present, but only the CPU is usable."""
     selection = survey.selection
-    is_fallback = selection is None or selection.how is How.FALLBACK
-    return is_fallback and bool(verdict.seen) and not verdict.builtin
+    is_only_cpu_usable = selection is None or selection.how is How.FALLBACK
+    is_hardware_present = bool(verdict.seen)
+    return is_only_cpu_usable and is_hardware_present and not verdict.builtin
 
 
 def _can_be_tried(verdict: Verdict) -> bool:
+    """Return whether a program may get further than the probe of the backend did."""
     if verdict.backend is None:
         return False
     if verdict.status is Status.NO_DEVICE:
-        return verdict.why is not None and verdict.why.reason in _COUNTED
-    return verdict.status in _TRIABLE
+        return verdict.why is not None and verdict.why.reason in _TRIED_REASONS
+    return verdict.status in _TRIED_STATUSES
 
 
-def _program(
+def _make_program(
     context: DiagnosticContext, verdict: Verdict | None, survey: Survey
 ) -> Program:
     """Return the smallest program for a backend, or for torch alone if `verdict` is `None`."""
     modules = ["torch"]
-    others: tuple[Verdict, ...] = ()
+    other_verdicts: tuple[Verdict, ...] = ()
     if verdict is not None:
-        installed = installed_imports(verdict.declaration)
-        modules += [name for name in installed[:1] if name != "torch"]
-        others = tuple(v for v in survey.verdicts if not v.is_about(verdict))
+        vendor_modules = installed_imports(verdict.declaration)
+        if vendor_modules and vendor_modules[0] != "torch":
+            modules.append(vendor_modules[0])
+        other_verdicts = tuple(v for v in survey.verdicts if not v.is_about(verdict))
     path = table.python_path()
     return Program(
         modules=tuple(modules),
         environ=dict(context.environ),
         timeout=context.settings.probe_timeout,
         verdict=verdict,
-        others=others,
-        site=path.folders,
+        other_verdicts=other_verdicts,
+        package_folders=path.folders,
         user_site=path.user_folder,
         start_files=path.start_files,
     )
@@ -124,19 +132,19 @@ def _program(
 def _expected_devices(
     context: DiagnosticContext, verdict: Verdict | None, survey: Survey
 ) -> int | None:
-    """Return the expected number of devices; `None` if no device is expected.
+    """Return the number of devices that a program should have; `None` if it needs no device.
 
-    Devices that a valid variable hides are not expected.
+    Devices that a valid variable hides do not count.
     """
     if verdict is None or verdict.name == "cpu":
         return None
     backend = verdict.declaration
-    devices = inventory(backend)
-    mask = masks(backend, context.environ, devices)
-    if mask.devices and not mask.faulty:
-        return len(mask.devices)
+    physical_devices = inventory(backend)
+    visibility = masks(backend, context.environ, physical_devices)
+    if visibility.devices and not visibility.faulty:
+        return len(visibility.devices)
     if _is_device_expected(context, verdict, survey):
-        return devices.count or 1
+        return physical_devices.count or 1
     return None
 
 
@@ -147,104 +155,126 @@ def _is_device_expected(
 
     A variable counts only if the backend is requested or chosen.
     """
-    if verdict.seen or _is_pinned(verdict, context):
+    is_hardware_present = bool(verdict.seen)
+    if is_hardware_present or _is_pinned(verdict, context):
         return True
     is_named = _is_requested(verdict, context) or _is_chosen(verdict, survey)
-    return is_named and bool(set_variables(verdict.declaration, context.environ))
+    variables = set_variables(verdict.declaration, context.environ)
+    return is_named and bool(variables)
 
 
 # --- Findings ------------------------------------------------------------------------
 
 
-def _missing(
+def _missing_devices_findings(
     context: DiagnosticContext,
     program: Program,
     outcome: Outcome,
     expected: int | None,
 ) -> Iterator[Finding]:
-    """Yield a finding if devices are missing, unless the topic `visible-devices` explains this."""
-    if program.verdict is None or not outcome.count or expected is None:
+    """Yield a finding if a program counts fewer devices than expected, but at least one.
+
+    A wrong value of a variable also hides devices; the topic `visible-devices` reports it.
+    """
+    verdict = program.verdict
+    if verdict is None or expected is None or not outcome.count:
         return
-    is_faulty = masks(program.verdict.declaration, context.environ).faulty
-    if outcome.count < expected and not is_faulty:
-        yield missing_devices(program.verdict.name, outcome.count, expected)
+    is_variable_wrong = masks(verdict.declaration, context.environ).faulty
+    if outcome.count < expected and not is_variable_wrong:
+        yield missing_devices_finding(verdict.name, outcome.count, expected)
 
 
-def missing_devices(backend: str, count: int, expected: int) -> Finding:
-    """Return the finding that the backend counts only `count` of `expected` devices."""
+def missing_devices_finding(backend: str, count: int, expected: int) -> Finding:
+    """Return the finding that a program counts only `count` of the `expected` devices of a backend."""
     what = f"{count} of {expected} devices can be counted"
     return Finding(Level.WARNING, "compute.missing", what, about=backend)
 
 
-def _findings(program: Program, outcome: Outcome, level: Level) -> Iterator[Finding]:
-    """Yield a finding on the failure, with the given level, or on the devices that computed."""
+def _outcome_findings(
+    program: Program, outcome: Outcome, level: Level
+) -> Iterator[Finding]:
+    """Yield the finding on a program's failure, or on the devices that computed.
+
+    `level` is the level of the finding on a failure.
+    """
     about = program.verdict.name if program.verdict else ""
     failed = [device for device in outcome.devices if device.error]
-    if outcome.is_unstarted:
+    if outcome.start_failed:
         what = f"{program.name} did not run: {outcome.error}"
         yield Finding(Level.WARNING, "compute.not-run", what)
     elif outcome.error:
-        yield _stopped(program, outcome, level)
+        yield _stopped_program_finding(program, outcome, level)
     elif failed:
-        yield _unusable_devices(outcome, failed, level, about)
+        yield _unusable_devices_finding(outcome, failed, level, about)
     elif outcome.devices:
         facts = {"took": f"{outcome.seconds:.1f} s"}
-        what = f"computed on {devices_in_words(outcome)}"
+        what = f"computed on {describe_computed_devices(outcome)}"
         yield Finding(Level.OK, COMPUTED, what, about=about, facts=facts)
 
 
-def _level(
+def _failure_level(
     program: Program, outcome: Outcome, context: DiagnosticContext, survey: Survey
 ) -> Level:
     """Return the level of the finding on a failed program."""
     verdict = program.verdict
-    if outcome.is_late:
+    if outcome.is_timed_out:
         return Level.WARNING
     if verdict is None or failed_module(program, outcome) == "torch":
         return Level.ERROR
-    if verdict.seen or _is_chosen(verdict, survey) or _is_pinned(verdict, context):
+    is_hardware_present = bool(verdict.seen)
+    is_selected = _is_chosen(verdict, survey) or _is_pinned(verdict, context)
+    if is_hardware_present or is_selected:
         return Level.ERROR
     return Level.WARNING
 
 
-def _stopped(program: Program, outcome: Outcome, level: Level) -> Finding:
+def _stopped_program_finding(
+    program: Program, outcome: Outcome, level: Level
+) -> Finding:
     """Return the finding on a program that ended before it had computed on all devices."""
+    error, last_step = outcome.error, outcome.stage
     module = failed_module(program, outcome)
-    about = program.verdict.name if program.verdict and module != "torch" else ""
-    facts = {"root cause": outcome.error, "failed at": outcome.stage}
-    if outcome.is_late:
-        late = outcome.error.removeprefix("its process ")
-        what = f"{program.name} {late}; last step: {outcome.stage}"
+    about = ""
+    if program.verdict is not None and module != "torch":
+        about = program.verdict.name
+    facts = {"root cause": error, "failed at": last_step}
+    if outcome.is_timed_out:
+        ending = error.removeprefix("its process ")
+        what = f"{program.name} {ending}; last step: {last_step}"
         step = "allow more time: --timeout 300"
         return Finding(level, "compute.late", what, step, about, facts)
     if module:
-        what = f"a program in {_folder()} cannot import {module}: {outcome.error}"
-        return Finding(level, "compute.import", what, "", about, facts)
-    what = f"{program.name}: {outcome.error}, at: {outcome.stage}"
-    return Finding(level, "compute.died", what, "", about, facts)
+        code = "compute.import"
+        what = f"a program in {_working_folder()} cannot import {module}: {error}"
+    else:
+        code = "compute.died"
+        what = f"{program.name}: {error}; last step: {last_step}"
+    return Finding(level, code, what, about=about, facts=facts)
 
 
-def _unusable_devices(
+def _unusable_devices_finding(
     outcome: Outcome, failed: Sequence[Device], level: Level, about: str
 ) -> Finding:
     """Return the finding on devices that cannot compute, with the error of the first such device."""
     first = failed[0]
-    names = " and ".join(device.device for device in failed)
     if len(failed) > 2:
-        names = f"{len(failed)} of {len(outcome.devices)} devices"
+        subject = f"{len(failed)} of {len(outcome.devices)} devices"
+    else:
+        subject = " and ".join(device.device for device in failed)
     error = f"{first.reason}: {first.error}" if first.reason else first.error
     facts = {"root cause": first.error}
     for device in outcome.devices:
         facts[device.device] = device.error or "computed"
-    what = f"{names} cannot be used: {error}"
+    what = f"{subject} cannot be used: {error}"
     return Finding(level, "compute.fails", what, first.hint, about, facts)
 
 
-def _folder() -> str:
+def _working_folder() -> str:
+    """Return the working folder as text; `"."` if the folder was removed."""
     try:
         return str(Path.cwd())
     except OSError:
         return os.curdir
 
 
-TOPIC = Topic("compute", "Computation", _examine)
+TOPIC = Topic("compute", "Computation", _examine_computation)

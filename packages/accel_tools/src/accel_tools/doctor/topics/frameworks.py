@@ -1,7 +1,7 @@
 """Compare the devices that frameworks would choose on this machine with accel's choice.
 
-A script that uses a framework runs on the device that the framework chooses, not on the
-device of `get_accelerator()`.
+A script that uses a framework runs on the device that the framework chooses, which may differ
+from the device of `get_accelerator()`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from accel_core import builtin, hardware, torch_build
 from accel_core.survey import Survey
 from accel_core.text import one_line
-from accel_tools.doctor.frameworks import FRAMEWORKS, Framework, query
+from accel_tools.doctor.frameworks import FRAMEWORKS, Framework, query_device
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 
 __all__ = ["TOPIC"]
@@ -23,8 +23,8 @@ __all__ = ["TOPIC"]
 _INTEGRATIONS = "ACCEL_INTEGRATIONS"
 
 
-class _Answer(NamedTuple):
-    """A framework's choice; exactly one of the fields is not empty."""
+class _FrameworkChoice(NamedTuple):
+    """The device that a framework would choose, or why there is none; exactly one field is set."""
 
     #: torch's name of the device.
     device: str = ""
@@ -34,8 +34,8 @@ class _Answer(NamedTuple):
     unknown: str = ""
 
 
-class _Choice(NamedTuple):
-    """accel's choice; the fields are empty if no backend can be chosen."""
+class _AccelChoice(NamedTuple):
+    """The chosen backend, and its device; both are empty if no backend can be chosen."""
 
     #: The name of the backend.
     backend: str
@@ -43,36 +43,36 @@ class _Choice(NamedTuple):
     device: str
 
 
-def _examine(context: DiagnosticContext) -> Iterator[Finding]:
+def _examine_frameworks(context: DiagnosticContext) -> Iterator[Finding]:
     from accel_core.sandbox import child
 
-    installed = _installed_frameworks()
-    if not installed:
+    versions = _installed_frameworks()
+    if not versions:
         names = ", ".join(framework.name for framework in FRAMEWORKS)
         what = f"none of {names} is installed"
         yield Finding(Level.OK, "frameworks.not-installed", what)
         return
-    integrated = _integrated_names(context.environ)
-    seconds = context.settings.probe_timeout
+    integrated_names = _integrated_names(context.environ)
+    timeout = context.settings.probe_timeout
     queried = []
-    for framework in installed:
-        if framework.distributions[0] not in integrated:
+    for framework in versions:
+        if framework.distributions[0] not in integrated_names:
             queried.append(framework)
-    answers = child.run_in_parallel(
-        lambda framework: _query(framework, seconds), queried, hardware.usable_cores()
+    choices = child.run_in_parallel(
+        lambda framework: _query_in_child_process(framework, timeout),
+        queried,
+        hardware.usable_cores(),
     )
-    answer_of = {
-        framework.name: answer
-        for framework, answer in zip(queried, answers, strict=True)
-    }
-    choice = _accel_choice(context.survey())
-    for framework, version in installed.items():
+    choice_by_framework = dict(zip(queried, choices, strict=True))
+    accel_choice = _accel_choice(context.survey())
+    for framework, version in versions.items():
         title = f"{framework.name} {version}"
-        answer = answer_of.get(framework.name)
-        if answer is not None:
-            yield _compare(framework, title, answer, choice)
+        choice = choice_by_framework.get(framework)
+        if choice is not None:
+            yield _comparison_finding(framework, title, choice, accel_choice)
         else:
-            what = f"{title} uses {choice.backend}, because {_INTEGRATIONS} names it"
+            backend = accel_choice.backend
+            what = f"{title} uses {backend}, because {_INTEGRATIONS} names {framework.name}"
             yield Finding(Level.OK, "frameworks.integrated", what)
 
 
@@ -89,64 +89,76 @@ def _installed_frameworks() -> dict[Framework, str]:
 
 
 def _integrated_names(environ: Mapping[str, str]) -> list[str]:
+    """Return the distributions of the frameworks to which accel-train passes accel's device."""
     names = environ.get(_INTEGRATIONS, "").lower().split(",")
     return [name.strip() for name in names]
 
 
-def _query(framework: Framework, seconds: float) -> _Answer:
-    """Query the framework in a child process with a time limit of `seconds`."""
+def _query_in_child_process(framework: Framework, timeout: float) -> _FrameworkChoice:
+    """Query the framework's device in a child process with a time limit of `timeout` seconds."""
     from accel_core.sandbox import child
 
+    job = {"framework": framework.name}
     try:
         # torch's autoload is on, as in the user's program.
-        report = child.run(query, {"framework": framework.name}, seconds, autoload=True)
+        report = child.run(query_device, job, timeout, autoload=True)
     except OSError as error:
-        return _Answer(unknown=f"no child process could be started: {error}")
+        return _FrameworkChoice(unknown=f"no child process could be started: {error}")
     if report.answer is not None:
-        device, failure = report.answer["device"], report.answer["fails"]
-        return _Answer(one_line(str(device)), one_line(str(failure)))
+        device, failure = report.answer["device"], report.answer["error"]
+        return _FrameworkChoice(one_line(str(device)), one_line(str(failure)))
     if report.timed_out:
-        late = f"no response within {report.waited:g} s (--timeout sets the limit)"
-        return _Answer(unknown=late)
-    return _Answer(failure=f"its process {report.ending}")
+        reason = f"no response within {report.waited:g} s (--timeout sets the limit)"
+        return _FrameworkChoice(unknown=reason)
+    return _FrameworkChoice(failure=f"its process {report.ending}")
 
 
-def _compare(
-    framework: Framework, title: str, answer: _Answer, choice: _Choice
+def _comparison_finding(
+    framework: Framework,
+    title: str,
+    choice: _FrameworkChoice,
+    accel_choice: _AccelChoice,
 ) -> Finding:
-    """Return the finding on a framework; `title` is the framework's name and version."""
+    """Return the finding on whether a framework chooses the same device as `accel_core`.
+
+    `title` is the framework's name and version.
+    """
+    backend = accel_choice.backend
     facts = {"call": framework.call}
-    if answer.unknown:
-        what = f"could not determine the device of {title}: {answer.unknown}"
+    if choice.unknown:
+        what = f"could not determine the device of {title}: {choice.unknown}"
         return Finding(Level.OK, "frameworks.unknown", what, facts=facts)
-    if answer.failure:
-        what = f"{title} cannot choose a device: {answer.failure}"
-        step = framework.step(choice.backend or "cpu", "")
-        if answer.failure.startswith("ModuleNotFoundError"):
+    if choice.failure:
+        what = f"{title} cannot choose a device: {choice.failure}"
+        step = framework.step(backend or "cpu", device="")
+        if choice.failure.startswith("ModuleNotFoundError"):
             step = "run `pip check`, and install the packages that it lists"
         return Finding(Level.WARNING, "frameworks.fails", what, step, facts=facts)
-    what = f"{title} would choose {answer.device}"
-    if not choice.backend:
+    what = f"{title} would choose {choice.device}"
+    if not backend:
         return Finding(Level.OK, "frameworks.alone", what, facts=facts)
-    if answer.device == choice.device:
+    if choice.device == accel_choice.device:
         return Finding(Level.OK, "frameworks.same", f"{what} too", facts=facts)
-    what = f"{what}, but accel_core chooses {choice.backend}"
-    step = framework.step(choice.backend, answer.device)
+    what = f"{what}, but accel_core chooses {backend}"
+    step = framework.step(backend, choice.device)
     return Finding(Level.WARNING, "frameworks.differs", what, step, facts=facts)
 
 
-def _accel_choice(survey: Survey) -> _Choice:
-    """Return accel's choice; for the backend `generic`, torch's device type is used as its name."""
+def _accel_choice(survey: Survey) -> _AccelChoice:
+    """Return the backend that `accel_core` chooses, and its device.
+
+    For the backend `generic`, which has no device type of its own, both are torch's device type.
+    """
     name = survey.selection.name if survey.selection else None
     if name is None:
-        return _Choice("", "")
+        return _AccelChoice("", "")
     if name == builtin.GENERIC.name:
         device = _device_of_torch_build()
-        return _Choice(device, device)
+        return _AccelChoice(device, device)
     for verdict in survey.verdicts:
         if verdict.name == name:
-            return _Choice(name, verdict.device_type)
-    return _Choice(name, name)
+            return _AccelChoice(name, verdict.device_type)
+    return _AccelChoice(name, name)
 
 
 def _device_of_torch_build() -> str:
@@ -161,4 +173,4 @@ def _device_of_torch_build() -> str:
     return "mps" if sys.platform == "darwin" else ""
 
 
-TOPIC = Topic("frameworks", "Devices other frameworks would use", _examine)
+TOPIC = Topic("frameworks", "Devices other frameworks would use", _examine_frameworks)

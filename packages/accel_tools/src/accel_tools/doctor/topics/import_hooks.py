@@ -1,8 +1,8 @@
 """Report packages that run code when a different package is imported, or when Python starts.
 
 Each hook is reported with its distribution and tried in a child process. All hooks run in one
-child process first. If this process crashes, each hook runs in a separate child process. An
-entry point is not tried if the package that reads it is not installed.
+child process first. If this process crashes, each hook runs in a child process of its own. An
+entry point is not tried if the package that reads the entry point is not installed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from accel_core.text import one_line
 from accel_core.torch_import import TORCH_GROUP, autoload_is_on
 from accel_tools.doctor.child_functions import run_hooks
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
-from accel_tools.doctor.start_files import StartFile, start_files
+from accel_tools.doctor.start_files import StartFile, find_start_files
 
 __all__ = ["TOPIC"]
 
 
-class _Group(NamedTuple):
-    """An entry-point group, and when which package reads it."""
+class _EntryPointGroup(NamedTuple):
+    """An entry-point group, the package that reads the group, and when the package does so."""
 
     name: str
     #: The package that reads the group.
@@ -46,45 +46,48 @@ class _Group(NamedTuple):
 #: bitsandbytes/__init__.py, `_import_backends` (0.50); vllm/plugins/__init__.py, vllm/platforms/__init__.py
 #: (0.33); sglang/srt/platforms/__init__.py (0.5); verl.plugins: verl 0.9.
 _GROUPS = (
-    _Group(TORCH_GROUP, "torch", "when torch is imported", called=True),
-    _Group(
+    _EntryPointGroup(TORCH_GROUP, "torch", "when torch is imported", called=True),
+    _EntryPointGroup(
         "torch_dynamo_backends",
         "torch",
-        "when torch.compile() is given its name",
+        "when a program passes its name to torch.compile()",
         by_name=True,
     ),
-    _Group(
+    _EntryPointGroup(
         "torch.distributed.backends",
         "torch",
-        "when torch.distributed is given its name",
+        "when a program passes its name to torch.distributed",
         by_name=True,
     ),
-    _Group("triton.backends", "triton", "when triton is imported"),
-    _Group(
+    _EntryPointGroup("triton.backends", "triton", "when triton is imported"),
+    _EntryPointGroup(
         "bitsandbytes.backends",
         "bitsandbytes",
         "when bitsandbytes is imported",
         called=True,
     ),
-    _Group(
+    _EntryPointGroup(
         "vllm.platform_plugins", "vllm", "when vLLM looks for its platform", called=True
     ),
-    _Group("vllm.general_plugins", "vllm", "when vLLM starts"),
-    _Group(
+    _EntryPointGroup("vllm.general_plugins", "vllm", "when vLLM starts"),
+    _EntryPointGroup(
         "sglang.srt.platforms",
         "sglang",
         "when SGLang looks for its platform",
         called=True,
     ),
-    _Group("verl.plugins", "verl", "when verl is imported"),
-    _Group(ENTRY_POINT_GROUP, "accel_core", "when accel_core chooses or lists"),
+    _EntryPointGroup("verl.plugins", "verl", "when verl is imported"),
+    _EntryPointGroup(
+        ENTRY_POINT_GROUP, "accel_core", "when accel_core chooses or lists accelerators"
+    ),
 )
-#: Groups that this topic does not try: `autoload_conflicts` and the probes of backends try them.
+#: Groups whose entry points this topic does not try itself, because `autoload_conflicts` and the probes of
+#: backends try them.
 _TRIED_ELSEWHERE = (TORCH_GROUP, ENTRY_POINT_GROUP)
 
 
 class _Hook(NamedTuple):
-    """Code of a package that Python or a different package runs."""
+    """Code of a package that Python runs at its start, or that a different package runs."""
 
     #: The distribution and its version, or the path of the file.
     owner: str
@@ -106,30 +109,30 @@ class _Failure(NamedTuple):
     timed_out: bool = False
 
 
-def _examine(context: DiagnosticContext) -> Iterator[Finding]:
+def _examine_hooks(context: DiagnosticContext) -> Iterator[Finding]:
     hooks: list[_Hook] = []
-    is_anything_found = False
+    has_hooks = False
     for group in _GROUPS:
-        entry_points = _entry_points(group)
+        entry_points = _read_entry_points(group)
         if entry_points:
-            is_anything_found = True
+            has_hooks = True
             yield _group_finding(group, entry_points)
-            hooks += _tried_entry_points(group, entry_points)
-    files = start_files()
+            hooks += _hooks_to_try(group, entry_points)
+    files = find_start_files()
     if files:
-        is_anything_found = True
+        has_hooks = True
         yield _start_files_finding(files)
         hooks += [_start_file_hook(file) for file in files]
-    if not is_anything_found:
+    if not has_hooks:
         what = "no package runs code when a different package is imported"
         yield Finding(Level.OK, "import-hooks.none", what)
-    yield from _try_all(hooks, context.settings.probe_timeout)
+    yield from _failed_hook_findings(hooks, context.settings.probe_timeout)
 
 
 # --- What is declared ----------------------------------------------------------------
 
 
-def _entry_points(group: _Group) -> list[Provenance]:
+def _read_entry_points(group: _EntryPointGroup) -> list[Provenance]:
     """Return the group's entry points, sorted by distribution and name.
 
     The entry points of accel-train are left out, because they do nothing in a program that accel-train
@@ -142,43 +145,48 @@ def _entry_points(group: _Group) -> list[Provenance]:
     return sorted(entry_points, key=lambda entry: (entry.distribution, entry.name))
 
 
-def _group_finding(group: _Group, entry_points: Sequence[Provenance]) -> Finding:
-    """Return the finding on the distributions whose code the group's reader runs."""
+def _group_finding(
+    group: _EntryPointGroup, entry_points: Sequence[Provenance]
+) -> Finding:
+    """Return the finding on the distributions that have entry points in a group."""
     facts = {}
-    for entry in entry_points:
-        facts[f"{one_line(entry.name)} = {one_line(entry.value)}"] = _owner(entry)
+    for entry_point in entry_points:
+        declaration = f"{one_line(entry_point.name)} = {one_line(entry_point.value)}"
+        facts[declaration] = _distribution_and_version(entry_point)
     owners = list(dict.fromkeys(facts.values()))
-    run = "runs" if len(owners) == 1 else "run"
-    what = f"{group.name}: {', '.join(owners)} {run} code {group.when}"
+    verb = "runs" if len(owners) == 1 else "run"
+    what = f"{group.name}: {', '.join(owners)} {verb} code {group.when}"
     if not is_installed(group.reader):
         what += f" ({group.reader} is not installed)"
     return Finding(Level.OK, "import-hooks.group", what, facts=facts)
 
 
-def _owner(entry_point: Provenance) -> str:
+def _distribution_and_version(entry_point: Provenance) -> str:
     return f"{one_line(entry_point.distribution)} {one_line(entry_point.version)}"
 
 
-def _tried_entry_points(
-    group: _Group, entry_points: Sequence[Provenance]
+def _hooks_to_try(
+    group: _EntryPointGroup, entry_points: Sequence[Provenance]
 ) -> Iterator[_Hook]:
     """Yield the hooks of the permitted entry points that this topic tries."""
     if group.name in _TRIED_ELSEWHERE or not is_installed(group.reader):
         return
     permitted = permitted_entry_points(group.name)
     for entry_point in entry_points:
-        # An entry point in torch's wheel may need a package that torch does not install (nccl4py
-        # in torch 2.15). It fails only in programs that use its name.
-        is_of_reader = group.by_name and entry_point.distribution == group.reader
-        if entry_point in permitted and not is_of_reader:
+        # An entry point in torch's own wheel may need a package that torch does not install (nccl4py
+        # in torch 2.15). It fails only in programs that use the entry point's name.
+        is_own = entry_point.distribution == group.reader
+        is_optional = group.by_name and is_own
+        if entry_point in permitted and not is_optional:
             yield _entry_point_hook(group, entry_point)
 
 
-def _entry_point_hook(group: _Group, entry_point: Provenance) -> _Hook:
+def _entry_point_hook(group: _EntryPointGroup, entry_point: Provenance) -> _Hook:
+    """Return the hook that loads an entry point as the group's reader does."""
     name, value = one_line(entry_point.name), one_line(entry_point.value)
     distribution = one_line(entry_point.distribution)
     return _Hook(
-        owner=_owner(entry_point),
+        owner=_distribution_and_version(entry_point),
         where=f"{group.name}: {name} = {value}",
         when=group.when,
         step=f"pip install --upgrade {distribution}, or pip uninstall {distribution}",
@@ -191,17 +199,18 @@ def _entry_point_hook(group: _Group, entry_point: Provenance) -> _Hook:
 
 
 def _start_files_finding(files: Sequence[StartFile]) -> Finding:
+    """Return the finding on the files that run code when Python starts."""
     facts = {}
     for file in files:
-        facts[file.path] = (
-            f"{file.distribution or 'no distribution'}: {'; '.join(file.lines)}"
-        )
-    number = "one file runs" if len(files) == 1 else f"{len(files)} files run"
-    what = f"{number} code whenever Python starts"
+        distribution = file.distribution or "no distribution"
+        facts[file.path] = f"{distribution}: {'; '.join(file.lines)}"
+    subject = "one file runs" if len(files) == 1 else f"{len(files)} files run"
+    what = f"{subject} code whenever Python starts"
     return Finding(Level.OK, "import-hooks.start", what, facts=facts)
 
 
 def _start_file_hook(file: StartFile) -> _Hook:
+    """Return the hook that runs the code of a start-up file."""
     step = f"repair or remove {file.path}"
     if file.distribution:
         name = file.distribution.partition(" ")[0]
@@ -218,55 +227,63 @@ def _start_file_hook(file: StartFile) -> _Hook:
 # --- What fails ----------------------------------------------------------------------
 
 
-def _try_all(hooks: Sequence[_Hook], timeout: float) -> Iterator[Finding]:
-    """Try the hooks and torch's autoload, and yield one finding per reason of failure."""
-    failures, conflicts = _failures_and_conflicts(hooks, timeout)
-    by_reason: dict[tuple[str, str, str], list[_Failure]] = {}
+def _failed_hook_findings(hooks: Sequence[_Hook], timeout: float) -> Iterator[Finding]:
+    """Try the hooks and torch's autoload, and yield findings on the failures.
+
+    Failures of the same package with the same error are one finding.
+    """
+    failures, conflicts = _find_failures_and_conflicts(hooks, timeout)
+    groups: dict[tuple[str, str, str], list[_Failure]] = {}
     for failure in failures:
-        if not _is_reported(failure, conflicts):
+        if not _is_reported_by_conflict(failure, conflicts):
             hook = failure.hook
-            reason = (hook.owner, hook.when, failure.error)
-            by_reason.setdefault(reason, []).append(failure)
-    for same in by_reason.values():
-        yield _failure_finding(same)
+            key = (hook.owner, hook.when, failure.error)
+            groups.setdefault(key, []).append(failure)
+    for same_failures in groups.values():
+        yield _failure_finding(same_failures)
     for conflict in conflicts:
         yield _autoload_finding(conflict)
 
 
-def _autoload_conflicts(timeout: float) -> tuple[AutoloadConflict, ...]:
+def _find_autoload_conflicts(timeout: float) -> tuple[AutoloadConflict, ...]:
+    """Return the conflicts of packages with torch's autoload; none if the autoload is off."""
     if not is_installed("torch") or not autoload_is_on():
         return ()
     return autoload_conflicts(None, timeout)
 
 
-def _failures_and_conflicts(
+def _find_failures_and_conflicts(
     hooks: Sequence[_Hook], timeout: float
 ) -> tuple[list[_Failure], Sequence[AutoloadConflict]]:
-    """Return the failures of the hooks and of torch's autoload; none if no process can be started."""
+    """Return the failures of the hooks, and the conflicts with torch's autoload.
+
+    Both run in child processes that import torch, so they run in parallel. Both results are empty if no
+    process can be started.
+    """
     try:
-        # In parallel, because both import torch in child processes.
         with ThreadPoolExecutor(max_workers=1) as pool:
             try:
-                autoload = pool.submit(_autoload_conflicts, timeout)
-            except RuntimeError:  # no thread can be started
+                conflicts = pool.submit(_find_autoload_conflicts, timeout)
+            except RuntimeError:  # No thread can be started.
                 pool.shutdown(cancel_futures=True)
-                return _failures(hooks, timeout), _autoload_conflicts(timeout)
-            failures = _failures(hooks, timeout)
-            return failures, autoload.result()
-    except OSError:  # the topic `candidates` reports it
+                return _find_failures(hooks, timeout), _find_autoload_conflicts(timeout)
+            failures = _find_failures(hooks, timeout)
+            return failures, conflicts.result()
+    except OSError:  # The topic `candidates` reports that no process can be started.
         return [], ()
 
 
-def _is_reported(failure: _Failure, conflicts: Sequence[AutoloadConflict]) -> bool:
-    """Return whether a conflict of torch's autoload already reports the failure."""
+def _is_reported_by_conflict(
+    failure: _Failure, conflicts: Sequence[AutoloadConflict]
+) -> bool:
+    """Return whether the reason of a conflict with torch's autoload already names the failure."""
     owner, error = failure.hook.owner, failure.error
-    return any(
-        owner in conflict.reason and error in conflict.reason for conflict in conflicts
-    )
+    reasons = [conflict.reason for conflict in conflicts]
+    return any(owner in reason and error in reason for reason in reasons)
 
 
 def _failure_finding(failures: Sequence[_Failure]) -> Finding:
-    """Return the finding on failures that have the same owner and the same error."""
+    """Return the finding on failures of the same package with the same error."""
     first = failures[0]
     owner, when = first.hook.owner, first.hook.when
     where = "; ".join(failure.hook.where for failure in failures)
@@ -281,80 +298,100 @@ def _failure_finding(failures: Sequence[_Failure]) -> Finding:
 
 
 def _autoload_finding(conflict: AutoloadConflict) -> Finding:
-    level, code = Level.WARNING, "import-hooks.unknown"
-    if conflict.known:
-        level, code = Level.ERROR, "import-hooks.torch-fails"
+    """Return the finding on a package that fails, or may fail, when torch imports the package."""
+    is_certain = conflict.known
+    level = Level.ERROR if is_certain else Level.WARNING
+    code = "import-hooks.torch-fails" if is_certain else "import-hooks.unknown"
     return Finding(level, code, conflict.reason, conflict.hint)
 
 
 # --- In child processes --------------------------------------------------------------
 
 
-class _Run(NamedTuple):
-    """Report of a child process that ran hooks one after the other."""
+class _HooksRun(NamedTuple):
+    """The result of a child process that ran hooks one after the other."""
 
-    #: The errors by the hook's index.
+    #: The errors of failed hooks, by the hook's index.
     errors: dict[int, str]
     #: How the process ended; empty if it ran all hooks.
     ending: str = ""
     #: The index of the hook that was running when the process ended; `None` if no hook was running.
-    last: int | None = None
+    last_index: int | None = None
     timed_out: bool = False
 
 
-def _failures(hooks: Sequence[_Hook], timeout: float) -> list[_Failure]:
-    """Return the hooks that fail; `timeout` is the time limit of a child process in seconds."""
+def _find_failures(hooks: Sequence[_Hook], timeout: float) -> list[_Failure]:
+    """Run the hooks in child processes, and return the failures in the order of the hooks.
+
+    `timeout` is the time limit of a child process in seconds.
+    """
     if not hooks:
         return []
-    run = _run(hooks, timeout)
+    run = _run_in_child_process(hooks, timeout)
     failures: dict[int, _Failure] = {}
     for index, error in run.errors.items():
         failures[index] = _Failure(hooks[index], error)
     if run.ending:
-        # A thread of an earlier hook may have terminated the process, so the last hook is tried again.
-        first = run.last or 0
-        if run.last is not None and run.timed_out:
-            hook = hooks[run.last]
-            failures[run.last] = _Failure(hook, run.ending, timed_out=True)
-            first = run.last + 1
-        failures.update(_failures_alone(hooks, range(first, len(hooks)), timeout))
+        first_to_repeat = 0
+        if run.last_index is not None:
+            # A thread of an earlier hook may have terminated the process, so the last hook is
+            # tried again, unless it exceeded the time limit.
+            first_to_repeat = run.last_index
+            if run.timed_out:
+                hook = hooks[run.last_index]
+                failures[run.last_index] = _Failure(hook, run.ending, timed_out=True)
+                first_to_repeat = run.last_index + 1
+        indices = range(first_to_repeat, len(hooks))
+        failures.update(_find_failures_separately(hooks, indices, timeout))
     return [failures[index] for index in sorted(failures)]
 
 
-def _failures_alone(
+def _find_failures_separately(
     hooks: Sequence[_Hook], indices: Sequence[int], timeout: float
 ) -> Iterator[tuple[int, _Failure]]:
-    """Run the hooks at `indices` in separate child processes, and yield the index of each that fails."""
+    """Run each of the hooks at `indices` in a child process of its own.
+
+    Yields the index and the failure of each hook that fails.
+    """
     from accel_core.sandbox import child
 
     runs = child.run_in_parallel(
-        lambda index: _run([hooks[index]], timeout), indices, hardware.usable_cores()
+        lambda index: _run_in_child_process([hooks[index]], timeout),
+        indices,
+        hardware.usable_cores(),
     )
     for index, run in zip(indices, runs, strict=True):
+        # The process ran one hook, which has the index 0.
         error = run.errors.get(0) or run.ending
         if error:
             yield index, _Failure(hooks[index], error, run.timed_out)
 
 
-def _run(hooks: Sequence[_Hook], timeout: float) -> _Run:
+def _run_in_child_process(hooks: Sequence[_Hook], timeout: float) -> _HooksRun:
     """Run the hooks in one child process with a time limit of `timeout` seconds."""
     from accel_core.sandbox import child
 
     report = child.run(run_hooks, {"hooks": [hook.job for hook in hooks]}, timeout)
     if report.answer is not None:
-        return _Run(_by_index(report.answer))
+        return _HooksRun(_with_integer_keys(report.answer))
     ending = f"its process {report.ending}"
     if report.timed_out:
         ending = f"no response within {report.waited:g} s"
-    if not report.stage.startswith("["):
-        return _Run({}, ending, timed_out=report.timed_out)
-    _, index, errors = json.loads(report.stage)
-    return _Run(_by_index(errors), ending, int(index), report.timed_out)
+    was_hook_running = report.stage.startswith("[")  # A hook's stage is a JSON list.
+    if not was_hook_running:
+        return _HooksRun({}, ending, timed_out=report.timed_out)
+    _description, index, errors = json.loads(report.stage)
+    return _HooksRun(
+        errors=_with_integer_keys(errors),
+        ending=ending,
+        last_index=int(index),
+        timed_out=report.timed_out,
+    )
 
 
-def _by_index(errors: dict[str, object]) -> dict[int, str]:
+def _with_integer_keys(errors: dict[str, object]) -> dict[int, str]:
     """Return the errors with integer keys; JSON has converted the keys to strings."""
     return {int(index): str(error) for index, error in errors.items()}
 
 
-TOPIC = Topic("import-hooks", "Import-time hooks", _examine)
+TOPIC = Topic("import-hooks", "Import-time hooks", _examine_hooks)

@@ -1,6 +1,6 @@
 """Examine the machine: torch's build, hardware, drivers, container, memory and cores.
 
-The facts are read from files. If there is an NVIDIA GPU and torch is built for CUDA, a child
+Most information is read from files. If there is an NVIDIA GPU and torch is built for CUDA, a child
 process imports torch to check that torch has code for the GPU.
 """
 
@@ -11,7 +11,7 @@ import platform
 import re
 import shlex
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from accel_core import TorchBuild, __version__, hardware, packages, torch_build
 from accel_core.hardware import bus, placement, vendors
 from accel_core.plugins import installed_names
 from accel_core.settings import OWN_DISTRIBUTIONS
-from accel_tools.doctor.child_functions import gpu_architectures
+from accel_tools.doctor.child_functions import read_gpu_architectures
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 from accel_tools.machine import cpu_name, driver_of
 from accel_tools.setup import installed
@@ -36,8 +36,8 @@ _NVIDIA = "NVIDIA GPU"
 _LONGEST_BUILD = 3600.0
 
 _MIB, _GIB = 1 << 20, 1 << 30
-#: The amount of free memory in the control group below which importing torch and a vendor's
-#: package may kill the process without a message.
+#: The amount of free memory in the control group below which the kernel may kill a process that imports
+#: torch and a vendor package, without a message.
 _LITTLE_MEMORY = 512 * _MIB
 #: The size of /dev/shm in a Docker container that was started without --shm-size:
 #: https://docs.docker.com/reference/cli/docker/container/run/
@@ -47,37 +47,40 @@ _Vendors = Sequence[vendors.Vendor]
 
 
 def findings(context: DiagnosticContext, root: str = "/") -> Iterator[Finding]:
-    """Yield findings on the machine whose `/sys`, `/proc` and `/dev` are below `root`."""
+    """Yield all findings on the machine; `root` is the folder that contains `/sys`, `/proc` and `/dev`."""
     build = torch_build()
     present = vendors.known_hardware(root)
-    yield _hardware(present, root, context)
+    yield _hardware_finding(present, root, context)
     if build is not None:  # The topic `candidates` reports that torch is missing.
-        yield from _torch_build(build, present, context, root)
+        yield from _torch_build_findings(build, present, context, root)
         if build.cuda and _nvidia_evidence(present) is not None:
-            yield from _nvidia_driver(build, context, root)
-            yield from _gpu_code(build, present, context)
-    yield from _missing_plugins()
-    yield from _other_releases()
-    yield from _container(present, context, root)
-    yield from _memory(root)
-    yield from _shared_memory(present, root)
-    yield from _stale_locks(context)
+            yield from _nvidia_driver_findings(build, context, root)
+            yield from _gpu_code_findings(build, present, context)
+    yield from _missing_plugin_findings()
+    yield from _version_mismatch_findings()
+    yield from _container_findings(present, context, root)
+    yield from _memory_findings(root)
+    yield from _shared_memory_findings(present, root)
+    yield from _stale_lock_findings(context)
 
 
 # --- Hardware ------------------------------------------------------------------------
 
 
-def _hardware(present: _Vendors, root: str, context: DiagnosticContext) -> Finding:
-    """Return the finding on the hardware, and on the cores and memory that this process may use."""
-    labels = list(dict.fromkeys(vendor.label for vendor in present))
-    what = f"{', '.join(labels) or 'No accelerator'} on this machine"
+def _hardware_finding(
+    present: _Vendors, root: str, context: DiagnosticContext
+) -> Finding:
+    """Return the finding on the accelerators, cores and memory that this process may use."""
+    labels = dict.fromkeys(vendor.label for vendor in present)
+    accelerators = ", ".join(labels) or "No accelerator"
+    what = f"{accelerators} on this machine"
     facts = {
         "system": f"{platform.system()} {platform.release()} on {platform.machine()}",
         "Python": platform.python_version(),
         "CPU": cpu_name(root),
         "cores": f"{hardware.usable_cores()} usable of {os.cpu_count() or 1}",
         **dict(_control_group_facts(root)),
-        "runs in": _place(root, context),
+        "runs in": _describe_environment(root, context),
         **dict(_device_facts(present, root)),
     }
     facts = {name: value for name, value in facts.items() if value}
@@ -85,81 +88,92 @@ def _hardware(present: _Vendors, root: str, context: DiagnosticContext) -> Findi
 
 
 def _control_group_facts(root: str) -> Iterator[tuple[str, str]]:
-    quota = hardware.cgroup_cpu_quota(root)
-    if quota is not None:
-        yield "time of cores, by the control group", f"{quota:g}"
-    limit = hardware.cgroup_memory_limit(root)
-    if limit is not None:
-        left = hardware.cgroup_memory_available(root) or 0
-        value = f"{_size(limit)}, of which {_size(left)} are free"
-        yield "memory, by the control group", value
+    """Yield the limits of the control group on CPU time and memory, as names and texts."""
+    cpu_quota = hardware.cgroup_cpu_quota(root)
+    if cpu_quota is not None:
+        yield "CPU quota of the control group", f"{cpu_quota:g}"
+    memory_limit = hardware.cgroup_memory_limit(root)
+    if memory_limit is not None:
+        free = hardware.cgroup_memory_available(root) or 0
+        value = f"{_format_size(memory_limit)}, of which {_format_size(free)} are free"
+        yield "memory of the control group", value
 
 
-def _place(root: str, context: DiagnosticContext) -> str:
+def _describe_environment(root: str, context: DiagnosticContext) -> str:
     """Return the container and the Slurm job in which this process runs; empty if neither applies."""
-    place = placement.placement(root, context.environ)
+    environment = placement.placement(root, context.environ)
     parts = []
-    if place.container:
-        parts.append(place.name.removeprefix("this "))
-    if place.slurm_job:
-        parts.append(f"Slurm job {place.slurm_job}")
+    if environment.container:
+        parts.append(environment.name.removeprefix("this "))
+    if environment.slurm_job:
+        parts.append(f"Slurm job {environment.slurm_job}")
     return ", ".join(parts)
 
 
 def _device_facts(present: _Vendors, root: str) -> Iterator[tuple[str, str]]:
-    """Yield the evidence of each vendor, and the driver of each PCI device."""
+    """Yield the evidence of each kind of accelerator, and the driver of each PCI device."""
     for vendor in present:
         yield vendor.label, str(vendor.evidence)
     for device in bus.pci_devices(root):
-        if any(str(device) in vendor.evidence.pci for vendor in present):
+        is_accelerator = any(str(device) in vendor.evidence.pci for vendor in present)
+        if is_accelerator:
             yield f"driver of {device.address}", driver_of(device.address, root)
 
 
-def _size(amount: int) -> str:
-    """Return an amount of bytes as text, such as `"1.5 GiB"` or `"64 MiB"`."""
-    if amount >= _GIB:
-        return f"{amount / _GIB:.1f} GiB"
-    return f"{amount / _MIB:.0f} MiB"
+def _format_size(byte_count: int) -> str:
+    """Return a number of bytes as text, such as `"1.5 GiB"` or `"64 MiB"`."""
+    if byte_count >= _GIB:
+        return f"{byte_count / _GIB:.1f} GiB"
+    return f"{byte_count / _MIB:.0f} MiB"
 
 
 # --- torch's build -------------------------------------------------------------------
 
 
-def _torch_build(
+def _torch_build_findings(
     build: TorchBuild, present: _Vendors, context: DiagnosticContext, root: str
 ) -> Iterator[Finding]:
-    """Yield a finding on hardware that torch's build cannot use, or that the build fits all hardware."""
+    """Yield a finding on each accelerator that torch's build cannot use, or that the build fits all."""
     is_cpu_build = not (build.cuda or build.hip or build.xpu)
     code = "machine.cpu-build" if is_cpu_build else "machine.other-build"
-    fits = True
+    fits_hardware = True
     for vendor in present:
         driver = driver_version(root) if vendor.label == _NVIDIA else ""
         evidence = str(vendor.evidence)
-        what = installed.describe_build_mismatch(build, vendor.label, evidence, driver)
-        if what:
-            fits = False
-            level = _severity(context, vendor.backend)
-            yield Finding(level, code, what, _fitting_build(vendor), vendor.backend)
-    if fits:
+        problem = installed.describe_build_mismatch(
+            build, vendor.label, evidence, driver
+        )
+        if problem:
+            fits_hardware = False
+            level = _problem_level(context, vendor.backend)
+            step = _step_for_fitting_build(vendor)
+            yield Finding(level, code, problem, step, vendor.backend)
+    if fits_hardware:
         yield Finding(Level.OK, "machine.torch", f"{build} fits the hardware")
 
 
-def _fitting_build(vendor: vendors.Vendor) -> str:
+def _step_for_fitting_build(vendor: vendors.Vendor) -> str:
     """Return the step that installs a build of torch for the vendor's hardware."""
     if vendor.label in installed.VENDOR_BUILDS:
         url = installed.VENDOR_BUILDS[vendor.label].url
-        return f"install torch from {vendor.label.partition(' ')[0]}: {url}"
+        vendor_name = vendor.label.partition(" ")[0]
+        return f"install torch from {vendor_name}: {url}"
     name = "rocm" if vendor.label == "AMD GPU" else vendor.backend
     return f"accel setup {name}"
 
 
-def _severity(context: DiagnosticContext, backend: str) -> Level:
-    """Return the level of a problem with present hardware: a warning if settings exclude the backend."""
+def _problem_level(context: DiagnosticContext, backend: str) -> Level:
+    """Return the level of a problem with present hardware.
+
+    The level is `WARNING` if settings exclude the hardware's backend, and `ERROR` otherwise.
+    """
     settings = context.settings
     pinned = [pin.name.partition(".")[0] for pin in settings.pins]
     blocked = [pin.name.partition(".")[0] for pin in settings.block]
-    is_excluded = backend in blocked or (pinned != [] and backend not in pinned)
-    return Level.WARNING if is_excluded else Level.ERROR
+    is_other_pinned = pinned != [] and backend not in pinned
+    if backend in blocked or is_other_pinned:
+        return Level.WARNING
+    return Level.ERROR
 
 
 # --- NVIDIA's driver and GPUs --------------------------------------------------------
@@ -173,27 +187,27 @@ def _nvidia_evidence(present: _Vendors) -> bus.Evidence | None:
     return None
 
 
-def _nvidia_driver(
+def _nvidia_driver_findings(
     build: TorchBuild, context: DiagnosticContext, root: str
 ) -> Iterator[Finding]:
-    """Yield the finding whether NVIDIA's driver is new enough for torch's CUDA."""
+    """Yield the finding on whether NVIDIA's driver is new enough for torch's CUDA."""
     version = driver_version(root)
     if not version:
         return
     facts = {"driver": version, "torch": str(build)}
-    too_old = installed.describe_driver_mismatch(build, version)
-    if not too_old:
+    problem = installed.describe_driver_mismatch(build, version)
+    if not problem:
         what = f"NVIDIA's driver {version} is new enough for CUDA {build.cuda}"
         yield Finding(Level.OK, "machine.driver", what, about="cuda", facts=facts)
         return
-    # The problem may have no effect: a newer libcuda may replace the driver's libcuda, and CUDA 13 can
-    # run code for CUDA 12.
+    level = _problem_level(context, "cuda")
+    # An old driver may have no effect: a newer libcuda may replace the driver's libcuda, and CUDA 13
+    # can run code for CUDA 12.
     has_newer_libcuda = hardware.path_exists(_FORWARD_COMPATIBILITY, root)
-    level = _severity(context, "cuda")
     if has_newer_libcuda or _is_usable("cuda", context):
         level = Level.WARNING
     code, step = "machine.driver-too-old", "accel setup cuda"
-    yield Finding(level, code, too_old, step, "cuda", facts)
+    yield Finding(level, code, problem, step, "cuda", facts)
 
 
 def _is_usable(backend: str, context: DiagnosticContext) -> bool:
@@ -202,17 +216,18 @@ def _is_usable(backend: str, context: DiagnosticContext) -> bool:
     return any(verdict.usable and verdict.name == backend for verdict in verdicts)
 
 
-def _gpu_code(
+def _gpu_code_findings(
     build: TorchBuild, present: _Vendors, context: DiagnosticContext
 ) -> Iterator[Finding]:
-    """Yield a finding for each GPU whether torch has code for the GPU."""
+    """Yield a finding on each GPU: whether torch has code for its compute capability."""
     evidence = _nvidia_evidence(present)
-    if evidence is None or not evidence.nodes:
+    has_device_nodes = evidence is not None and bool(evidence.nodes)
+    if not has_device_nodes:
         return
-    answer = _gpu_architectures(context)
+    answer = _query_gpu_architectures(context)
     if answer is None:  # The verdict on the backend contains the reason.
         return
-    architectures: list[str] = answer["torch"]
+    architectures: list[str] = answer["architectures"]
     for name, major, minor in answer["gpus"]:
         facts = {
             "GPU": name,
@@ -231,12 +246,12 @@ def _gpu_code(
             yield Finding(Level.OK, "machine.code", what, about="cuda", facts=facts)
 
 
-def _gpu_architectures(context: DiagnosticContext) -> dict[str, Any] | None:
-    """Return torch's architectures and the GPUs, or `None` if the child process fails."""
+def _query_gpu_architectures(context: DiagnosticContext) -> dict[str, Any] | None:
+    """Return the answer of `read_gpu_architectures`, or `None` if the child process fails."""
     from accel_core.sandbox import child
 
     try:
-        report = child.run(gpu_architectures, {}, context.settings.probe_timeout)
+        report = child.run(read_gpu_architectures, {}, context.settings.probe_timeout)
     except OSError:
         return None
     return report.answer
@@ -253,24 +268,30 @@ def has_no_code(capability: tuple[int, int], architectures: Iterable[str]) -> bo
     Returns False if `architectures` has no CUDA architecture.
     """
     pattern = re.compile(r"(sm|compute)_[0-9]+[0-9][af]?")
-    names = [name for name in architectures if pattern.fullmatch(name)]
-    return bool(names) and not any(_runs_on(name, *capability) for name in names)
+    cuda_architectures = [name for name in architectures if pattern.fullmatch(name)]
+    if not cuda_architectures:
+        return False
+    return not any(_runs_on(name, capability) for name in cuda_architectures)
 
 
-def _runs_on(architecture: str, major: int, minor: int) -> bool:
+def _runs_on(architecture: str, capability: tuple[int, int]) -> bool:
+    """Return whether code for an architecture such as `sm_86` runs on GPUs with the capability."""
     kind, _, number = architecture.partition("_")
-    of_major, of_minor = divmod(int(number.rstrip("af")), 10)
+    # The last digit is the minor version: 90 means 9.0, and 120 means 12.0.
+    code_major, code_minor = divmod(int(number.rstrip("af")), 10)
+    gpu_major, gpu_minor = capability
     if number.endswith("a"):
-        return (of_major, of_minor) == (major, minor)
-    if kind == "compute" and not number.endswith("f"):
-        return (of_major, of_minor) <= (major, minor)
-    return of_major == major and of_minor <= minor
+        return (code_major, code_minor) == capability
+    is_compiled_for_newer_gpus = kind == "compute" and not number.endswith("f")
+    if is_compiled_for_newer_gpus:
+        return (code_major, code_minor) <= capability
+    return code_major == gpu_major and code_minor <= gpu_minor
 
 
 # --- Distributions -------------------------------------------------------------------
 
 
-def _missing_plugins() -> Iterator[Finding]:
+def _missing_plugin_findings() -> Iterator[Finding]:
     """Yield a finding on each accelerator whose plugin is not installed.
 
     The names of entry points are the names of backends, so no plugin is imported.
@@ -281,7 +302,7 @@ def _missing_plugins() -> Iterator[Finding]:
         yield Finding(Level.WARNING, "machine.no-plugin", what, step, vendor.backend)
 
 
-def _other_releases() -> Iterator[Finding]:
+def _version_mismatch_findings() -> Iterator[Finding]:
     """Yield a finding on each of accel's distributions whose version differs from that of accel-core."""
     for name in sorted(OWN_DISTRIBUTIONS):
         version = packages.version(name)
@@ -299,46 +320,48 @@ def _other_releases() -> Iterator[Finding]:
 # --- Containers, memory, locks -------------------------------------------------------
 
 
-def _container(
+def _container_findings(
     present: _Vendors, context: DiagnosticContext, root: str
 ) -> Iterator[Finding]:
     """Yield a finding on each accelerator of the host whose device nodes the container lacks."""
-    place = placement.placement(root, context.environ)
-    if not place.container:
+    environment = placement.placement(root, context.environ)
+    if not environment.container:
         return
-    with_nodes = {vendor.label for vendor in vendors.VENDORS if vendor.nodes}
+    labels_with_nodes = {vendor.label for vendor in vendors.VENDORS if vendor.nodes}
     for vendor in present:
-        is_on_bus = vendor.evidence.pci and not vendor.evidence.nodes
-        if vendor.label in with_nodes and is_on_bus:
+        is_only_on_bus = vendor.evidence.pci and not vendor.evidence.nodes
+        if vendor.label in labels_with_nodes and is_only_on_bus:
             what = (
                 f"the host has the {vendor.label} ({vendor.evidence}), "
-                f"but {place.name} lacks its device node"
+                f"but {environment.name} lacks its device node"
             )
             step = (
                 "start the container with the devices; `accel why "
                 f"{vendor.backend}` shows how, with {vendor.distribution} installed"
             )
-            level = _severity(context, vendor.backend)
+            level = _problem_level(context, vendor.backend)
             yield Finding(level, "machine.no-nodes", what, step, vendor.backend)
 
 
-def _memory(root: str) -> Iterator[Finding]:
-    left = hardware.cgroup_memory_available(root)
-    if left is not None and left < _LITTLE_MEMORY:
+def _memory_findings(root: str) -> Iterator[Finding]:
+    """Yield a finding if the control group has little free memory."""
+    free = hardware.cgroup_memory_available(root)
+    if free is not None and free < _LITTLE_MEMORY:
         limit = hardware.cgroup_memory_limit(root) or 0
         what = (
-            f"only {_size(left)} of the control group's {_size(limit)} of memory are free: "
-            "above the limit, processes are killed"
+            f"only {_format_size(free)} of the control group's {_format_size(limit)} of "
+            "memory are free: the kernel kills processes that exceed the limit"
         )
         step = "give the container or job more memory"
         yield Finding(Level.WARNING, "machine.little-memory", what, step)
 
 
-def _shared_memory(present: _Vendors, root: str) -> Iterator[Finding]:
+def _shared_memory_findings(present: _Vendors, root: str) -> Iterator[Finding]:
+    """Yield the finding on the size of /dev/shm, with a warning if an accelerator is present."""
     size = _shared_memory_size(root)
     if size is None:
         return
-    what = f"the size of /dev/shm is {_size(size)}"
+    what = f"the size of /dev/shm is {_format_size(size)}"
     if present and size <= _DOCKER_SHARED_MEMORY:
         what += ", which is too small for the workers of data loaders"
         step = "start the container with --ipc=host or --shm-size=8g"
@@ -354,32 +377,39 @@ def _shared_memory_size(root: str) -> int | None:
     """
     try:
         status = os.statvfs(hardware.under_root(root, "/dev/shm"))
-    except (
-        AttributeError,
-        OSError,
-    ):  # Windows has no statvfs, and the folder may be missing.
+    except AttributeError:  # Windows has no statvfs.
+        return None
+    except OSError:  # The folder may be missing.
         return None
     return status.f_blocks * status.f_frsize
 
 
-def _stale_locks(context: DiagnosticContext) -> Iterator[Finding]:
-    """Yield a finding if there are old locks of torch's JIT builds.
+def _stale_lock_findings(context: DiagnosticContext) -> Iterator[Finding]:
+    """Yield a finding if there are old locks of extensions that torch builds on demand.
 
     A build that is killed leaves its lock, and later builds wait for this lock forever.
     """
-    caches = context.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    extensions = context.environ.get("TORCH_EXTENSIONS_DIR")
-    folder = Path(extensions or Path(caches, "torch_extensions"))
+    folder = _extensions_folder(context.environ)
     locks = [*folder.glob("*/lock"), *folder.glob("*/*/lock")]
-    stale = [lock for lock in locks if _age(lock) > _LONGEST_BUILD]
+    stale = [lock for lock in locks if _seconds_since_change(lock) > _LONGEST_BUILD]
     if stale:
         folders = ", ".join(str(lock.parent) for lock in stale)
         what = f"builds of extensions wait for a lock in {folders} that is more than an hour old"
-        step = f"if no build is running there: rm {shlex.join(map(str, stale))}"
+        paths = shlex.join(str(lock) for lock in stale)
+        step = f"if no build is running there: rm {paths}"
         yield Finding(Level.WARNING, "machine.stale-lock", what, step)
 
 
-def _age(path: Path) -> float:
+def _extensions_folder(environ: Mapping[str, str]) -> Path:
+    """Return the folder in which torch builds extensions."""
+    folder = environ.get("TORCH_EXTENSIONS_DIR")
+    if folder:
+        return Path(folder)
+    cache_folder = environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache_folder, "torch_extensions")
+
+
+def _seconds_since_change(path: Path) -> float:
     """Return the seconds since the file was written, or 0 if the file was removed."""
     try:
         return time.time() - path.stat().st_mtime
@@ -387,11 +417,13 @@ def _age(path: Path) -> float:
         return 0.0
 
 
-def _examine(context: DiagnosticContext) -> Iterator[Finding]:
+def _examine_machine(context: DiagnosticContext) -> Iterator[Finding]:
+    """Yield the findings on the machine as a whole and on the requested backends."""
     requested = {pin.name.partition(".")[0] for pin in context.requested}
     for finding in findings(context):
-        if not requested or not finding.about or finding.about in requested:
+        is_about_machine = finding.about == ""
+        if not requested or is_about_machine or finding.about in requested:
             yield finding
 
 
-TOPIC = Topic("machine", "Machine", _examine)
+TOPIC = Topic("machine", "Machine", _examine_machine)

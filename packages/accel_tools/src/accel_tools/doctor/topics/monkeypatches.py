@@ -1,18 +1,19 @@
-"""Report the changes that plugins and vendors' packages make to the process that imports them.
+"""Report the changes that plugins and vendor packages make to the process that imports them.
 
 Each package is imported in a child process, which compares its state before and after the
-import. A vendor's package may replace functions of torch if its device needs this, but it
-must not change other devices, Python or the user's settings.
+import. A vendor package may replace functions of torch if its device needs the replacement, but
+the package must not change other devices, Python or the user's settings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from accel_core import Provenance, Verdict, hardware, is_installed
 from accel_core.checks import installed_imports
 from accel_core.text import one_line
-from accel_tools.doctor.child_functions import import_vendor
+from accel_tools.doctor.child_functions import import_and_find_changes
 from accel_tools.doctor.process_snapshot import Change
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 from accel_tools.doctor.side_effects import (
@@ -47,20 +48,18 @@ _SHARED_VARIABLES = (
     "MASTER_ADDR",
     "MASTER_PORT",
 )
-#: The maximum number of names in a sentence. The facts have all names.
+#: The maximum number of names in a sentence. The facts contain all names.
 _MAX_NAMES = 3
 
 
-def _examine(context: DiagnosticContext) -> Iterator[Finding]:
-    candidates = context.declared()
+def _examine_changes(context: DiagnosticContext) -> Iterator[Finding]:
+    candidates = context.examined_candidates()
     findings = [
-        *_plugins(candidates, context),
-        *_vendor_packages(candidates, context),
+        *_plugin_findings(candidates, context),
+        *_vendor_package_findings(candidates, context),
     ]
     if not findings:
-        what = (
-            "plugins and vendors' packages do not change the process that imports them"
-        )
+        what = "plugins and vendor packages do not change the process that imports them"
         findings.append(Finding(Level.OK, "monkeypatches.nothing", what))
     yield from findings
 
@@ -68,56 +67,61 @@ def _examine(context: DiagnosticContext) -> Iterator[Finding]:
 # --- Plugins: no change is permitted -------------------------------------------------
 
 
-def _plugins(
+def _plugin_findings(
     candidates: Sequence[Verdict], context: DiagnosticContext
 ) -> Iterator[Finding]:
     """Yield a finding on each side effect of a plugin during discovery."""
-    names: dict[Provenance, str] = {}
+    backend_by_plugin: dict[Provenance, str] = {}
     for candidate in candidates:
         if not candidate.builtin:
-            names.setdefault(candidate.provenance, candidate.name)
+            backend_by_plugin.setdefault(candidate.provenance, candidate.name)
+    plugins = list(backend_by_plugin)
     timeout = context.settings.probe_timeout
 
-    def examine(provenance: Provenance) -> tuple[SideEffect, ...]:
-        return find_side_effects(provenance, timeout)
+    def examine(plugin: Provenance) -> tuple[SideEffect, ...]:
+        return find_side_effects(plugin, timeout)
 
-    by_plugin = find_all_side_effects(list(names), timeout, examine)
-    for provenance, effects in by_plugin.items():
+    effects_by_plugin = find_all_side_effects(plugins, timeout, examine)
+    for plugin, effects in effects_by_plugin.items():
         for effect in effects:
-            yield _side_effect_finding(provenance, names[provenance], effect)
+            yield _side_effect_finding(plugin, backend_by_plugin[plugin], effect)
 
 
 def _side_effect_finding(
-    provenance: Provenance, backend: str, effect: SideEffect
+    plugin: Provenance, backend: str, effect: SideEffect
 ) -> Finding:
-    where = f" ({one_line(effect.where)})" if effect.where else ""
-    what = f"the plugin {provenance} {one_line(effect.what)} during discovery{where}"
-    maintainers = f"the maintainers of {one_line(provenance.distribution)}"
+    what = f"the plugin {plugin} {one_line(effect.what)} during discovery"
+    if effect.where:
+        what += f" ({one_line(effect.where)})"
+    maintainers = f"the maintainers of {one_line(plugin.distribution)}"
     step = f"report this to {maintainers}: {effect.instead}"
     return Finding(Level.WARNING, "monkeypatches.plugin", what, step, backend)
 
 
-# --- Vendors' packages ---------------------------------------------------------------
+# --- Vendor packages -----------------------------------------------------------------
 
 
-def _vendor_packages(
+def _vendor_package_findings(
     candidates: Sequence[Verdict], context: DiagnosticContext
 ) -> Iterator[Finding]:
-    """Yield findings on the changes that imports of vendors' packages make."""
+    """Yield findings on the changes that the imports of vendor packages make."""
     from accel_core.sandbox import child
 
-    modules: dict[str, Verdict] = {}
+    candidate_by_module: dict[str, Verdict] = {}
     for candidate in candidates:
-        for module in installed_imports(candidate.declaration)[:1]:
-            modules.setdefault(module, candidate)
-    modules.pop("torch", None)
-    if not modules or not is_installed("torch"):
+        modules = installed_imports(candidate.declaration)
+        if modules and modules[0] != "torch":
+            candidate_by_module.setdefault(modules[0], candidate)
+    if not candidate_by_module or not is_installed("torch"):
         return
     timeout = context.settings.probe_timeout
     results = child.run_in_parallel(
-        lambda module: _changes(module, timeout), modules, hardware.usable_cores()
+        lambda module: _find_changes(module, timeout),
+        candidate_by_module,
+        hardware.usable_cores(),
     )
-    for (module, candidate), changes in zip(modules.items(), results, strict=True):
+    for module, changes in zip(candidate_by_module, results, strict=True):
+        candidate = candidate_by_module[module]
         if changes is None:
             what = (
                 f"could not determine what {module} changes on import: "
@@ -128,12 +132,12 @@ def _vendor_packages(
             yield from _change_findings(module, candidate, changes)
 
 
-def _changes(module: str, timeout: float) -> list[Change] | None:
+def _find_changes(module: str, timeout: float) -> list[Change] | None:
     """Return the changes that the import of a module makes; `None` if its process crashes or hangs."""
     from accel_core.sandbox import child
 
     try:
-        report = child.run(import_vendor, {"module": module}, timeout)
+        report = child.run(import_and_find_changes, {"module": module}, timeout)
     except OSError:
         return None
     if report.answer is None:
@@ -144,66 +148,87 @@ def _changes(module: str, timeout: float) -> list[Change] | None:
 def _change_findings(
     module: str, candidate: Verdict, changes: Sequence[Change]
 ) -> Iterator[Finding]:
-    """Yield one finding per kind of change, without changes to the namespace of the vendor's device."""
-    device_namespace = f"torch.{candidate.declaration.device_type}."
-    by_kind: dict[tuple[Level, str, str], list[Change]] = {}
+    """Yield one finding per category of change that the import of a module makes.
+
+    Changes to the namespace of the vendor's own device, such as `torch.npu`, are left out.
+    """
+    own_namespace = f"torch.{candidate.declaration.device_type}."
+    changes_by_category: dict[_Category, list[Change]] = {}
     for change in changes:
-        if not f"{change.name}.".startswith(device_namespace):
-            by_kind.setdefault(_kind(change), []).append(change)
-    for (level, code, verb), same in sorted(
-        by_kind.items(), key=lambda kind: kind[0][1]
-    ):
-        names = [one_line(change.name) for change in same]
-        listed = ", ".join(names[:_MAX_NAMES])
+        is_own = f"{change.name}.".startswith(own_namespace)
+        if not is_own:
+            changes_by_category.setdefault(_categorize(change), []).append(change)
+    for category in sorted(changes_by_category, key=lambda category: category.code):
+        values_by_name = {}
+        for change in changes_by_category[category]:
+            values_by_name[one_line(change.name)] = one_line(change.to)
+        names = list(values_by_name)
+        objects = ", ".join(names[:_MAX_NAMES])
         if len(names) > _MAX_NAMES:
-            listed += f" and {len(names) - _MAX_NAMES} more"
+            objects += f" and {len(names) - _MAX_NAMES} more"
         step = ""
-        if level is not Level.OK:
+        if category.level is not Level.OK:
             step = (
                 f"ACCEL_BLOCK={candidate.name} keeps accel_core from importing {module}"
             )
         yield Finding(
-            level,
-            code,
-            f"importing {module} {verb} {listed}",
-            step,
-            candidate.name,
-            {one_line(change.name): one_line(change.to) for change in same},
+            level=category.level,
+            code=category.code,
+            what=f"importing {module} {category.verb} {objects}",
+            step=step,
+            about=candidate.name,
+            facts=values_by_name,
         )
 
 
-def _kind(change: Change) -> tuple[Level, str, str]:
-    """Return the level, the code and the verb of a change."""
-    if change.kind == "function":
-        if change.name.startswith(_DEVICES):
-            return (
-                Level.WARNING,
-                "monkeypatches.device",
-                "replaces functions of other devices:",
-            )
-        if change.name.partition(".")[0] == "torch":
-            return Level.OK, "monkeypatches.torch", "replaces"
-        return Level.WARNING, "monkeypatches.python", "replaces functions of Python:"
-    if change.kind == "environment" and change.name.startswith(_SHARED_VARIABLES):
-        return (
-            Level.WARNING,
-            "monkeypatches.shared-variable",
-            "sets a variable that other programs read:",
-        )
-    return _KINDS[change.kind]
+class _Category(NamedTuple):
+    """A category of changes that the import of a vendor package makes."""
+
+    level: Level
+    #: The code of the finding.
+    code: str
+    #: The verb before the names of what changed.
+    verb: str
 
 
-#: The level, code and verb by kind of change. Hooks, threads and variables of a package are harmless.
-_KINDS = {
-    "environment": (Level.OK, "monkeypatches.variable", "sets the variable"),
-    "hook": (Level.OK, "monkeypatches.hook", "replaces"),
-    "thread": (Level.OK, "monkeypatches.thread", "leaves a thread running:"),
-    "process": (Level.WARNING, "monkeypatches.process", "leaves a process running:"),
-    "signal": (Level.WARNING, "monkeypatches.signal", "installs a handler for"),
-    "locale": (Level.WARNING, "monkeypatches.locale", "changes the"),
-    "umask": (Level.WARNING, "monkeypatches.umask", "changes the"),
-    "folder": (Level.WARNING, "monkeypatches.folder", "changes the working"),
+_OTHER_DEVICES = _Category(
+    Level.WARNING, "monkeypatches.device", "replaces functions of other devices:"
+)
+_TORCH = _Category(Level.OK, "monkeypatches.torch", "replaces")
+_PYTHON = _Category(
+    Level.WARNING, "monkeypatches.python", "replaces functions of Python:"
+)
+_SHARED_VARIABLE = _Category(
+    Level.WARNING,
+    "monkeypatches.shared-variable",
+    "sets a variable that other programs read:",
+)
+#: The other categories by kind of change. Hooks, threads and variables of a package are harmless.
+_CATEGORIES = {
+    "environment": _Category(Level.OK, "monkeypatches.variable", "sets the variable"),
+    "hook": _Category(Level.OK, "monkeypatches.hook", "replaces"),
+    "thread": _Category(Level.OK, "monkeypatches.thread", "leaves a thread running:"),
+    "process": _Category(
+        Level.WARNING, "monkeypatches.process", "leaves a process running:"
+    ),
+    "signal": _Category(
+        Level.WARNING, "monkeypatches.signal", "installs a handler for"
+    ),
+    "locale": _Category(Level.WARNING, "monkeypatches.locale", "changes the"),
+    "umask": _Category(Level.WARNING, "monkeypatches.umask", "changes the"),
+    "folder": _Category(Level.WARNING, "monkeypatches.folder", "changes the working"),
 }
 
 
-TOPIC = Topic("monkeypatches", "Monkey-patches", _examine)
+def _categorize(change: Change) -> _Category:
+    if change.kind == "function":
+        if change.name.startswith(_DEVICES):
+            return _OTHER_DEVICES
+        is_of_torch = change.name.partition(".")[0] == "torch"
+        return _TORCH if is_of_torch else _PYTHON
+    if change.kind == "environment" and change.name.startswith(_SHARED_VARIABLES):
+        return _SHARED_VARIABLE
+    return _CATEGORIES[change.kind]
+
+
+TOPIC = Topic("monkeypatches", "Monkey-patches", _examine_changes)

@@ -1,6 +1,6 @@
 """Report which packages claim torch's only PrivateUse1 slot, and which package gets the slot.
 
-The first package that renames the slot keeps it until the process ends; PyTorch rejects a
+The first package that renames the slot keeps the slot until the process ends; PyTorch rejects a
 second package. This topic predicts the result without imports, from declarations, installed
 packages, and the packages that torch's autoload loads.
 """
@@ -19,89 +19,117 @@ from accel_tools.doctor.unregistered import UnregisteredPackage
 __all__ = ["TOPIC"]
 
 
-def _examine(context: DiagnosticContext) -> Iterator[Finding]:
-    yield from _unregistered_packages(context)
-    claimants = [verdict for verdict in context.declared() if _claims_slot(verdict)]
+def _examine_slot(context: DiagnosticContext) -> Iterator[Finding]:
+    yield from _unregistered_package_findings(context)
+    claimants = [
+        candidate
+        for candidate in context.examined_candidates()
+        if _claims_slot(candidate)
+    ]
     autoloaded = builtin.autoload_packages()
-    facts = _facts(claimants, autoloaded)
+    facts = _describe_claimants(claimants, autoloaded)
     if not claimants:
-        what = "no installed backend claims the slot"
+        what = "no installed backend claims torch's PrivateUse1 slot"
         yield Finding(Level.OK, "privateuse1.unwanted", what, facts=facts)
         return
+    winner = _chosen_claimant(context, claimants)
+    yield _claimants_finding(context, claimants, winner)._replace(facts=facts)
+    is_autoload_on = context.environ.get(AUTOLOAD, "1") == "1"
+    if winner is not None and is_autoload_on:
+        yield from _autoload_conflict_findings(winner, claimants, autoloaded)
+
+
+def _chosen_claimant(
+    context: DiagnosticContext, claimants: Sequence[Verdict]
+) -> Verdict | None:
+    """Return the claimant that is chosen, and so gets the slot; `None` if no claimant is chosen."""
     chosen = _chosen_name(context)
-    yield _claims(chosen, claimants)._replace(facts=facts)
-    if context.environ.get(AUTOLOAD, "1") == "1":
-        for winner in claimants:
-            if winner.name == chosen:
-                yield from _autoload_conflict(winner, claimants, autoloaded)
-                return
+    for claimant in claimants:
+        if claimant.name == chosen:
+            return claimant
+    return None
 
 
-def _claims(chosen: str, claimants: Sequence[Verdict]) -> Finding:
-    """Return the finding on the backends that claim the slot, and on the backend that gets it."""
-    outcome = f"{chosen or 'nothing'} is chosen, so the slot stays free"
-    for verdict in claimants:
-        if verdict.name == chosen:
-            outcome = f"{chosen} ({verdict.provenance}) gets the slot, because {chosen} is chosen"
-            break
-    names = list(dict.fromkeys(verdict.name for verdict in claimants))
+def _claimants_finding(
+    context: DiagnosticContext, claimants: Sequence[Verdict], winner: Verdict | None
+) -> Finding:
+    """Return the finding on the backends that claim the slot.
+
+    `winner` is the backend that gets the slot; `None` if the slot stays free.
+    """
+    chosen = _chosen_name(context)
+    if winner is not None:
+        outcome = (
+            f"{chosen} ({winner.provenance}) gets the slot, because {chosen} is chosen"
+        )
+    else:
+        outcome = f"{chosen or 'nothing'} is chosen, so the slot stays free"
+    names = list(dict.fromkeys(claimant.name for claimant in claimants))
     if len(names) == 1:
-        what = f"only {names[0]} claims the slot; {outcome}"
+        what = f"only {names[0]} claims torch's PrivateUse1 slot; {outcome}"
         return Finding(Level.OK, "privateuse1.one", what, about=names[0])
     what = (
-        f"{_and(names)} claim torch's only slot; {outcome}; "
+        f"{_join_names(names)} claim torch's only PrivateUse1 slot; {outcome}; "
         "a process can use only one of these backends"
     )
-    others = [name for name in names if name != chosen]
+    other = next(name for name in names if name != chosen)
     step = (
-        f"DS_ACCELERATOR={others[0]} selects {others[0]} in a separate process; "
+        f"DS_ACCELERATOR={other} selects {other} in a separate process; "
         "or uninstall the package that you do not use"
     )
     return Finding(Level.WARNING, "privateuse1.several", what, step)
 
 
-def _claims_slot(verdict: Verdict) -> bool:
-    """Return whether the backend needs the slot and its vendor's package is installed."""
-    if not verdict.declaration.torch_integration.private_use1:
-        return False
-    return bool(installed_imports(verdict.declaration))
+def _claims_slot(candidate: Verdict) -> bool:
+    """Return whether the backend needs the slot, and its vendor package is installed."""
+    needs_slot = candidate.declaration.torch_integration.private_use1
+    is_vendor_package_installed = bool(installed_imports(candidate.declaration))
+    return needs_slot and is_vendor_package_installed
 
 
-def _facts(
+def _describe_claimants(
     claimants: Sequence[Verdict], autoloaded: Sequence[Provenance]
 ) -> dict[str, str]:
-    """Return the modules of each backend that claims the slot, and other packages that torch loads."""
+    """Return facts on each backend that claims the slot, and on other packages that torch loads.
+
+    The facts are texts by the name of the backend or the distribution.
+    """
     facts = {}
-    for verdict in claimants:
-        modules = ", ".join(installed_imports(verdict.declaration))
-        facts[f"{verdict.name} ({verdict.provenance})"] = f"through {modules}"
+    for claimant in claimants:
+        modules = ", ".join(installed_imports(claimant.declaration))
+        facts[f"{claimant.name} ({claimant.provenance})"] = f"through {modules}"
     for package in autoloaded:
         if _claimant_of(package, claimants) is None:
-            facts[f"{package.distribution} {package.version}"] = (
-                f"torch loads it: {package.value}"
-            )
+            name = f"{package.distribution} {package.version}"
+            facts[name] = f"torch loads it: {package.value}"
     return facts
 
 
 def _claimant_of(package: Provenance, claimants: Sequence[Verdict]) -> Verdict | None:
-    """Return the backend whose vendor's package is `package`, or `None`."""
-    top = package.module.partition(".")[0]
-    for verdict in claimants:
-        modules = verdict.declaration.vendor_imports
-        if top in [module.partition(".")[0] for module in modules]:
-            return verdict
+    """Return the claimant whose vendor package is `package`; `None` if it is no claimant's package."""
+    top_module = package.module.partition(".")[0]
+    for claimant in claimants:
+        for vendor_module in claimant.declaration.vendor_imports:
+            if vendor_module.partition(".")[0] == top_module:
+                return claimant
     return None
 
 
 def _chosen_name(context: DiagnosticContext) -> str:
+    """Return the name of the chosen backend; empty if no backend is chosen."""
     selection = context.survey().selection
-    return (selection.name or "") if selection else ""
+    if selection is None or selection.name is None:
+        return ""
+    return selection.name
 
 
-def _autoload_conflict(
+def _autoload_conflict_findings(
     winner: Verdict, claimants: Sequence[Verdict], autoloaded: Sequence[Provenance]
 ) -> Iterator[Finding]:
-    """Yield a finding if a different package takes the slot in a program that imports torch first."""
+    """Yield a finding if torch's autoload would give the slot to a different backend than `winner`.
+
+    This affects programs that import torch before accel_core.
+    """
     for package in autoloaded:
         claimant = _claimant_of(package, claimants)
         if claimant is winner:
@@ -118,35 +146,35 @@ def _autoload_conflict(
             return
 
 
-def _unregistered_packages(context: DiagnosticContext) -> Iterator[Finding]:
-    """Yield a finding on each package that registers a device, but is not imported by torch or a plugin."""
-    claimed = set()
-    for verdict in context.declared():
-        for module in verdict.declaration.vendor_imports:
-            claimed.add(module.partition(".")[0])
-    for package in unregistered.find_unregistered(claimed):
-        what, step = _unregistered_words(package)
-        code = "privateuse1.no-entry-point"
-        yield Finding(Level.WARNING, code, what, step, package.module)
+def _unregistered_package_findings(context: DiagnosticContext) -> Iterator[Finding]:
+    """Yield a finding on each package that registers a device, but that torch and plugins do not import."""
+    imported_modules = set()
+    for candidate in context.examined_candidates():
+        for module in candidate.declaration.vendor_imports:
+            imported_modules.add(module.partition(".")[0])
+    for package in unregistered.find_unregistered_packages(imported_modules):
+        yield _unregistered_package_finding(package)
 
 
-def _unregistered_words(package: UnregisteredPackage) -> tuple[str, str]:
-    """Return the problem with a package that is not imported, and the next step."""
+def _unregistered_package_finding(package: UnregisteredPackage) -> Finding:
     if package.device_type:
+        what = package.description
         step = f"write its plugin: accel new {package.device_type} --no-private-use1"
-        return package.description, step
-    what = f"{package.description} ({package.file}), but neither torch nor a plugin imports it"
-    step = (
-        f"import {package.module} before the accelerator is chosen, try "
-        f"`accel --import {package.module} list`, or write its plugin: accel new"
-    )
-    return what, step
+    else:
+        what = f"{package.description} ({package.file}), but neither torch nor a plugin imports it"
+        step = (
+            f"import {package.module} before the accelerator is chosen, try "
+            f"`accel --import {package.module} list`, or write its plugin: accel new"
+        )
+    code = "privateuse1.no-entry-point"
+    return Finding(Level.WARNING, code, what, step, package.module)
 
 
-def _and(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     """Return the names as text, such as `"a, b and c"`."""
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-TOPIC = Topic("privateuse1", "PrivateUse1", _examine)
+TOPIC = Topic("privateuse1", "PrivateUse1", _examine_slot)

@@ -1,7 +1,7 @@
 """Report the variables that limit the visible devices, and the logical number of each device.
 
-The topic also reports values that vendors ignore silently: ids that do not exist, entries
-that end a list, and variables that a different variable overrides.
+The topic also reports values that a vendor ignores silently: ids that do not exist, entries
+after which the vendor ignores the rest of a list, and variables that another variable overrides.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 
 __all__ = ["TOPIC", "may_hide_devices", "origin_of_variable"]
 
-#: The code of the finding on valid variables, and facts on devices that they show and hide.
-_MAPPED = "visible-devices.mapped"
+#: The code of the finding on variables with valid values.
+_MAPPED_CODE = "visible-devices.mapped"
+#: The facts of this finding have names such as "physical 0". The value is the logical device, or that the
+#: device is not visible.
 _PHYSICAL = "physical"
 _NOT_VISIBLE = "not visible"
 
@@ -26,57 +28,72 @@ _NOT_VISIBLE = "not visible"
 _MAX_ANCESTORS = 64
 
 
-def _examine(context: DiagnosticContext) -> Iterator[Finding]:
+def _examine_variables(context: DiagnosticContext) -> Iterator[Finding]:
     # A program that examines itself may have changed variables after its start.
     for change in late_changes():
         code = "visible-devices.changed"
         yield Finding(Level.WARNING, code, change.what, change.step)
-    is_limited = False
-    examined: dict[str, list[str]] = {}
-    for candidate in context.declared():
-        names = _variables(candidate.declaration)
-        if names:
-            examined.setdefault(candidate.name, []).extend(names)
-        if any(name in context.environ for name in names):
-            is_limited = True
-            yield from _findings(candidate, context)
-    if not is_limited:
-        code = "visible-devices.unset"
+    is_any_variable_set = False
+    variables_by_backend: dict[str, list[str]] = {}
+    for candidate in context.examined_candidates():
+        variables = _visibility_variables(candidate.declaration)
+        if variables:
+            variables_by_backend.setdefault(candidate.name, []).extend(variables)
+        if any(variable in context.environ for variable in variables):
+            is_any_variable_set = True
+            yield from _variable_findings(candidate, context)
+    if not is_any_variable_set:
         what = "no variable limits the visible devices"
-        facts = {
-            backend: ", ".join(dict.fromkeys(names))
-            for backend, names in examined.items()
-        }
-        yield Finding(Level.OK, code, what, facts=facts)
+        facts = {}
+        for backend, all_variables in variables_by_backend.items():
+            unique_variables = dict.fromkeys(all_variables)
+            facts[backend] = ", ".join(unique_variables)
+        yield Finding(Level.OK, "visible-devices.unset", what, facts=facts)
 
 
-def _variables(backend: Backend) -> tuple[str, ...]:
+def _visibility_variables(backend: Backend) -> tuple[str, ...]:
+    """Return the names of the variables that limit the backend's visible devices."""
     return (*backend.visibility.filters, *backend.visibility.variables)
 
 
-def _findings(candidate: Verdict, context: DiagnosticContext) -> Iterator[Finding]:
-    """Yield findings on the problems of a backend's variables, or on the devices that are visible."""
+def _variable_findings(
+    candidate: Verdict, context: DiagnosticContext
+) -> Iterator[Finding]:
+    """Yield findings on wrong values of a backend's variables, or otherwise on the visible devices."""
     backend = candidate.declaration
-    verdicts = context.survey().verdicts
-    verdict = next((v for v in verdicts if v.is_about(candidate)), None)
-    reason = _why_without_effect(backend, verdict)
+    verdict = _verdict_on(candidate, context)
+    reason = _reason_without_effect(backend, verdict)
     if reason and verdict is not None:
-        yield _without_effect(candidate, context.environ, reason)
+        yield _no_effect_finding(candidate, context.environ, reason)
         return
     devices = visible_devices.inventory(backend)
     masks = visible_devices.masks(backend, context.environ, devices)
-    facts = _mapping(backend, masks, devices.count, verdict)
-    faults = list(_faults(candidate, masks, verdict, facts | _origins(masks)))
-    yield from faults or [_mapped(candidate, masks, devices.count, facts)]
-    yield from _numbering(candidate, context.environ)
+    facts = _describe_mapping(backend, masks, devices.count, verdict)
+    facts_with_origins = {**facts, **_describe_origins(masks)}
+    problems = list(_problem_findings(candidate, masks, verdict, facts_with_origins))
+    if problems:
+        yield from problems
+    else:
+        yield _mapping_finding(candidate, masks, devices.count, facts)
+    yield from _numbering_findings(candidate, context.environ)
 
 
-def _why_without_effect(backend: Backend, verdict: Verdict | None) -> str:
-    """Return why the variables have no effect, as a clause; empty if they have an effect."""
+def _verdict_on(candidate: Verdict, context: DiagnosticContext) -> Verdict | None:
+    """Return the verdict on the candidate after its probe; `None` if it was not probed."""
+    for verdict in context.survey().verdicts:
+        if verdict.is_about(candidate):
+            return verdict
+    return None
+
+
+def _reason_without_effect(backend: Backend, verdict: Verdict | None) -> str:
+    """Return why the backend's variables have no effect, as a clause; empty if they have an effect."""
     build = torch_build()
-    builds = backend.torch_integration.builds
-    if build and builds and not any(getattr(build, name) for name in builds):
-        return f"{build} does not drive such devices"
+    required_builds = backend.torch_integration.builds
+    if build is not None and required_builds:
+        is_required_build = any(getattr(build, name) for name in required_builds)
+        if not is_required_build:
+            return f"{build} does not support such devices"
     if verdict is None or verdict.evidence or verdict.usable:
         return ""
     if verdict.status is Status.NOT_INSTALLED or verdict.absent:
@@ -84,11 +101,12 @@ def _why_without_effect(backend: Backend, verdict: Verdict | None) -> str:
     return ""
 
 
-def _without_effect(
+def _no_effect_finding(
     candidate: Verdict, environ: Mapping[str, str], reason: str
 ) -> Finding:
+    """Return the finding on variables that are set, but have no effect."""
     facts = {}
-    for name in _variables(candidate.declaration):
+    for name in _visibility_variables(candidate.declaration):
         if name in environ:
             facts[name] = repr(environ[name])
     what = f"{', '.join(facts)} has no effect: {reason}"
@@ -96,13 +114,13 @@ def _without_effect(
     return Finding(Level.OK, code, what, about=candidate.name, facts=facts)
 
 
-def _mapping(
+def _describe_mapping(
     backend: Backend,
     masks: visible_devices.Masks,
     count: int | None,
     verdict: Verdict | None,
 ) -> dict[str, str]:
-    """Return the value of each variable, and the logical number of each physical device."""
+    """Return the value of each variable, and the logical device of each physical device, as facts."""
     facts = {effect.variable: repr(effect.value) for effect in masks.effects}
     if masks.devices is not None:
         for index in range(count or 0):
@@ -114,8 +132,8 @@ def _mapping(
     return facts
 
 
-def _origins(masks: visible_devices.Masks) -> dict[str, str]:
-    """Return the process that set each variable, which is often a scheduler's worker."""
+def _describe_origins(masks: visible_devices.Masks) -> dict[str, str]:
+    """Return facts on the process that set each variable, which often belongs to a scheduler."""
     facts = {}
     for effect in masks.effects:
         origin = origin_of_variable(effect.variable, effect.value)
@@ -124,7 +142,7 @@ def _origins(masks: visible_devices.Masks) -> dict[str, str]:
     return facts
 
 
-def _mapped(
+def _mapping_finding(
     candidate: Verdict,
     masks: visible_devices.Masks,
     count: int | None,
@@ -132,39 +150,59 @@ def _mapped(
 ) -> Finding:
     """Return the finding on the number of devices that the variables make visible."""
     settings = [f"{effect.variable}={effect.value!r}" for effect in masks.effects]
-    shown = "every device"
-    if masks.devices is not None:
-        of = f" of {count}" if count else ""
-        plural = "" if (count or len(masks.devices)) == 1 else "s"
-        shown = f"{len(masks.devices)}{of} device{plural}"
-    what = f"{' with '.join(settings)} shows {shown}"
+    what = f"{' with '.join(settings)} shows {_describe_visible(masks, count)}"
     for effect in masks.effects:
-        if _is_set_since_start(effect.variable, effect.value):
+        if _is_set_by_this_process(effect.variable, effect.value):
             what += (
-                f"; {effect.variable} was set after Python had started, as start-up "
-                "files do: accel doctor --all --topic import-hooks lists them"
+                f"; {effect.variable} was set after Python had started, probably by a start-up "
+                "file: `accel doctor --all --topic import-hooks` lists these files"
             )
-    return Finding(Level.OK, _MAPPED, what, about=candidate.name, facts=facts)
+    return Finding(Level.OK, _MAPPED_CODE, what, about=candidate.name, facts=facts)
+
+
+def _describe_visible(masks: visible_devices.Masks, count: int | None) -> str:
+    """Return the number of visible devices as text, such as `"1 of 2 devices"`.
+
+    `count` is the number of physical devices; `None` if it is unknown.
+    """
+    if masks.devices is None:
+        return "every device"
+    visible = len(masks.devices)
+    if count:
+        return f"{visible} of {count} device{'' if count == 1 else 's'}"
+    return f"{visible} device{'' if visible == 1 else 's'}"
 
 
 def may_hide_devices(finding: Finding) -> bool:
-    """Return whether the finding is about variables that hide devices, or may: the number is unknown."""
-    if finding.code != _MAPPED:
+    """Return whether the finding is about variables that hide devices or may hide devices.
+
+    Variables may hide devices if the number of physical devices is unknown.
+    """
+    if finding.code != _MAPPED_CODE:
         return False
-    is_list = any(name.startswith(_PHYSICAL) for name in finding.facts)
-    is_hidden = _NOT_VISIBLE in finding.facts.values()
-    return is_hidden or (is_list and " of " not in finding.what)
+    hides_device = _NOT_VISIBLE in finding.facts.values()
+    if hides_device:
+        return True
+    lists_devices = any(name.startswith(_PHYSICAL) for name in finding.facts)
+    # With a known number of devices, the text contains for example "1 of 2 devices".
+    is_number_known = " of " in finding.what
+    return lists_devices and not is_number_known
 
 
-def _is_set_since_start(name: str, value: str, root: str = "/") -> bool:
-    """Return whether this process has set the variable itself, by /proc; False if unknown."""
+def _is_set_by_this_process(name: str, value: str, root: str = "/") -> bool:
+    """Return whether this process has set the variable to the value itself.
+
+    Otherwise the process was started with this value, or /proc is not available.
+    """
     if os.environ.get(name) != value:
         return False
-    environ = hardware.read_text("/proc/self/environ", root)
-    return bool(environ) and f"{name}={value}" not in environ.split("\0")
+    environ_at_start = hardware.read_text("/proc/self/environ", root)
+    if not environ_at_start:
+        return False
+    return f"{name}={value}" not in environ_at_start.split("\0")
 
 
-def _faults(
+def _problem_findings(
     candidate: Verdict,
     masks: visible_devices.Masks,
     verdict: Verdict | None,
@@ -179,37 +217,48 @@ def _faults(
         return
     is_usable = verdict is not None and verdict.usable
     for effect in masks.effects:
-        finding = _fault(effect, is_usable=is_usable)
+        finding = _problem_finding(effect, is_usable=is_usable)
         if finding is not None:
             yield finding._replace(about=about, facts=facts)
 
 
 def _step_if_hidden(masks: visible_devices.Masks, verdict: Verdict | None) -> str:
-    """Return the step that makes devices visible; the verdict's step if Slurm has hidden the devices."""
-    if verdict is not None and "Slurm" in verdict.reason and verdict.hint:
+    """Return the step that makes hidden devices visible.
+
+    If Slurm has hidden the devices, the verdict on the backend has a better step.
+    """
+    is_hidden_by_slurm = verdict is not None and "Slurm" in verdict.reason
+    if verdict is not None and is_hidden_by_slurm and verdict.hint:
         return verdict.hint
     return masks.next_step
 
 
-def _fault(effect: visible_devices.Effect, *, is_usable: bool) -> Finding | None:
-    """Return the finding on a variable, or `None` if the variable's value is correct."""
-    unset = f"unset {effect.variable}"
-    correct = unset
+def _problem_finding(
+    effect: visible_devices.Effect, *, is_usable: bool
+) -> Finding | None:
+    """Return the finding on a variable with a wrong value; `None` if the value is correct.
+
+    `is_usable` is whether the backend is usable in spite of the variable.
+    """
+    unset_step = f"unset {effect.variable}"
+    correct_step = unset_step
     if effect.suggestion:
-        correct = f"export {effect.variable}={shlex.quote(effect.suggestion)}"
+        correct_step = f"export {effect.variable}={shlex.quote(effect.suggestion)}"
     if effect.malformed:
         level = Level.WARNING if is_usable else Level.ERROR
-        return Finding(level, "visible-devices.malformed", str(effect), correct)
+        return Finding(level, "visible-devices.malformed", str(effect), correct_step)
     if effect.overruled_by:
         what = f"{effect} is ignored, because {effect.overruled_by} is set too"
-        return Finding(Level.WARNING, "visible-devices.overruled", what, unset)
+        return Finding(Level.WARNING, "visible-devices.overruled", what, unset_step)
     if effect.ignored:
         code = "visible-devices.dropped"
-        return Finding(Level.WARNING, code, str(effect), correct)
+        return Finding(Level.WARNING, code, str(effect), correct_step)
     return None
 
 
-def _numbering(candidate: Verdict, environ: Mapping[str, str]) -> Iterator[Finding]:
+def _numbering_findings(
+    candidate: Verdict, environ: Mapping[str, str]
+) -> Iterator[Finding]:
     """Yield a finding if the machine has different GPUs, which CUDA and nvidia-smi number differently.
 
     CUDA numbers the fastest GPU first; nvidia-smi numbers GPUs by their position on the bus:
@@ -217,9 +266,11 @@ def _numbering(candidate: Verdict, environ: Mapping[str, str]) -> Iterator[Findi
     CUDA_DEVICE_ORDER.
     """
     backend = candidate.declaration
-    is_by_index = environ.get("CUDA_VISIBLE_DEVICES", "")[:1].isdigit()
-    is_by_bus = environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-    if not is_by_index or is_by_bus or "NVIDIA" not in backend.hardware.name:
+    is_nvidia = "NVIDIA" in backend.hardware.name
+    first_character = environ.get("CUDA_VISIBLE_DEVICES", "")[:1]
+    uses_indices = first_character.isdigit()  # Otherwise the variable contains UUIDs.
+    is_bus_order = environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    if not is_nvidia or not uses_indices or is_bus_order:
         return
     models = set()
     for device in bus.pci_devices():
@@ -241,12 +292,12 @@ def _numbering(candidate: Verdict, environ: Mapping[str, str]) -> Iterator[Findi
 def origin_of_variable(
     name: str, value: str, root: str = "/", pid: int | None = None
 ) -> str:
-    """Return the first ancestor process with the variable, and the parent that set the variable.
+    """Return which ancestor process was the first with the variable, and which process started it.
 
     The result is text such as `"process 42 (raylet), started by process 1 (bash)"`. It is empty if
-    /proc does not list the variables, or if the process was not started with this value. /proc
-    lists the variables with which a process was started, so the parent of the first process with
-    the variable has set it.
+    /proc does not list the variables, or if the examined process was not started with this value.
+    /proc lists the variables with which each process was started, so the parent of the first process
+    with the variable has set the variable.
 
     Args:
         name: The name of the variable.
@@ -254,26 +305,27 @@ def origin_of_variable(
         root: The folder that contains `/proc`.
         pid: The id of the process to examine; `None` for this process.
     """
+    # The file `environ` of a process contains the variables with which the process was started.
+    first_with_variable = setter = None
     current = os.getpid() if pid is None else pid
-    first = setter = 0
     for _ in range(_MAX_ANCESTORS):
         environ = hardware.read_text(f"/proc/{current}/environ", root)
         if f"{name}={value}" not in environ.split("\0"):
             setter = current
             break
-        first = current
-        current = _parent(current, root)
+        first_with_variable = current
+        current = _parent_pid(current, root)
         if current == 0:
             break
-    if not first:
+    if first_with_variable is None:
         return ""
-    origin = f"process {first} ({_command(first, root)})"
-    if setter:
-        origin += f", started by process {setter} ({_command(setter, root)})"
+    origin = _describe_process(first_with_variable, root)
+    if setter is not None:
+        origin += f", started by {_describe_process(setter, root)}"
     return origin
 
 
-def _parent(pid: int, root: str) -> int:
+def _parent_pid(pid: int, root: str) -> int:
     """Return the id of the parent process; 0 if the process has no parent or the id is unknown."""
     for line in hardware.read_text(f"/proc/{pid}/status", root).splitlines():
         if line.startswith("PPid:"):
@@ -281,8 +333,10 @@ def _parent(pid: int, root: str) -> int:
     return 0
 
 
-def _command(pid: int, root: str) -> str:
-    return hardware.read_text(f"/proc/{pid}/comm", root) or "unknown"
+def _describe_process(pid: int, root: str) -> str:
+    """Return a text such as `"process 42 (raylet)"`."""
+    command_name = hardware.read_text(f"/proc/{pid}/comm", root) or "unknown"
+    return f"process {pid} ({command_name})"
 
 
-TOPIC = Topic("visible-devices", "Visible devices", _examine)
+TOPIC = Topic("visible-devices", "Visible devices", _examine_variables)

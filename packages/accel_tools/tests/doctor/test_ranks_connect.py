@@ -9,8 +9,8 @@ import pytest
 CODE = """
 from accel_core.settings import Settings
 from accel_tools.doctor.records import DiagnosticContext
-from accel_tools.doctor.topics import ranks_meet
-[finding] = ranks_meet.topic(2, 60).examine(DiagnosticContext(Settings(), {}))
+from accel_tools.doctor.topics import ranks_connect
+[finding] = ranks_connect.topic(2, 60).examine(DiagnosticContext(Settings(), {}))
 print(finding.code, finding.step, sep="; ")
 """
 

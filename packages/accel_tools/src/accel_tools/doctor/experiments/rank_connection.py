@@ -1,0 +1,189 @@
+"""Start ranks on this host that connect over gloo, with experiments for ranks that cannot connect."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from accel_core.exceptions import PLUGIN_ERRORS, root_cause
+from accel_core.sandbox import child
+from accel_core.text import one_line
+from accel_core.torch_import import import_torch
+from accel_tools.doctor.experiments.search import Experiment, fixed_step
+from accel_tools.doctor.experiments.trial import NO_CHANGE, Change, Outcome
+
+#: The time limit in seconds for the ranks to connect, in addition to the import of torch.
+_CONNECT_SECONDS = 10.0
+#: The time limit in seconds for a connection from this host to itself.
+_LOOPBACK_SECONDS = 5.0
+#: Prefixes of variables that torch.distributed and gloo read.
+_VARIABLE_PREFIXES = ("GLOO_", "TP_", "TORCH_DISTRIBUTED", "MASTER_")
+#: The stages of a rank, in order.
+_IMPORT, _STORE, _ALL_REDUCE = _STAGES = ("import of torch", "store", "all_reduce()")
+
+
+@dataclass(frozen=True)
+class RankJob:
+    """The ranks to start on this host, as a launcher would start them."""
+
+    rank_count: int
+    #: The environment variables of all ranks.
+    environ: Mapping[str, str]
+    #: The time limit for the import of torch in seconds.
+    import_timeout: float
+
+
+def run_ranks(job: RankJob, change: Change = NO_CHANGE) -> Outcome:
+    """Start the ranks with a change, and return the outcome of the rank that got least far.
+
+    Without a change, the ranks use a store at the address to which this host's name resolves.
+    """
+    store = {"MASTER_ADDR": socket.gethostname(), "MASTER_PORT": str(_free_port())}
+    environ = change.apply_to_environment({**job.environ, **store})
+
+    def run_rank(rank: int) -> Outcome:
+        return _run_rank(job, rank, environ)
+
+    with ThreadPoolExecutor(max_workers=job.rank_count) as pool:
+        outcomes = list(pool.map(run_rank, range(job.rank_count)))
+    return min(outcomes, key=lambda outcome: len(outcome.imported))
+
+
+def check_loopback() -> str:
+    """Connect from this host to itself at 127.0.0.1; return the error, or an empty string on success."""
+    try:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            address = listener.getsockname()
+            connection = socket.create_connection(address, _LOOPBACK_SECONDS)
+            connection.close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _free_port() -> int:
+    """Return a TCP port that is free now."""
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        return int(listener.getsockname()[1])
+
+
+def _run_rank(job: RankJob, rank: int, environ: Mapping[str, str]) -> Outcome:
+    """Run one rank in a child process, and return its outcome.
+
+    The outcome's field `imported` contains the stages that the rank finished.
+    """
+    variables = {
+        **environ,
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(job.rank_count),
+    }
+
+    def start(command: list[str], *, env: object, **options: Any) -> Any:
+        del env  # The rank's variables are used instead.
+        return subprocess.Popen(command, env=variables, **options)
+
+    timeout = job.import_timeout + _CONNECT_SECONDS
+    try:
+        report = child.run(connect_in_child, {}, timeout, start=start)
+    except OSError as error:
+        return Outcome(error=f"its process could not be started: {error}")
+    failure = f"its process {report.ending}"
+    if report.answer is not None:
+        failure = report.answer["error"]
+    finished = 0
+    if report.stage in _STAGES:
+        finished = _STAGES.index(report.stage)
+    if not failure:
+        finished = len(_STAGES)
+    return Outcome(imported=_STAGES[:finished], error=failure, stage=report.stage)
+
+
+def connect_in_child(_: dict[str, Any], stage: Callable[[str], None]) -> dict[str, str]:
+    """Connect to the other ranks, and sum a number over all ranks; runs in a rank's child process.
+
+    Returns the error message under the key `error`; it is empty on success.
+    """
+    from datetime import timedelta
+
+    stage(_IMPORT)
+    torch = import_torch()
+    import torch.distributed as distributed
+
+    try:
+        stage(_STORE)
+        limit = timedelta(seconds=_CONNECT_SECONDS)
+        distributed.init_process_group("gloo", timeout=limit)
+        stage(_ALL_REDUCE)
+        total = torch.ones(1)
+        distributed.all_reduce(total)
+        world_size = distributed.get_world_size()
+        if int(total) != world_size:
+            return {"error": f"all_reduce() returned {int(total)}, not {world_size}"}
+    except PLUGIN_ERRORS as error:
+        return {"error": one_line(root_cause(error))}
+    return {"error": ""}
+
+
+def experiments(job: RankJob) -> Iterator[Experiment]:
+    """Yield experiments with variables, network interfaces and the store's address."""
+    for name, value in sorted(job.environ.items()):
+        if name.startswith(_VARIABLE_PREFIXES):
+            yield Experiment(
+                Change(unset_variables=frozenset({name})),
+                f"{name}={value!r}",
+                fixed_step(f"unset {name}"),
+                is_likely=lambda _outcome: True,
+            )
+    host = socket.gethostname()
+    for interface in _interfaces():
+        yield Experiment(
+            Change(set_variables=(("GLOO_SOCKET_IFNAME", interface),)),
+            f"the network interface {interface} instead of gloo's default interface",
+            fixed_step(
+                f"export GLOO_SOCKET_IFNAME={interface}; {_describe_name_resolution()}"
+            ),
+            preposition="with",
+        )
+    yield Experiment(
+        Change(set_variables=(("MASTER_ADDR", "127.0.0.1"),)),
+        f"the store at 127.0.0.1 instead of {host}",
+        fixed_step(
+            f"use the host's address instead of its name; {_describe_name_resolution()}"
+        ),
+        preposition="with",
+    )
+
+
+def _interfaces() -> list[str]:
+    """Return the names of this host's network interfaces, with the loopback interface `lo` first."""
+    try:
+        names = [name for _, name in socket.if_nameindex()]
+    except (AttributeError, OSError):
+        return []
+    return sorted(names, key=lambda name: name != "lo")
+
+
+def _describe_name_resolution() -> str:
+    """Return a clause on the address to which this host's name resolves."""
+    name = socket.gethostname()
+    try:
+        return f"the name {name} resolves to {socket.gethostbyname(name)}"
+    except OSError as error:
+        return f"the name {name} cannot be resolved: {error.strerror or error}"
+
+
+def environment_without_rank_variables() -> dict[str, str]:
+    """Return this process's environment variables, except those that a launcher sets for a rank."""
+    variables = dict(os.environ)
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        variables.pop(name, None)
+    return variables

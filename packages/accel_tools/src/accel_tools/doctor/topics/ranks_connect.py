@@ -1,0 +1,82 @@
+"""Check that ranks on this host can connect over gloo; runs only with `--ranks`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+
+from accel_tools.doctor.experiments import rank_connection
+from accel_tools.doctor.experiments.cases import describe_unproven
+from accel_tools.doctor.experiments.search import Search
+from accel_tools.doctor.experiments.trial import Change, Outcome
+from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
+
+__all__ = ["topic"]
+
+
+def topic(rank_count: int, experiment_seconds: float) -> Topic:
+    """Return the topic that checks whether `rank_count` ranks on this host can connect.
+
+    If the ranks cannot connect, experiments look for the cause for `experiment_seconds` seconds; 0
+    means no experiments.
+    """
+    return Topic("ranks", "Ranks", partial(_examine, rank_count, experiment_seconds))
+
+
+def _examine(
+    rank_count: int, experiment_seconds: float, context: DiagnosticContext
+) -> Iterator[Finding]:
+    """Yield the finding whether this host can connect to itself, and its ranks to each other."""
+    loopback_error = rank_connection.check_loopback()
+    if loopback_error:
+        what = f"this host cannot connect to itself at 127.0.0.1: {loopback_error}"
+        step = "ip link set lo up, as root"
+        yield Finding(Level.ERROR, "ranks.no-loopback", what, step)
+        return
+    job = rank_connection.RankJob(
+        rank_count=rank_count,
+        environ=rank_connection.environment_without_rank_variables(),
+        import_timeout=context.settings.probe_timeout,
+    )
+    outcome = rank_connection.run_ranks(job)
+    if outcome.is_successful:
+        what = f"{rank_count} ranks on this host can connect over gloo"
+        yield Finding(Level.OK, "ranks.met", what)
+        return
+    what = (
+        f"{rank_count} ranks on this host cannot connect over gloo; "
+        f"last step: {outcome.stage}; error: {outcome.error}"
+    )
+    finding = Finding(Level.ERROR, "ranks.not-met", what)
+    if experiment_seconds:
+        finding = _add_proof(finding, job, outcome, experiment_seconds)
+    yield finding
+
+
+def _add_proof(
+    finding: Finding,
+    job: rank_connection.RankJob,
+    outcome: Outcome,
+    experiment_seconds: float,
+) -> Finding:
+    """Run experiments on ranks that cannot connect, and return the finding with their result.
+
+    `outcome` is the outcome of the ranks without a change.
+    """
+
+    def run(change: Change) -> Outcome:
+        return rank_connection.run_ranks(job, change)
+
+    search = Search(
+        run=run,
+        is_better=lambda changed_outcome: changed_outcome.is_successful,
+        deadline=time.monotonic() + experiment_seconds,
+    )
+    # The changes exclude each other, because gloo uses only one network interface.
+    result = search.find_first_cause(list(rank_connection.experiments(job)))
+    if not result.causes:
+        return finding._replace(proof="; ".join(describe_unproven(result)))
+    [cause] = result.causes
+    proof = f"Proven: {cause} they connect"
+    return finding._replace(proof=proof, step=cause.step(outcome))
