@@ -26,8 +26,8 @@ import torch
 import accel_core
 from accel_core.hardware import usable_cores
 from accel_tools.bench.records import FULL, Effort, Measurement
-from accel_tools.bench.run import steps
-from accel_tools.bench.units import scaled
+from accel_tools.bench.run import all_steps
+from accel_tools.bench.units import format_with_prefix
 
 _BOUND = 1.15
 #: Of one side of one round.
@@ -52,7 +52,7 @@ def row_of(title: str, effort: Effort) -> Measurement:
     """The row of `accel bench cpu`."""
     wanted = next(
         step
-        for step in steps(accel_core.accelerator("cpu"), effort, ranks=1)
+        for step in all_steps(accel_core.accelerator("cpu"), effort, ranks=1)
         if step.title == title
     )
     (row,) = wanted.run()
@@ -209,7 +209,7 @@ def main(rounds: int) -> int:
         met = 1 / _BOUND <= figure <= _BOUND
         missed += not met
         verdict, load = f"{'within' if met else 'NOT within'} 15 %", os.getloadavg()[0]
-        sides = f"{scaled(mine, unit):14} {peer:22} {scaled(theirs, unit):14}"
+        sides = f"{format_with_prefix(mine, unit):14} {peer:22} {format_with_prefix(theirs, unit):14}"
         print(
             f"{title:20} {sides} {figure:5.2f} {verdict}, by medians {by_median:.2f}, load {load:.1f}"
         )

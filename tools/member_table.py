@@ -60,8 +60,8 @@ def serving(backend: Backend) -> dict[str, str]:
         for base in kind.__mro__[: kind.__mro__.index(TorchAccelerator)]
         for each in vars(base)
     }
-    own |= {"is_fp16_supported"} if kind._fp16_on_every_device else set()
-    own |= {"range_push", "range_pop"} if kind._vendor_ranges else set()
+    own |= {"is_fp16_supported"} if kind._has_fp16_on_every_device else set()
+    own |= {"range_push", "range_pop"} if kind._range_module else set()
     surface = surfaces.for_backend(backend)
     vendors = surface.modules[f"torch.{backend.device_type}"] if surface else {}
     # torch.accelerator's streams are no use beside a device without them.

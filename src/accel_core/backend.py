@@ -44,9 +44,7 @@ class Provenance:
 
     @property
     def name(self) -> str:
-        """The entry point's name under the attribute name that `importlib.metadata`
-        uses.
-        """
+        """The entry point's name, as `EntryPoint.name` of `importlib.metadata`."""
         return self.entry_point
 
     @property
@@ -331,25 +329,25 @@ def decode_backend(document: Mapping[str, Any]) -> Backend:
 
     The document may have passed through JSON, which turns tuples into lists.
     """
-    values = {name: _tuples(value) for name, value in document.items()}
+    values = {name: _lists_to_tuples(value) for name, value in document.items()}
     for name, record in {**RECORDS, "provenance": Provenance}.items():
         if values[name] is not None:
             values[name] = record(**values[name])
     return Backend(**values)
 
 
-def _tuples(value: Any) -> Any:
+def _lists_to_tuples(value: Any) -> Any:
     """Return `value` with each list turned into a tuple, because JSON has no tuples."""
     if isinstance(value, list):
-        return tuple(_tuples(item) for item in value)
+        return tuple(_lists_to_tuples(item) for item in value)
     if isinstance(value, dict):
-        return {name: _tuples(item) for name, item in value.items()}
+        return {name: _lists_to_tuples(item) for name, item in value.items()}
     return value
 
 
-def is_unknown_field(error: BaseException) -> bool:
-    """Return whether a declaration raised `error` because this accel-core lacks one of
-    its fields.
+def is_unknown_field_error(error: BaseException) -> bool:
+    """Return whether a declaration raised `error` because it sets a field that this
+    accel-core does not have.
 
     Python's `TypeError` has no attribute for the field. Its text is therefore searched
     for the two names that it quotes: `Backend.__init__() got an unexpected keyword
@@ -370,11 +368,16 @@ def is_unknown_field(error: BaseException) -> bool:
 # --- Faults of a declaration ----------------------------------------------------------
 
 #: The largest absolute priority. The limit keeps priorities printable.
-_LARGEST = 10**9
+_MAX_PRIORITY = 10**9
 #: The types of the fields whose type does not follow from a default.
-_TYPES = {"name": str, "priority": int, "device_type": str, "provenance": Provenance}
+_FIELD_TYPES = {
+    "name": str,
+    "priority": int,
+    "device_type": str,
+    "provenance": Provenance,
+}
 #: The fields that hold pairs of strings.
-_PAIRS = ("hints", "known_differences")
+_PAIR_FIELDS = ("hints", "known_differences")
 
 
 def _faults(backend: Backend) -> Iterator[str]:
@@ -384,7 +387,7 @@ def _faults(backend: Backend) -> Iterator[str]:
         if field.name in RECORDS and type(value) is RECORDS[field.name]:
             yield from _faults_of_record(field.name, value)
         else:
-            yield from _faults_of(field.name, value, field.default)
+            yield from _faults_of_field(field.name, value, field.default)
     if backend.vendor_import == ():
         yield "vendor_import names no module, expected e.g. 'torch_npu'"
 
@@ -392,16 +395,16 @@ def _faults(backend: Backend) -> Iterator[str]:
 def _faults_of_record(name: str, record: Any) -> Iterator[str]:
     for field in fields(record):
         value = getattr(record, field.name)
-        yield from _faults_of(f"{name}.{field.name}", value, field.default)
+        yield from _faults_of_field(f"{name}.{field.name}", value, field.default)
 
 
-def _faults_of(name: str, value: Any, default: Any) -> Iterator[str]:
+def _faults_of_field(name: str, value: Any, default: Any) -> Iterator[str]:
     """Yield the faults of one field: a value of the wrong type or in the wrong form."""
     if default is not MISSING and value is default:
         return
-    expected = _TYPES.get(name, type(default))
+    expected = _FIELD_TYPES.get(name, type(default))
     if not _is_of_type(name, value, expected):
-        kind = _type_in_words(name, expected)
+        kind = _describe_type(name, expected)
         yield f"{name} {short_repr(value)} is {type(value).__name__}, expected {kind}"
         return
     form = _FORMS.get(name)
@@ -417,13 +420,13 @@ def _is_of_type(name: str, value: Any, expected: type[Any]) -> bool:
     # Not isinstance, because True is an int.
     if type(value) is not expected:
         return False
-    if expected is tuple and name not in _PAIRS:
+    if expected is tuple and name not in _PAIR_FIELDS:
         return all(type(item) is str for item in value)
     return True
 
 
-def _type_in_words(name: str, expected: type[Any]) -> str:
-    if name in _PAIRS:
+def _describe_type(name: str, expected: type[Any]) -> str:
+    if name in _PAIR_FIELDS:
         return "a tuple of pairs of str"
     if expected is tuple:
         return "a tuple of str"
@@ -472,11 +475,11 @@ def is_variable_prefix(text: str) -> bool:
     return is_word and len(text) >= 3 and len(text.strip("_")) >= 2
 
 
-def _is_small(number: int) -> bool:
-    return abs(number) <= _LARGEST
+def _is_valid_priority(number: int) -> bool:
+    return abs(number) <= _MAX_PRIORITY
 
 
-def _is_pair(row: object) -> bool:
+def _is_pair_of_strings(row: object) -> bool:
     if not isinstance(row, tuple) or len(row) != 2:
         return False
     return all(type(item) is str for item in row)
@@ -491,7 +494,9 @@ EXPECTED_PREFIX = f"expected {_PREFIX.expected}"
 #: The required form of each field that has one. Each field's default is accepted too.
 _FORMS = {
     "name": _pattern(rf"{_DEVICE_TYPE}(\.{_DEVICE_TYPE})*", "e.g. 'npu'"),
-    "priority": _Form(_is_small, f"a number from -{_LARGEST} to {_LARGEST}"),
+    "priority": _Form(
+        _is_valid_priority, f"a number from -{_MAX_PRIORITY} to {_MAX_PRIORITY}"
+    ),
     "device_type": _pattern(_DEVICE_TYPE, "e.g. 'npu'"),
     "vendor_import": _pattern(_MODULE, "e.g. 'torch_npu'"),
     "accelerator": _pattern(
@@ -514,8 +519,11 @@ _FORMS = {
     "environment.forward": _PREFIX,
     "environment.defaults": _pattern(_ASSIGNMENT, "e.g. 'PT_HPU_LAZY_MODE=0'"),
     # The patterns of hints are compiled only when there is an error to explain.
-    "hints": _Form(_is_pair, r"e.g. ('lib(cuda)\.so', 'install the driver')"),
+    "hints": _Form(
+        _is_pair_of_strings, r"e.g. ('lib(cuda)\.so', 'install the driver')"
+    ),
     "known_differences": _Form(
-        _is_pair, "e.g. ('compute.numbers.nan_and_infinity', 'clamp loses NaN')"
+        _is_pair_of_strings,
+        "e.g. ('compute.numbers.nan_and_infinity', 'clamp loses NaN')",
     ),
 }

@@ -14,15 +14,17 @@ import sys
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core import builtin, checks, errors, torch_import
 from accel_core.backend import Backend, ProbeResult, Provenance
 from accel_core.exceptions import PLUGIN_ERRORS, hint_for
 from accel_core.hardware.visible_devices import set_variables
 from accel_core.hints import hints_of
-from accel_core.plugins import Plugin, core_mismatch, load_failure, with_error
+from accel_core.plugins import Plugin, core_mismatch, load_failure, verdict_with_error
 from accel_core.sandbox.guard import (
+    CodeOwner,
+    Step,
     current_step,
     log_step,
     preserved_state,
@@ -49,37 +51,39 @@ class Group:
     def others_than(self, verdict: Verdict) -> tuple[Backend, ...]:
         """Return the declarations of all other backends.
 
-        For a built-in backend, the result also contains a stand-in for each blocked
+        For a built-in backend, the result also contains a substitute for each blocked
         plugin, because a blocked plugin is not loaded and its declaration is unknown. A
-        stand-in claims the device type of the plugin's name and every autoloaded
-        package that no other backend declares.
+        substitute has the device type in the plugin's name, and declares every
+        autoloaded package that no other backend declares.
         """
-        others = tuple(
-            other.backend
-            for other in self.verdicts
-            if other.backend is not None and not other.is_about(verdict)
-        )
+        others = []
+        for other in self.verdicts:
+            if other.backend is not None and not other.is_about(verdict):
+                others.append(other.backend)
         if not verdict.builtin:
-            return others
+            return tuple(others)
         for other in self.verdicts:
             if other.backend is None and other.status is Status.BLOCKED:
-                others += _stand_in_for_blocked(other.name, others)
-        return others
+                substitute = _substitute_for_blocked(other.name, tuple(others))
+                if substitute is not None:
+                    others.append(substitute)
+        return tuple(others)
 
 
-def _stand_in_for_blocked(
-    name: str, others: tuple[Backend, ...]
-) -> tuple[Backend, ...]:
-    modules = tuple(e.module for e in builtin.undeclared_packages(others))
-    with contextlib.suppress(errors.InvalidBackendError):  # an entry point has any name
-        blocked = Backend(
+def _substitute_for_blocked(name: str, others: tuple[Backend, ...]) -> Backend | None:
+    """Return a declaration to use for the blocked plugin called `name`; `None` if the
+    entry point's name cannot be a backend's name.
+    """
+    modules = tuple(p.module for p in builtin.undeclared_packages(others))
+    try:
+        return Backend(
             name=name,
             priority=0,
             device_type=name.partition(".")[0],
             vendor_import=modules or ("torch",),
         )
-        return (blocked,)
-    return ()
+    except errors.InvalidBackendError:
+        return None
 
 
 # --- The accelerator --------------------------------------------------------------------
@@ -116,7 +120,7 @@ def create(verdict: Verdict, group: Group) -> Accelerator:
             built = adapted(built, backend) or built
     if not isinstance(built, Accelerator):
         raise errors.InvalidAcceleratorError(
-            f"{current_step.get()} returned {built!r} ({type(built).__name__}), expected "
+            f"{current_step.get().text} returned {built!r} ({type(built).__name__}), expected "
             "an accel_core.Accelerator, or an object or class that an adapter supports "
             "(DeepSpeed's DeepSpeedAccelerator)"
         )
@@ -127,7 +131,7 @@ def _import_vendor(
     verdict: Verdict, backend: Backend, others: tuple[Backend, ...]
 ) -> None:
     """Import torch, and then the package that adds the device to torch."""
-    log_step("importing torch")
+    log_step("importing torch", CodeOwner.TORCH)
     torch = torch_import.import_torch()
     if backend.torch_integration.private_use1:
         builtin.require_free_slot(backend, others)
@@ -138,7 +142,7 @@ def _import_vendor(
         importlib.import_module(name)
     # The vendor's package may have removed torch, which cannot be imported twice.
     sys.modules["torch"] = torch
-    other = checks.loaded_overtaker(backend)
+    other = checks.imported_overtaker(backend)
     if other:  # A start-up hook may load the other package when torch is imported.
         reason = f"torch.{backend.device_type} is overridden by {other}"
         hint = f"choose that vendor's backend, or do not load {other}"
@@ -151,13 +155,14 @@ def _call_accel_create(
     """Return the result of the plugin's `accel_create`, or otherwise an instance of the
     declared class.
     """
-    log_step(f"accel_create() of {verdict.provenance}")
+    log_step(f"accel_create() of {verdict.provenance}", CodeOwner.PLUGIN)
     plugin = Plugin(verdict.provenance)
     built: object = plugin.hooks.accel_create(backend=backend, others=others)
     if built is not None:
         return built
     if backend.accelerator:
-        log_step(f"accelerator={backend.accelerator!r} of {verdict.provenance}")
+        text = f"accelerator={backend.accelerator!r} of {verdict.provenance}"
+        log_step(text, CodeOwner.PLUGIN)
     return _instance(backend)
 
 
@@ -200,25 +205,27 @@ def probe_device(verdict: Verdict, group: Group, *, pinned: bool) -> Verdict:
         if not is_honoured:
             return answer
     try:
-        log_step("importing torch")
+        log_step("importing torch", CodeOwner.TORCH)
         # torch is imported before the state is recorded, because the vendor's package
         # does not cause the changes that torch makes.
         torch_import.import_torch()
-        with preserved_state(verdict.provenance) as kept:
+        with preserved_state(verdict.provenance) as state:
             accelerator = create(verdict, group)
             if answer is not None:
-                kept.keep()
+                state.keep()
                 return replace(answer, accelerator=accelerator)
             log_step(f"device_count() of {verdict.provenance}")
             with stdout_to_stderr():
                 count: object = accelerator.device_count()
             if count or pinned:
-                kept.keep()
+                state.keep()
     except PLUGIN_ERRORS as error:
         return failure(verdict, error, group)
     # A plugin may violate the annotation of device_count().
-    if not checks.is_count(count):
-        return _invalid_answer(verdict, "device_count() returned", count, checks.COUNT)
+    if not checks.is_device_count(count):
+        return _invalid_answer(
+            verdict, "device_count() returned", count, checks.EXPECTED_COUNT
+        )
     assert isinstance(count, int)
     return replace(
         _verdict_on_count(verdict, accelerator, count), accelerator=accelerator
@@ -252,12 +259,12 @@ def plugin_verdict(verdict: Verdict, group: Group) -> Verdict | None:
     """
     others = group.others_than(verdict)
     if verdict.builtin:
-        return builtin.static_verdict(verdict, others)
+        return builtin.verdict_without_import(verdict, others)
     plugin = Plugin(verdict.provenance)
     try:
         with stdout_to_stderr(), preserved_state(verdict.provenance):
             hooks = plugin.hooks
-            log_step(f"accel_probe() of {verdict.provenance}")
+            log_step(f"accel_probe() of {verdict.provenance}", CodeOwner.PLUGIN)
             answer = hooks.accel_probe(backend=verdict.backend, others=others)
     except PLUGIN_ERRORS as error:
         return failure(verdict, error, group)
@@ -272,9 +279,12 @@ def _checked_answer(verdict: Verdict, answer: Any) -> Verdict:
         return _invalid_answer(verdict, "accel_probe() returned", answer, expected)
     invalid = invalid_field(answer)
     if invalid is not None:
-        name, value, expected = invalid
         return _invalid_answer(
-            verdict, f"accel_probe() returned {name}=", value, expected
+            verdict,
+            "accel_probe() returned",
+            invalid.value,
+            invalid.expected,
+            field_name=invalid.name,
         )
     if answer.usable:
         status = Status.USABLE
@@ -289,20 +299,29 @@ def _checked_answer(verdict: Verdict, answer: Any) -> Verdict:
     return replace(verdict, status=status, why=why, devices=answer.devices)
 
 
-def invalid_field(answer: ProbeResult) -> tuple[str, object, str] | None:
-    """Return the first field that has the wrong type: its name, its value and the
-    expected type. Return `None` if every field has the right type.
+class InvalidField(NamedTuple):
+    """A field of a plugin's answer whose value has the wrong type."""
+
+    name: str
+    value: object
+    #: The expected type in words.
+    expected: str
+
+
+def invalid_field(answer: ProbeResult) -> InvalidField | None:
+    """Return the first field that has the wrong type; `None` if every field has the
+    right type.
     """
     for name in ("usable", "deferred"):
         value = getattr(answer, name)
         if not isinstance(value, bool):
-            return name, value, "bool"
+            return InvalidField(name, value, "bool")
     for name in ("reason", "hint"):
         value = getattr(answer, name)
         if not isinstance(value, str):
-            return name, value, "str"
-    if answer.devices is not None and not checks.is_count(answer.devices):
-        return "devices", answer.devices, checks.COUNT
+            return InvalidField(name, value, "str")
+    if answer.devices is not None and not checks.is_device_count(answer.devices):
+        return InvalidField("devices", answer.devices, checks.EXPECTED_COUNT)
     return None
 
 
@@ -310,31 +329,17 @@ def invalid_field(answer: ProbeResult) -> tuple[str, object, str] | None:
 
 
 def _invalid_answer(
-    verdict: Verdict, call: str, answer: object, expected: str
+    verdict: Verdict, call: str, answer: object, expected: str, *, field_name: str = ""
 ) -> Verdict:
     facts = {
         "call": call,
+        "field": field_name,
         "value": short_repr(answer),
         "kind": type(answer).__name__,
         "expected": expected,
     }
     why = Why(Reason.ANSWER_INVALID, facts)
     return replace(verdict, status=Status.INVALID, why=why)
-
-
-#: The beginnings of steps that run code of a plugin. All other steps run code of a
-#: vendor or of torch.
-_STEPS_OF_PLUGIN = (
-    "accel_backends()",
-    "accel_probe()",
-    "accel_create()",
-    "accelerator=",
-)
-
-
-def is_step_of_plugin(step: str) -> bool:
-    """Return whether the step called `step` runs code of a plugin."""
-    return step.startswith(_STEPS_OF_PLUGIN) or ", the plugin of " in step
 
 
 def failure(verdict: Verdict, error: BaseException, group: Group) -> Verdict:
@@ -347,10 +352,10 @@ def failure(verdict: Verdict, error: BaseException, group: Group) -> Verdict:
         traceback.clear_frames(error.__traceback__)
     step = current_step.get()
     # Plugins are called to explain the error, and their code may fail too.
-    log_step(f"{step}, and what its error means")
-    failed = with_error(verdict, error)
-    if step.startswith(_STEPS_OF_PLUGIN):
-        mismatch = core_mismatch(failed, error, step)
+    log_step(f"{step.text}, and what its error means", step.owner)
+    failed = verdict_with_error(verdict, error)
+    if step.owner is CodeOwner.PLUGIN:
+        mismatch = core_mismatch(failed, error, step.text)
         if mismatch is not None:
             return mismatch
     if isinstance(error, errors.DeclinedError):  # This error needs no explanation.
@@ -361,7 +366,7 @@ def failure(verdict: Verdict, error: BaseException, group: Group) -> Verdict:
 
 
 def _failure_with_hint(
-    failed: Verdict, error: BaseException, step: str, group: Group
+    failed: Verdict, error: BaseException, step: Step, group: Group
 ) -> Verdict:
     """Return the verdict on an error of an accelerator, a vendor or torch."""
     what, hint = _explanation(failed, error, group)
@@ -370,14 +375,15 @@ def _failure_with_hint(
         return replace(failed, status=Status.BROKEN, why=Why(Reason.UNAVAILABLE, facts))
     cause, mismatch_step = torch_import.cause_and_step(error)
     hint = hint or mismatch_step
-    if not hint and is_step_of_plugin(step):
+    if not hint and step.owner is CodeOwner.PLUGIN:
         hint = report_to(failed.distribution)
     if isinstance(error, errors.InvalidAcceleratorError):
         facts = {"text": str(error), "step": hint}
         why = Why(Reason.ACCELERATOR_INVALID, facts)
         return replace(failed, status=Status.INVALID, why=why)
-    is_own = step.startswith(_STEPS_OF_PLUGIN)
-    failed_step = step if is_own else " or ".join(failed.vendor_import)
+    failed_step = step.text
+    if step.owner is not CodeOwner.PLUGIN:
+        failed_step = " or ".join(failed.vendor_import)
     facts = {"what": what or f"{failed_step} failed", "cause": cause, "step": hint}
     return replace(failed, status=Status.BROKEN, why=Why(Reason.VENDOR_FAILS, facts))
 
@@ -402,7 +408,7 @@ def _explanation(
 
 #: The largest number of plugins that are called for an error. Without a limit, an error
 #: would import every installed plugin.
-_MOST_PLUGINS = 20
+_MAX_EXPLAINING_PLUGINS = 20
 
 
 def explain_error(verdict: Verdict, error: BaseException, group: Group) -> ProbeResult:
@@ -429,7 +435,7 @@ def explain_error(verdict: Verdict, error: BaseException, group: Group) -> Probe
 def _plugins_that_explain(verdict: Verdict, group: Group) -> list[Provenance]:
     declared = [v for v in (verdict, *group.verdicts) if v.backend is not None]
     plugins = list(dict.fromkeys(v.provenance for v in declared))
-    return plugins[:_MOST_PLUGINS]
+    return plugins[:_MAX_EXPLAINING_PLUGINS]
 
 
 def _call_accel_explain(

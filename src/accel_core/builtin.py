@@ -51,14 +51,16 @@ def builtin_verdicts() -> tuple[Verdict, ...]:
     """Return unprobed verdicts on the CPU, and on `generic` for a device that needs no
     package.
     """
-    return (_builtin(CPU, OWN), _builtin(GENERIC, OWN))
+    return (_builtin_verdict(CPU, OWN), _builtin_verdict(GENERIC, OWN))
 
 
 def generic_verdicts(others: Iterable[Backend]) -> tuple[Verdict, ...]:
     """Return a `generic` backend for each autoloaded package that none of `others`
     declares.
     """
-    return tuple(_builtin(GENERIC, package) for package in undeclared_packages(others))
+    return tuple(
+        _builtin_verdict(GENERIC, package) for package in undeclared_packages(others)
+    )
 
 
 def generic_for_distribution(pin: Pin) -> tuple[Verdict, ...]:
@@ -66,11 +68,11 @@ def generic_for_distribution(pin: Pin) -> tuple[Verdict, ...]:
 
     The pin also selects a package that a plugin declares.
     """
-    return tuple(
-        _builtin(GENERIC, package)
-        for package in autoload_packages()
-        if pin.matches(GENERIC.name, package.distribution)
-    )
+    verdicts = []
+    for package in autoload_packages():
+        if pin.matches(GENERIC.name, package.distribution):
+            verdicts.append(_builtin_verdict(GENERIC, package))
+    return tuple(verdicts)
 
 
 def generic_for_device_type(pin: Pin) -> tuple[Verdict, ...]:
@@ -87,9 +89,9 @@ def generic_for_device_type(pin: Pin) -> tuple[Verdict, ...]:
     for package in packages_named_after(pin.name):
         distribution = normalize_distribution(package.distribution)
         if pin.distribution in ("", distribution):
-            verdicts.append(_builtin(backend, package))
+            verdicts.append(_builtin_verdict(backend, package))
     if not verdicts and not pin.distribution and _has_torch_device(pin.name):
-        verdicts.append(_builtin(backend, OWN))
+        verdicts.append(_builtin_verdict(backend, OWN))
     return tuple(verdicts)
 
 
@@ -101,7 +103,7 @@ def _has_torch_device(device_type: str) -> bool:
     return device is not None and device.type == device_type
 
 
-def _builtin(backend: Backend, source: Provenance) -> Verdict:
+def _builtin_verdict(backend: Backend, source: Provenance) -> Verdict:
     declared = replace(backend, provenance=source)
     return Verdict(backend.name, source, declared, builtin=True)
 
@@ -113,9 +115,12 @@ def autoload_packages() -> list[Provenance]:
     leaves out distributions that `ACCEL_BLOCK` blocks as a whole: torch imports them,
     but accel-core does not.
     """
-    own = torch_import.OWN_ENTRY_POINT
-    every = permitted_entry_points(torch_import.TORCH_GROUP)
-    return [e for e in every if (e.name, e.distribution) != own]
+    packages = []
+    for entry_point in permitted_entry_points(torch_import.TORCH_GROUP):
+        name_and_distribution = (entry_point.name, entry_point.distribution)
+        if name_and_distribution != torch_import.OWN_ENTRY_POINT:
+            packages.append(entry_point)
+    return packages
 
 
 def packages_named_after(device_type: str) -> list[Provenance]:
@@ -124,11 +129,12 @@ def packages_named_after(device_type: str) -> list[Provenance]:
     The entry point is called like the device type, as torch's documentation recommends,
     or the package is, such as `torch_foo` for `foo`.
     """
-    return [
-        package
-        for package in autoload_packages()
-        if device_type in (package.name.lower(), package.top.removeprefix("torch_"))
-    ]
+    packages = []
+    for package in autoload_packages():
+        names = (package.name.lower(), package.top.removeprefix("torch_"))
+        if device_type in names:
+            packages.append(package)
+    return packages
 
 
 def undeclared_packages(others: Iterable[Backend]) -> list[Provenance]:
@@ -136,17 +142,25 @@ def undeclared_packages(others: Iterable[Backend]) -> list[Provenance]:
     declares.
     """
     backends = tuple(others)
-    return [e for e in autoload_packages() if not declarers_of(e, backends)]
-
-
-def declarers_of(package: Provenance, others: Iterable[Backend]) -> list[str]:
-    """Return the names of the backends whose vendor import is in the package."""
     return [
-        backend.name
-        for backend in others
-        if package.top
-        in {module.partition(".")[0] for module in backend.vendor_imports}
+        p for p in autoload_packages() if not names_of_declaring_backends(p, backends)
     ]
+
+
+def names_of_declaring_backends(
+    package: Provenance, others: Iterable[Backend]
+) -> list[str]:
+    """Return the names of the backends whose vendor import is in the package."""
+    names = []
+    for backend in others:
+        if package.top in _top_level_packages(backend):
+            names.append(backend.name)
+    return names
+
+
+def _top_level_packages(backend: Backend) -> set[str]:
+    """Return the top-level packages of the backend's vendor imports."""
+    return {module.partition(".")[0] for module in backend.vendor_imports}
 
 
 def package_of(backend: Backend) -> Provenance | None:
@@ -162,7 +176,9 @@ def package_of(backend: Backend) -> Provenance | None:
 # --- Verdicts on built-in backends ------------------------------------------------------
 
 
-def static_verdict(verdict: Verdict, others: tuple[Backend, ...]) -> Verdict | None:
+def verdict_without_import(
+    verdict: Verdict, others: tuple[Backend, ...]
+) -> Verdict | None:
     """Probe a built-in backend without importing torch or a vendor's package; return
     `None` if the verdict needs an import.
 
@@ -186,10 +202,10 @@ def static_verdict(verdict: Verdict, others: tuple[Backend, ...]) -> Verdict | N
 def _deferred_if_declared(
     verdict: Verdict, package: Provenance, others: tuple[Backend, ...]
 ) -> Verdict | None:
-    declarers = declarers_of(package, others)
-    if not declarers:
+    declaring_backends = names_of_declaring_backends(package, others)
+    if not declaring_backends:
         return None
-    why = Why(Reason.DECLARED_BY, {"backends": declarers[:1]})
+    why = Why(Reason.DECLARED_BY, {"backends": declaring_backends[:1]})
     return replace(verdict, status=Status.DEFERRED, why=why)
 
 
@@ -210,9 +226,9 @@ def _verdict_by_torch_build(
     claims = []
     is_any_undeclared = False
     for package in autoload_packages():
-        declarers = declarers_of(package, others)
-        if declarers:
-            claims.append(f"{package.distribution}: {declarers[0]}")
+        declaring_backends = names_of_declaring_backends(package, others)
+        if declaring_backends:
+            claims.append(f"{package.distribution}: {declaring_backends[0]}")
         else:
             is_any_undeclared = True
     facts = {
@@ -253,11 +269,10 @@ def with_torch_device_type(backend: Backend, others: tuple[Backend, ...]) -> Bac
         require_free_slot(backend, others)
         load(package)
     device = current_device()
+    if device is None and package is not None:
+        raise errors.DeclinedError(f"{package} registers no device with torch")
     if device is None:
-        no_device = "torch reports no accelerator"
-        raise errors.DeclinedError(
-            f"{package} registers no device with torch" if package else no_device
-        )
+        raise errors.DeclinedError("torch reports no accelerator")
     _require_undeclared(device.type, others)
     if backend.device_type not in (torch_import.FREE_SLOT, device.type):
         raise _other_type_error(backend, package, device.type)
@@ -340,7 +355,7 @@ def pin_of(package: Provenance) -> str:
 # --- torch's one PrivateUse1 slot -------------------------------------------------------
 
 
-def needs_slot(backend: Backend) -> bool:
+def may_use_private_use1(backend: Backend) -> bool:
     """Return whether the device may use torch's PrivateUse1 slot, of which a process
     has one.
     """
@@ -365,15 +380,16 @@ def slot_taken_error(
     `holder`, uses. The error has a next step.
     """
     package = package_of(backend)
-    pin = f"set DS_ACCELERATOR={pin_of(package) if package else backend.name}"
+    pin = backend.name if package is None else pin_of(package)
+    pin_step = f"set DS_ACCELERATOR={pin}"
     loaded = _autoloaded_distributions_for(holder, others)
     is_autoloaded = torch_import.autoload_is_on() and not torch_import.imported_by_us
     if loaded and is_autoloaded:
         subject = " and ".join(loaded)
         no_autoload = f"{torch_import.AUTOLOAD}=0"
-        hint = f"{pin} and {no_autoload} before Python starts: `import torch` loads {subject}"
+        hint = f"{pin_step} and {no_autoload} before Python starts: `import torch` loads {subject}"
     else:
-        hint = f"{pin} before Python starts, and do not import the package of {holder}"
+        hint = f"{pin_step} before Python starts, and do not import the package of {holder}"
     reason = f"torch's one PrivateUse1 slot is held by {holder} in this process"
     return errors.BackendUnavailableError(reason, hint=hint)
 
@@ -389,7 +405,7 @@ def _autoloaded_distributions_for(
     packages = set()
     for other in others:
         if other.device_type == device_type:
-            packages |= {module.partition(".")[0] for module in other.vendor_imports}
+            packages |= _top_level_packages(other)
     loaded = []
     for package in autoload_packages():
         if not packages or package.top in packages:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from accel_core import builtin, hardware, torch_import
 from accel_core.backend import Backend
@@ -46,15 +46,22 @@ def no_device_verdict(verdict: Verdict, reason: Reason, **facts: Any) -> Verdict
     return replace(result, devices=0)
 
 
-def run_checks(
-    verdict: Verdict, context: Context
-) -> tuple[Verdict | None, Verdict | None]:
-    """Return the verdict that excludes the backend, and an uncertain verdict that the
-    device is missing.
+class CheckResults(NamedTuple):
+    """The verdicts that the checks of one backend reached."""
 
-    Either may be `None`. A missing device does not exclude a pinned backend. Missing
-    device nodes do not exclude a backend that declares device nodes and no PCI ids:
-    drivers rename nodes, and the vendor's package can count the devices.
+    #: The verdict that excludes the backend; `None` if the backend can be probed.
+    excluding: Verdict | None
+    #: The verdict that the device seems to be missing; `None` if no check found that.
+    #: The backend can be probed nevertheless.
+    uncertain: Verdict | None
+
+
+def run_checks(verdict: Verdict, context: Context) -> CheckResults:
+    """Run the checks in their order until one of them excludes the backend.
+
+    A missing device does not exclude a pinned backend. Missing device nodes do not
+    exclude a backend that declares device nodes and no PCI ids: drivers rename nodes,
+    and the vendor's package can count the devices.
     """
     uncertain: Verdict | None = None
     for check in CHECKS:
@@ -66,8 +73,8 @@ def run_checks(
             continue
         if context.pinned:
             result = _add_missing_hardware(result, context)
-        return result, uncertain
-    return None, uncertain
+        return CheckResults(result, uncertain)
+    return CheckResults(None, uncertain)
 
 
 def _is_uncertain(verdict: Verdict, check: object) -> bool:
@@ -115,7 +122,9 @@ def _blocked(verdict: Verdict, variable: str, rule: Pin) -> Verdict:
 
 
 def _check_declaration(verdict: Verdict, _context: Context) -> Verdict | None:
-    return None if verdict.backend else verdict
+    if verdict.backend is not None:
+        return None
+    return verdict
 
 
 def _check_platform(verdict: Verdict, _context: Context) -> Verdict | None:
@@ -217,13 +226,16 @@ def _check_hardware(verdict: Verdict, context: Context) -> Verdict | None:
     if verdict.seen is None or verdict.seen or _is_running(verdict):
         return None
     backend = verdict.declaration
+    # If torch is built for the missing device, the reason names that build.
+    torch_version = build_kind = ""
     build = torch_import.torch_build() if backend.torch_integration.builds else None
-    has_build = build is not None and build.has_any(backend.torch_integration.builds)
+    if build is not None and build.has_any(backend.torch_integration.builds):
+        torch_version, build_kind = build.version, build.kind
     return no_device_verdict(
         verdict,
         Reason.NO_HARDWARE,
-        torch=build.version if build and has_build else "",
-        build=build.kind if build and has_build else "",
+        torch=torch_version,
+        build=build_kind,
         root=context.root,
     )
 
@@ -278,11 +290,12 @@ def _check_driver(verdict: Verdict, context: Context) -> Verdict | None:
     driver = backend.hardware.driver_file
     if driver and not hardware.path_exists(driver, root):
         return no_device_verdict(verdict, Reason.DRIVER_NOT_LOADED, root=root)
-    from accel_core.hardware.placement import placement  # only if a node is missing
+    # Imported here because few machines lack a node.
+    from accel_core.hardware.placement import detect_placement
 
     has_nodes = backend.hardware.nodes or backend.hardware.shared_nodes
-    place = placement(root)
-    if has_nodes and place.container and place.step(backend):
+    place = detect_placement(root)
+    if has_nodes and place.container and place.can_provide_devices(backend):
         return no_device_verdict(verdict, Reason.NODES_WITHHELD, root=root)
     return None
 
@@ -301,7 +314,7 @@ def _check_requirements(verdict: Verdict, _context: Context) -> Verdict | None:
     """
     for text in verdict.declaration.requires:
         try:
-            name, installed, is_met = check_requirement(text)
+            requirement = check_requirement(text)
         except (ValueError, RecursionError) as error:
             return with_reason(
                 replace(verdict, error=error),
@@ -310,14 +323,14 @@ def _check_requirements(verdict: Verdict, _context: Context) -> Verdict | None:
                 requirement=text,
                 text=str(error),
             )
-        if is_met:
+        if requirement.is_met:
             continue
-        if installed is None:
+        if requirement.installed is None:
             return with_reason(
                 verdict,
                 Status.NOT_INSTALLED,
                 Reason.DISTRIBUTION_NOT_INSTALLED,
-                name=name,
+                name=requirement.name,
                 requirement=text,
             )
         return with_reason(
@@ -325,8 +338,8 @@ def _check_requirements(verdict: Verdict, _context: Context) -> Verdict | None:
             Status.INCOMPATIBLE,
             Reason.REQUIREMENT_NOT_MET,
             requirement=text,
-            name=name,
-            installed=installed,
+            name=requirement.name,
+            installed=requirement.installed,
         )
     return None
 
@@ -376,7 +389,7 @@ def namespace_owner(backend: Backend) -> str:
     over torch.cuda, which then reports a device that is not an NVIDIA GPU. A package
     that replaces torch.cuda below the level of Python is recognised only by its name.
     """
-    other = loaded_overtaker(backend)
+    other = imported_overtaker(backend)
     if other or backend.name == builtin.GENERIC.name:
         return other
     if backend.vendor_imports != ("torch",):
@@ -385,7 +398,7 @@ def namespace_owner(backend: Backend) -> str:
     return torch_import.namespace_taken_by(backend.device_type, own)
 
 
-def loaded_overtaker(backend: Backend) -> str:
+def imported_overtaker(backend: Backend) -> str:
     """Return the first imported package of `TorchIntegration.taken_over_by`; empty if
     none is imported.
     """
@@ -395,14 +408,14 @@ def loaded_overtaker(backend: Backend) -> str:
     return ""
 
 
-def with_hardware(verdict: Verdict, root: str = "/") -> Verdict:
+def with_evidence(verdict: Verdict, root: str = "/") -> Verdict:
     """Return the verdict with the signs of the backend's hardware on this machine."""
     if verdict.backend is None:
         return verdict
     return replace(verdict, seen=bus.evidence(verdict.backend, root))
 
 
-def can_be_broken(verdict: Verdict) -> bool:
+def may_have_broken_package(verdict: Verdict) -> bool:
     """Return whether the device is missing but the vendor's package is installed, so
     that the package may be broken too.
     """
@@ -411,12 +424,12 @@ def can_be_broken(verdict: Verdict) -> bool:
     return installed_imports(verdict.backend) not in ([], ["torch"])
 
 
-def is_count(number: object) -> bool:
+def is_device_count(number: object) -> bool:
     """Return whether `number` is a plausible number of devices: an `int` from 0 to
     999999.
     """
     return type(number) is int and 0 <= number < 10**6
 
 
-#: The values that `is_count` accepts, in words, for messages.
-COUNT = "a number of devices from 0 to 999999"
+#: The values that `is_device_count` accepts, in words, for messages.
+EXPECTED_COUNT = "a number of devices from 0 to 999999"

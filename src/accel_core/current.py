@@ -15,7 +15,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from accel_core import builtin, errors
@@ -33,7 +33,7 @@ from accel_core.settings import (
     parse_pin,
     read,
 )
-from accel_core.verdict import How, Selection, Status, Verdict
+from accel_core.verdict import How, Note, Selection, Status, Verdict
 
 if TYPE_CHECKING:
     import torch
@@ -66,7 +66,7 @@ class _Override:
         self.outer = outer
 
 
-def overriding() -> Accelerator | None:
+def overriding_accelerator() -> Accelerator | None:
     """Return the accelerator of the innermost active `use_accelerator` block; `None` if
     no block is active.
     """
@@ -88,7 +88,9 @@ def get_accelerator() -> Accelerator:
     """
     if (current := _fast) is not None:
         return current
-    return overriding() or (_chosen if _overrides else None) or _choose_once()
+    return (
+        overriding_accelerator() or (_chosen if _overrides else None) or _choose_once()
+    )
 
 
 def selection() -> Selection:
@@ -102,28 +104,15 @@ def selection() -> Selection:
         if _selection is None:
             _choose_once()
         assert _selection is not None
-        late = tuple(map(str, late_changes()))
+        late = late_changes()
         if not late:
             return _selection
         return replace(_selection, notes=_selection.notes + late)
 
 
-@dataclass(frozen=True)
-class LateChange:
-    """A variable that was changed too late to have an effect, and the next step."""
-
-    #: A clause that names the variable and its two values.
-    what: str
-    #: The user's next step.
-    step: str
-
-    def __str__(self) -> str:
-        return f"{self.what}. Next step: {self.step}"
-
-
-def late_changes() -> tuple[LateChange, ...]:
-    """Return the variables that were changed too late to have an effect, and warn once
-    of each variable.
+def late_changes() -> tuple[Note, ...]:
+    """Return a note on each variable that was changed too late to have an effect, and
+    give each note once as a warning.
 
     A visible-devices variable has an effect until the device has started.
     `DS_ACCELERATOR` has an effect until the accelerator is chosen; removing the
@@ -131,23 +120,19 @@ def late_changes() -> tuple[LateChange, ...]:
     """
     if _chosen is None or _selection is None or _selection.how is How.SET:
         return ()
-    environ_at_choice = _selection.environ
-    late = []
+    notes = []
     for name in _variables_of(_chosen):
-        value = os.environ.get(name)
-        if value == environ_at_choice.get(name):
-            continue
+        before = _selection.environ.get(name)
+        now = os.environ.get(name)
         is_mask = name != DS_ACCELERATOR.name
-        if is_mask and not _chosen.is_initialized():
+        if now == before or (is_mask and not _chosen.is_initialized()):
             continue
-        what = (
-            f"{name} was {environ_at_choice.get(name)!r} when {_chosen.name} was chosen "
-            f"and is {value!r} now, which has no effect any more"
-        )
-        late.append(LateChange(what, "set it before Python starts"))
-    for change in late:
-        _warn_once(str(change))
-    return tuple(late)
+        from accel_core.explain.notes import late_change_note
+
+        note = late_change_note(name, before=before, now=now, backend=_chosen.name)
+        _warn_once(str(note))
+        notes.append(note)
+    return tuple(notes)
 
 
 def _variables_of(chosen: Accelerator) -> list[str]:
@@ -178,7 +163,7 @@ def set_accelerator(new: object) -> None:
     if new is None:
         _set_current(None, None)
         return
-    resolved = _resolve(new)
+    resolved = _to_accelerator(new)
     resolved._by_name = accelerator
     chosen = Verdict(
         resolved.name,
@@ -199,7 +184,7 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
     threads do not. If a suspended generator has entered the block, the generator's
     caller gets `new` too. After the block has ended, no task uses `new` any more.
     """
-    override = _Override(_resolve(new), _override.get())
+    override = _Override(_to_accelerator(new), _override.get())
     try:
         with _lock:
             _overrides.add(override)
@@ -271,7 +256,7 @@ def _matches_pin(chosen: Accelerator, pin: Pin) -> bool:
 
 def _accelerator_for_type(kind: str, request: str) -> Accelerator:
     """Return the accelerator for a device of torch's device type `kind`."""
-    own = overriding() or _chosen
+    own = overriding_accelerator() or _chosen
     if own is not None and own.device_type == kind:
         return own
     key = Pin(f"{kind}:")  # No backend has such a name.
@@ -289,7 +274,12 @@ def _pins_of_type(kind: str, request: str, settings: Settings) -> tuple[Pin, ...
 
     Raises `BackendNotFoundError` if there is no such backend.
     """
-    names = [v.name for v in discover() if (v.device_type or v.name) == kind]
+    names = []
+    for verdict in discover():
+        # A plugin that was not loaded has no device type.
+        device_type = verdict.device_type or verdict.name
+        if device_type == kind:
+            names.append(verdict.name)
     if not names:
         device = builtin.current_device()
         current = None if device is None else device.type
@@ -311,7 +301,9 @@ def _select_among(
 ) -> Accelerator:
     """Return the first usable accelerator of `pins`, and remember it under `key`."""
     with selection_in_progress():
-        pinned = replace(settings, pins=pins, request=request)
+        pinned = replace(
+            settings, pins=pins, request=request, is_pinned_by_variable=False
+        )
         record = select(pinned, built=_built)
         return _by_pin.setdefault(key, _accelerator_of(record))
 
@@ -343,7 +335,7 @@ def _choose_once() -> Accelerator:
         _set_current(built, record)
         for note in record.notes:
             level = user_stacklevel()
-            warnings.warn(note, errors.SettingWarning, stacklevel=level)
+            warnings.warn(str(note), errors.SettingWarning, stacklevel=level)
         _warn_of_fallback(record)
         return built
 
@@ -403,7 +395,7 @@ def swap_state(choice: tuple[Any, ...] | None) -> tuple[Any, ...]:
         return previous_state
 
 
-def _resolve(new: object) -> Accelerator:
+def _to_accelerator(new: object) -> Accelerator:
     if isinstance(new, type) and issubclass(new, Accelerator):
         new = new()
     if isinstance(new, Accelerator):
@@ -413,7 +405,7 @@ def _resolve(new: object) -> Accelerator:
         return accelerator(new)
     adapted_accelerator = adapted(new)
     if adapted_accelerator is not None:
-        return _resolve(adapted_accelerator)
+        return _to_accelerator(adapted_accelerator)
     raise errors.InvalidAcceleratorError(
         f"{new!r} ({type(new).__name__}) is not an accelerator: "
         "expected an accel_core.Accelerator or a backend's name"

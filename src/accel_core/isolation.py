@@ -16,11 +16,11 @@ from accel_core.backend import Provenance, decode_backend
 from accel_core.build import Group
 from accel_core.log import LOGGER
 from accel_core.sandbox import child
-from accel_core.sandbox.guard import selection_in_progress, steps_to
+from accel_core.sandbox.guard import Step, selection_in_progress, steps_to
 from accel_core.verdict import Reason, Status, Verdict, Why
 
 #: The verdicts on the declarations of each plugin.
-Declared = dict[Provenance, "tuple[Verdict, ...]"]
+VerdictsByPlugin = dict[Provenance, "tuple[Verdict, ...]"]
 
 
 # --- Declarations -----------------------------------------------------------------------
@@ -37,36 +37,37 @@ class IsolatedLoader:
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
-        self._known: Declared = {}
+        self._loaded: VerdictsByPlugin = {}
 
     def __call__(self, sources: Sequence[Provenance]) -> list[tuple[Verdict, ...]]:
         """Return the declarations of each plugin in `sources`, in their order."""
-        new = [s for s in dict.fromkeys(sources) if s not in self._known]
+        new = [s for s in dict.fromkeys(sources) if s not in self._loaded]
         if new:
             LOGGER.debug("load %s plugins in a child process", len(new))
-            self._known |= self._load(new)
-        return [self._known[source] for source in sources]
+            self._loaded |= self._load(new)
+        return [self._loaded[source] for source in sources]
 
-    def _load(self, sources: list[Provenance]) -> Declared:
+    def _load(self, sources: list[Provenance]) -> VerdictsByPlugin:
         if len(sources) == 1:
             return self._load_in_child(sources)
-        together = self._load_in_child(sources)
-        failed = [s for s in sources if _has_failed(together.get(s, ()))]
-        declared = dict(together)
+        loaded_together = self._load_in_child(sources)
+        failed = [s for s in sources if _has_failed(loaded_together.get(s, ()))]
+        declared = dict(loaded_together)
         if not failed:
             return declared
-        alone = child.run_in_parallel(self._load_alone, failed, hardware.usable_cores())
-        for source, verdicts in zip(failed, alone, strict=True):
-            if _has_failed(verdicts) or source not in together:
-                declared[source] = verdicts
-            else:
-                declared[source] = tuple(map(_failure_beside_others, together[source]))
+        cores = hardware.usable_cores()
+        loaded_alone = child.run_in_parallel(self._load_alone, failed, cores)
+        for source, verdicts in zip(failed, loaded_alone, strict=True):
+            declared[source] = verdicts
+            if source in loaded_together and not _has_failed(verdicts):
+                failures = loaded_together[source]
+                declared[source] = tuple(map(_failure_beside_others, failures))
         return declared
 
     def _load_alone(self, source: Provenance) -> tuple[Verdict, ...]:
         return self._load_in_child([source])[source]
 
-    def _load_in_child(self, sources: list[Provenance]) -> Declared:
+    def _load_in_child(self, sources: list[Provenance]) -> VerdictsByPlugin:
         """Return the declarations of each plugin; an empty dict if a child with several
         plugins died.
 
@@ -96,16 +97,17 @@ def _failure_beside_others(failed: Verdict) -> Verdict:
     return replace(failed, why=why)
 
 
-def _declare_in_child(
-    job: dict[str, Any], stage: Callable[[str], None]
-) -> dict[str, object]:
+def _declare_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
     """In the child: load each plugin; return the verdicts on its declarations, or on
     its failure.
     """
-    with steps_to(stage), selection_in_progress():
+    with steps_to(_step_reporter(stage)), selection_in_progress():
         sources = [Provenance(**source) for source in job["plugins"]]
         declared = [plugins.declare(source) for source in sources]
-    return {"plugins": [[encode(verdict) for verdict in row] for row in declared]}
+    rows = []
+    for verdicts in declared:
+        rows.append([encode(verdict) for verdict in verdicts])
+    return {"plugins": rows}
 
 
 # --- A probe ----------------------------------------------------------------------------
@@ -131,18 +133,25 @@ def probe_in_child(
     return _with_result(verdict, report.answer or {})
 
 
-def _probe_in_child(
-    job: dict[str, Any], stage: Callable[[str], None]
-) -> dict[str, object]:
+def _probe_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
     """In the child: probe the backend and return the result."""
     verdict = decode(job["verdict"])
     others = [decode(other) for other in job["others"]]
     group = Group((verdict, *others), imports_to_explain=True)
-    with steps_to(stage), selection_in_progress():
+    with steps_to(_step_reporter(stage)), selection_in_progress():
         result = build.probe_device(verdict, group, pinned=job["pinned"])
     if "torch" in sys.modules:
         result = replace(result, slot=torch_import.private_use1_name())
     return _encode_result(result)
+
+
+def _step_reporter(stage: child.Stage) -> Callable[[Step], None]:
+    """Return a listener for steps that passes each step and its owner to the parent."""
+
+    def report_step(step: Step) -> None:
+        stage(step.text, owner=step.owner)
+
+    return report_step
 
 
 def _run_or_verdict(
@@ -162,7 +171,11 @@ def _run_or_verdict(
     if report.answer is not None:
         return report
     if report.timed_out:  # The package may still work.
-        facts: dict[str, Any] = {"seconds": report.waited, "stage": report.stage}
+        facts: dict[str, Any] = {
+            "seconds": report.waited,
+            "stage": report.stage,
+            "owner": report.stage_facts.get("owner", ""),
+        }
         why = Why(Reason.TIMED_OUT, facts)
         return replace(verdict, status=Status.TIMED_OUT, why=why)
     facts = {
@@ -170,7 +183,7 @@ def _run_or_verdict(
         "ending": report.ending,
         "stage": report.stage,
         "last_words": report.last_words,
-        "of_plugin": build.is_step_of_plugin(report.stage),
+        "owner": report.stage_facts.get("owner", ""),
     }
     why = Why(Reason.CRASHED, facts)
     return replace(verdict, status=Status.CRASHED, why=why, fatal=True)

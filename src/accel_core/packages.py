@@ -10,6 +10,7 @@ import sys
 from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
+from typing import NamedTuple
 
 from accel_core.backend import Provenance
 from accel_core.log import LOGGER
@@ -118,13 +119,22 @@ def version(distribution: str) -> str | None:
         return None
 
 
-def check_requirement(text: str) -> tuple[str, str | None, bool]:
-    """Return the distribution that a PEP 508 requirement names, the installed version
-    of that distribution, and whether the requirement is met.
+class CheckedRequirement(NamedTuple):
+    """A requirement, compared with the installed distributions."""
 
-    The version is `None` if the distribution is not installed. A requirement whose
-    marker does not apply is met. Raises `ValueError` if the requirement is malformed or
-    its marker cannot be evaluated.
+    #: The name of the required distribution.
+    name: str
+    #: The installed version; `None` if the distribution is not installed.
+    installed: str | None
+    #: Whether the requirement is met, or its marker does not apply.
+    is_met: bool
+
+
+def check_requirement(text: str) -> CheckedRequirement:
+    """Compare a PEP 508 requirement with the installed distributions.
+
+    Raises `ValueError` if the requirement is malformed or its marker cannot be
+    evaluated.
     """
     # Imported here because the import takes 15 ms and few plugins need it.
     from packaging.requirements import Requirement
@@ -137,7 +147,7 @@ def check_requirement(text: str) -> tuple[str, str | None, bool]:
         is_met = False
     else:
         is_met = required.specifier.contains(installed, prereleases=True)
-    return required.name, installed, is_met
+    return CheckedRequirement(required.name, installed, is_met)
 
 
 def read(distribution: str, name: str) -> str:

@@ -18,11 +18,16 @@ from accel_core.backend import (
     PROJECT,
     Backend,
     Provenance,
-    is_unknown_field,
+    is_unknown_field_error,
 )
 from accel_core.exceptions import PLUGIN_ERRORS, first_in_chain, root_cause, root_place
 from accel_core.packages import normalize_distribution
-from accel_core.sandbox.guard import log_step, preserved_state, stdout_to_stderr
+from accel_core.sandbox.guard import (
+    CodeOwner,
+    log_step,
+    preserved_state,
+    stdout_to_stderr,
+)
 from accel_core.settings import Pin, Settings
 from accel_core.text import one_line, short_repr
 from accel_core.verdict import Reason, Status, Verdict, Why
@@ -41,7 +46,9 @@ class Plugin:
         """The plugin's module, imported at first use. Raises the errors of the import."""
         if self.source.module not in sys.modules:
             value = one_line(self.source.value)
-            log_step(f"importing {value}, the plugin of {self.source}")
+            log_step(
+                f"importing {value}, the plugin of {self.source}", CodeOwner.PLUGIN
+            )
         with stdout_to_stderr():
             return self.source.load()
 
@@ -93,9 +100,9 @@ def find_backends(
         declared = _declared_by(installed, settings, load)
         generic = builtin.generic_verdicts(_backends(declared))
         return rank([*builtin.builtin_verdicts(), *generic, *declared])
-    own = _builtin_of(pin, installed, settings, load)
-    if own:
-        return own
+    matching_builtins = _builtin_of(pin, installed, settings, load)
+    if matching_builtins:
+        return matching_builtins
     matching = _declared_for(pin, installed, settings, load)
     return matching or builtin.generic_for_device_type(pin)
 
@@ -110,10 +117,10 @@ def _declared_for(
             named.append(plugin)
         else:
             others.append(plugin)
-    if len({normalize_distribution(plugin.distribution) for plugin in named}) > 1:
-        return tuple(
-            _unread_verdict(plugin, Why(Reason.NOT_LOADED)) for plugin in named
-        )
+    distributions = {normalize_distribution(plugin.distribution) for plugin in named}
+    if len(distributions) > 1:
+        not_loaded = Why(Reason.NOT_LOADED)
+        return tuple(_unread_verdict(plugin, not_loaded) for plugin in named)
     for plugins in (named, others):
         declared = _declared_by(plugins, settings, load)
         matching = [v for v in declared if pin.matches(v.name, v.distribution)]
@@ -134,8 +141,8 @@ def _builtin_of(
             matching = builtin.generic_verdicts(_backends(declared))
         if matching:
             return matching
-    own = builtin.builtin_verdicts()
-    return tuple(v for v in own if pin.matches(v.name, v.distribution))
+    builtins = builtin.builtin_verdicts()
+    return tuple(v for v in builtins if pin.matches(v.name, v.distribution))
 
 
 def _backends(verdicts: Iterable[Verdict]) -> tuple[Backend, ...]:
@@ -146,16 +153,14 @@ def _declared_by(
     plugins: Sequence[Provenance], settings: Settings, load: Load
 ) -> list[Verdict]:
     """Load the declarations of the plugins; blocked plugins are not imported."""
-    permitted = [
-        plugin
-        for plugin in plugins
-        if settings.policy.permits_plugin(name_of(plugin), plugin.distribution)
-    ]
-    blocked = [plugin for plugin in plugins if plugin not in permitted]
-    verdicts = [
-        _unread_verdict(plugin, Why(Reason.BLOCKED), Status.BLOCKED)
-        for plugin in blocked
-    ]
+    permitted = []
+    verdicts = []
+    for plugin in plugins:
+        if settings.policy.permits_plugin(name_of(plugin), plugin.distribution):
+            permitted.append(plugin)
+        else:
+            why = Why(Reason.BLOCKED)
+            verdicts.append(_unread_verdict(plugin, why, Status.BLOCKED))
     for declared in load(permitted):
         verdicts += declared
     return verdicts
@@ -163,16 +168,15 @@ def _declared_by(
 
 def installed_names() -> list[str]:
     """Return the names of all installed backends. Only metadata is read."""
-    names = {
-        one_line(plugin.name.lower())
-        for plugin in packages.entry_points(ENTRY_POINT_GROUP)
-        if plugin.name
-    }
-    own = [builtin.GENERIC.name, builtin.CPU.name]
-    return [*sorted(names.difference(own)), *own]
+    names = set()
+    for plugin in packages.entry_points(ENTRY_POINT_GROUP):
+        if plugin.name:
+            names.add(one_line(plugin.name.lower()))
+    builtin_names = [builtin.GENERIC.name, builtin.CPU.name]
+    return [*sorted(names.difference(builtin_names)), *builtin_names]
 
 
-def declarers(name: str) -> set[str]:
+def declaring_distributions(name: str) -> set[str]:
     """Return the distributions with an entry point called `name`. Only metadata is
     read.
     """
@@ -187,13 +191,15 @@ def rank(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
     that device type, whatever their priority. Otherwise those backends would seem
     usable.
     """
-    every = tuple(verdicts)
+    all_verdicts = tuple(verdicts)
 
-    def key(verdict: Verdict) -> tuple[object, ...]:
-        overtaken = _overtaken_by(verdict, every)
-        highest = max([verdict.priority, *(other.priority for other in overtaken)])
+    def sort_key(verdict: Verdict) -> tuple[object, ...]:
+        overtaken = _overtaken_by(verdict, all_verdicts)
+        highest_priority = verdict.priority
+        for other in overtaken:
+            highest_priority = max(highest_priority, other.priority)
         return (
-            -highest,
+            -highest_priority,
             not overtaken,
             -verdict.priority,
             verdict.builtin and verdict.name == builtin.CPU.name,
@@ -202,7 +208,7 @@ def rank(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
             verdict.provenance,
         )
 
-    return tuple(sorted(every, key=key))
+    return tuple(sorted(all_verdicts, key=sort_key))
 
 
 def _overtaken_by(verdict: Verdict, among: Sequence[Verdict]) -> list[Verdict]:
@@ -216,7 +222,7 @@ def _overtaken_by(verdict: Verdict, among: Sequence[Verdict]) -> list[Verdict]:
 # --- Declarations of a plugin -----------------------------------------------------------
 
 
-def load_here(plugins: Sequence[Provenance]) -> list[tuple[Verdict, ...]]:
+def declare_in_this_process(plugins: Sequence[Provenance]) -> list[tuple[Verdict, ...]]:
     """Read the declarations of plugins in this process."""
     return [declare(plugin) for plugin in plugins]
 
@@ -232,13 +238,17 @@ def declare(source: Provenance) -> tuple[Verdict, ...]:
                     "the entry point names no module, expected one such as 'accel_npu'"
                 )
             hooks = Plugin(source).hooks
-            log_step(f"accel_backends() of {source}")
+            log_step(f"accel_backends() of {source}", CodeOwner.PLUGIN)
             backends = declared_backends(hooks)
     except PLUGIN_ERRORS as error:
         return (load_failure(source, error),)
-    # A backend that is declared twice counts once.
-    declared = {(b.name, b.priority): replace(b, provenance=source) for b in backends}
-    return tuple(Verdict(b.name, source, b) for b in declared.values())
+    verdicts = {}
+    for backend in backends:
+        declared = replace(backend, provenance=source)
+        # A backend that is declared twice counts once.
+        key = (backend.name, backend.priority)
+        verdicts[key] = Verdict(backend.name, source, declared)
+    return tuple(verdicts.values())
 
 
 def declared_backends(hooks: Any) -> list[Backend]:
@@ -260,8 +270,9 @@ def declared_backends(hooks: Any) -> list[Backend]:
 
 def _as_backends(answer: Any) -> list[Backend]:
     """Return the result of `accel_backends()` as a list."""
-    is_one = isinstance(answer, (str, Backend)) or not isinstance(answer, Sequence)
-    items = [answer] if is_one else list(answer)
+    items = [answer]
+    if isinstance(answer, Sequence) and not isinstance(answer, str):
+        items = list(answer)
     for item in items:
         if not isinstance(item, Backend):
             kind = type(item).__name__
@@ -291,7 +302,7 @@ def _unread_verdict(
     return Verdict(name_of(source), source, status=status, why=why)
 
 
-def with_error(verdict: Verdict, error: BaseException) -> Verdict:
+def verdict_with_error(verdict: Verdict, error: BaseException) -> Verdict:
     """Return the verdict with the error, its first cause and the line that raised it."""
     return replace(
         verdict,
@@ -303,7 +314,9 @@ def with_error(verdict: Verdict, error: BaseException) -> Verdict:
 
 def load_failure(source: Provenance, error: BaseException) -> Verdict:
     """Return the verdict on a plugin whose loading raised `error`."""
-    failed = with_error(_unread_verdict(source, Why(Reason.PLUGIN_FAILS)), error)
+    failed = verdict_with_error(
+        _unread_verdict(source, Why(Reason.PLUGIN_FAILS)), error
+    )
     step = getattr(error, "hint", "")
     entry_point = f"entry point {source.name} = {source.value!r}"
     if isinstance(error, errors.InvalidBackendError):
@@ -337,7 +350,7 @@ def core_mismatch(verdict: Verdict, error: BaseException, where: str) -> Verdict
     """Return the verdict on a hook that failed because the plugin needs another version
     of accel-core; `None` for any other failure.
     """
-    return _core_mismatch(with_error(verdict, error), error, where)
+    return _core_mismatch(verdict_with_error(verdict, error), error, where)
 
 
 def is_made_for_other_core(error: BaseException) -> bool:
@@ -347,4 +360,4 @@ def is_made_for_other_core(error: BaseException) -> bool:
         return str(first.name).partition(".")[0] == "accel_core"
     if isinstance(first, AttributeError):
         return first.obj is sys.modules["accel_core"]
-    return is_unknown_field(first)
+    return is_unknown_field_error(first)

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING
 
 from accel_core.backend import Backend, Provenance
 from accel_core.build import Group, plugin_verdict, probe_device
-from accel_core.checks import Context, can_be_broken, run_checks, with_hardware
+from accel_core.checks import (
+    Context,
+    may_have_broken_package,
+    run_checks,
+    with_evidence,
+)
 from accel_core.isolation import probe_in_child
 from accel_core.log import LOGGER
 from accel_core.settings import Settings
@@ -57,9 +62,9 @@ class Prober:
         if known is not None:
             return known
         start = time.perf_counter()
-        result = self._probe(with_hardware(verdict), among, pinned=pinned)
+        result = self._probe(with_evidence(verdict), among, pinned=pinned)
         result = replace(result, ms=(time.perf_counter() - start) * 1e3)
-        if self.isolated and not pinned and can_be_broken(result):
+        if self.isolated and not pinned and may_have_broken_package(result):
             result = self._with_broken_package(result, verdict, among)
         LOGGER.debug(
             "%s: %s, after %.1f ms. %s",
@@ -75,9 +80,11 @@ class Prober:
         """Return the verdict of the checks that import nothing. A backend that passes
         the checks is not probed, for the reason `why`.
         """
-        verdict = with_hardware(verdict)
-        result, _ = run_checks(verdict, Context(self._settings))
-        return result or replace(verdict, status=Status.NOT_PROBED, why=why)
+        verdict = with_evidence(verdict)
+        results = run_checks(verdict, Context(self._settings))
+        if results.excluding is not None:
+            return results.excluding
+        return replace(verdict, status=Status.NOT_PROBED, why=why)
 
     def _known_verdict(self, verdict: Verdict, pinned: bool) -> Verdict | None:
         """Return the verdict of an earlier probe; `None` if there was none. A backend
@@ -92,9 +99,9 @@ class Prober:
         self, verdict: Verdict, among: tuple[Verdict, ...], *, pinned: bool
     ) -> Verdict:
         context = Context(self._settings, pinned)
-        excluded, uncertain = run_checks(verdict, context)
-        if excluded is not None:
-            return excluded
+        excluding, uncertain = run_checks(verdict, context)
+        if excluding is not None:
+            return excluding
         group = Group(among, built=self._built)
         result = self._probe_device(verdict, group, pinned=pinned)
         if uncertain and not pinned and _confirms_absence(result):

@@ -22,11 +22,16 @@ from accel_core.hardware.vendors import missing_plugins
 from accel_core.isolation import IsolatedLoader
 from accel_core.log import LOGGER
 from accel_core.packages import normalize_distribution
-from accel_core.plugins import Load, find_backends, load_here, with_error
+from accel_core.plugins import (
+    Load,
+    declare_in_this_process,
+    find_backends,
+    verdict_with_error,
+)
 from accel_core.probe import Prober
 from accel_core.settings import VARIABLES, Pin, Settings, read
 from accel_core.torch_import import FREE_SLOT
-from accel_core.verdict import How, Reason, Selection, Status, Verdict, Why
+from accel_core.verdict import How, Note, Reason, Selection, Status, Verdict, Why
 
 if TYPE_CHECKING:
     from accel_core.interface import Accelerator
@@ -55,7 +60,7 @@ def loader(settings: Settings, *, isolated: bool = False) -> Load:
     """
     if isolated or settings.isolated:
         return IsolatedLoader(settings.probe_timeout)
-    return load_here
+    return declare_in_this_process
 
 
 def select(
@@ -105,8 +110,10 @@ def _fail_if_unknown(selection: Selection, settings: Settings) -> Selection:
     if len(settings.pins) == 1:
         return selection
     timed_out = [v for v in selection.verdicts if v.status is Status.TIMED_OUT]
-    fatal = [v for v in selection.verdicts if v.fatal and not settings.isolated]
-    if not (timed_out or fatal):
+    fatal = []
+    if not settings.isolated:
+        fatal = [v for v in selection.verdicts if v.fatal]
+    if not timed_out and not fatal:
         return selection
     from accel_core.explain import messages
 
@@ -115,7 +122,7 @@ def _fail_if_unknown(selection: Selection, settings: Settings) -> Selection:
     return replace(selection, chosen=None, error=error)
 
 
-def _setting_notes(settings: Settings, selection: Selection) -> tuple[str, ...]:
+def _setting_notes(settings: Settings, selection: Selection) -> tuple[Note, ...]:
     """Return notes for the user about settings that are probably mistakes."""
     chosen = selection.chosen
     is_without_device = chosen is not None and chosen.devices == 0
@@ -134,11 +141,8 @@ def _relevant_variables(verdicts: Sequence[Verdict]) -> dict[str, str]:
         if verdict.backend is not None:
             visibility = verdict.backend.visibility
             names.update(visibility.filters, visibility.variables)
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name in names or name.startswith("ACCEL_")
-    }
+    names.update(name for name in os.environ if name.startswith("ACCEL_"))
+    return {name: value for name, value in os.environ.items() if name in names}
 
 
 # --- By rank ----------------------------------------------------------------------------
@@ -161,9 +165,8 @@ def _choose_ranked(settings: Settings, find: Find, prober: Prober) -> Selection:
             if verdicts[-1].usable:
                 chosen = verdicts[-1]
     is_fallback = chosen is not None and chosen.name == builtin.CPU.name
-    selection = Selection(
-        chosen, How.FALLBACK if is_fallback else How.RANKED, tuple(verdicts)
-    )
+    how = How.FALLBACK if is_fallback else How.RANKED
+    selection = Selection(chosen, how, tuple(verdicts))
     if chosen is None:
         return _fail_without_backend(selection)
     if is_fallback:
@@ -209,14 +212,13 @@ def rivals_of(
     if not settings.permits(verdict.name, verdict.distribution):
         return []
     own = normalize_distribution(verdict.distribution)
-    rivals = {
-        str(other.provenance)
-        for other in among
-        if other.name == verdict.name
-        and other.backend is not None
-        and normalize_distribution(other.distribution) != own
-        and settings.permits(other.name, other.distribution)
-    }
+    rivals = set()
+    for other in among:
+        if other.name != verdict.name or other.backend is None:
+            continue
+        is_permitted = settings.permits(other.name, other.distribution)
+        if is_permitted and normalize_distribution(other.distribution) != own:
+            rivals.add(str(other.provenance))
     return sorted(rivals)
 
 
@@ -235,7 +237,7 @@ def with_slot_conflict(
     earlier backend keeps torch's PrivateUse1 slot, even if its device cannot be used.
     """
     backend = verdict.backend
-    if not verdict.slot or backend is None or not builtin.needs_slot(backend):
+    if not verdict.slot or backend is None or not builtin.may_use_private_use1(backend):
         return verdict
     free = ("", FREE_SLOT, backend.device_type)
     holders = [other.slot for other in earlier if other.slot not in free]
@@ -245,7 +247,7 @@ def with_slot_conflict(
     error = builtin.slot_taken_error(backend, others, holders[0])
     why = Why(Reason.UNAVAILABLE, {"text": str(error), "step": error.hint})
     held = replace(verdict, status=Status.BROKEN, why=why, devices=None)
-    return with_error(held, error)
+    return verdict_with_error(held, error)
 
 
 # --- By pin -----------------------------------------------------------------------------
@@ -282,7 +284,8 @@ def _try_pin(
     if not matching:
         _note_unknown_pin(search, pin, settings, find, prober)
         return
-    if len({normalize_distribution(v.distribution) for v in matching}) > 1:
+    distributions = {normalize_distribution(v.distribution) for v in matching}
+    if len(distributions) > 1:
         from accel_core.explain import messages
 
         message = messages.conflict_message(settings.request, pin, matching)
@@ -308,8 +311,10 @@ def _note_unknown_pin(
 
     search.verdicts.append(messages.not_declared_verdict(pin))
     if len(settings.pins) == 1:
-        cpu = _is_cpu_usable(find, prober)
-        message = messages.not_found_message(settings.request, pin, cpu=cpu)
+        can_pin_cpu = _can_pin_cpu(settings, find, prober)
+        message = messages.not_found_message(
+            settings.request, pin, can_pin_cpu=can_pin_cpu
+        )
         search.error = errors.BackendNotFoundError(message)
 
 
@@ -325,9 +330,8 @@ def backends_of_pin(pin: Pin, settings: Settings, find: Find) -> tuple[Verdict, 
     if len(permitted) > 1:
         return permitted
     # With its distribution in the pin, the backend is found together with its declaration.
-    return find(
-        Pin(permitted[0].name, normalize_distribution(permitted[0].distribution))
-    )
+    name, distribution = permitted[0].name, permitted[0].distribution
+    return find(Pin(name, normalize_distribution(distribution)))
 
 
 def _no_pin_usable_error(
@@ -335,8 +339,10 @@ def _no_pin_usable_error(
 ) -> errors.AccelError:
     from accel_core.explain import messages
 
-    cpu = _is_cpu_usable(find, prober)
-    message = messages.no_pin_usable_message(settings, verdicts, cpu=cpu)
+    can_pin_cpu = _can_pin_cpu(settings, find, prober)
+    message = messages.no_pin_usable_message(
+        settings, verdicts, can_pin_cpu=can_pin_cpu
+    )
     error = errors.BackendUnavailableError(message)
     for verdict in verdicts:
         if verdict.error is not None:
@@ -345,8 +351,13 @@ def _no_pin_usable_error(
     return error
 
 
-def _is_cpu_usable(find: Find, prober: Prober) -> bool:
-    """Return whether the CPU could be pinned instead."""
+def _can_pin_cpu(settings: Settings, find: Find, prober: Prober) -> bool:
+    """Return whether the user could set `DS_ACCELERATOR` to the CPU instead.
+
+    A call or command with a backend's name ignores that variable.
+    """
+    if not settings.is_pinned_by_variable:
+        return False
     cpus = find(Pin(builtin.CPU.name))
     checked = [prober.check(cpu, Why(Reason.NOT_ASKED)) for cpu in cpus]
     return any(v.status is Status.NOT_PROBED for v in checked)

@@ -371,6 +371,8 @@ class Settings:
     pins: tuple[Pin, ...] = ()
     #: The origin of the pins, for messages, such as `"DS_ACCELERATOR='npu'"`.
     request: str = ""
+    #: Whether `pins` come from `DS_ACCELERATOR`, and not from a command or a call.
+    is_pinned_by_variable: bool = True
     allow: tuple[Pin, ...] = ()
     block: tuple[Pin, ...] = ()
     #: When the CPU fallback is an error: `""` never, `"1"` if an accelerator is broken

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from accel_core import hardware
-from accel_core.checks import can_be_broken
+from accel_core.checks import may_have_broken_package
 from accel_core.hardware.vendors import missing_plugins
 from accel_core.plugins import Load, find_backends
 from accel_core.probe import Prober
@@ -82,11 +82,10 @@ def _probe_undecided(
     verdicts: list[Verdict], backends: tuple[Verdict, ...], prober: Prober
 ) -> None:
     """Probe the backends whose verdict is not final, and replace those verdicts."""
-    indices = [
-        index
-        for index, verdict in enumerate(verdicts)
-        if verdict.status is Status.NOT_PROBED or can_be_broken(verdict)
-    ]
+    indices = []
+    for index, verdict in enumerate(verdicts):
+        if verdict.status is Status.NOT_PROBED or may_have_broken_package(verdict):
+            indices.append(index)
     if not indices:
         return
 

@@ -109,8 +109,8 @@ class Reason(str, enum.Enum):
     REGISTERS = "registers"  # package, device_type, count
     TORCH_HAS_NONE = "torch_has_none"  # torch, claims, unclaimed
     DECLARED_BY = "declared_by"  # backends, device_type
-    CRASHED = "crashed"  # did, ending, stage, last_words
-    TIMED_OUT = "timed_out"  # seconds, stage
+    CRASHED = "crashed"  # did, ending, stage, last_words, owner
+    TIMED_OUT = "timed_out"  # seconds, stage, owner
     NO_PROCESS = "no_process"  # text
 
     # Two reasons in one.
@@ -137,32 +137,42 @@ class Why:
 
     def to_dict(self) -> dict[str, object]:
         """Return the reason and its fields as plain values, for JSON."""
-        plain = {
-            name: value.to_dict() if isinstance(value, Why) else value
-            for name, value in self.fields.items()
-        }
-        return {"reason": self.reason.value, "fields": plain}
+        fields = dict(self.fields)
+        for name, value in self.fields.items():
+            if isinstance(value, Why):
+                fields[name] = value.to_dict()
+        return {"reason": self.reason.value, "fields": fields}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Why:
         """Return the `Why` from the `document` that `to_dict` returned."""
-        fields = {
-            name: cls.from_dict(value) if _is_why(value) else value
-            for name, value in document["fields"].items()
-        }
+        fields = dict(document["fields"])
+        for name, value in document["fields"].items():
+            if _is_why(value):
+                fields[name] = cls.from_dict(value)
         return cls(Reason(document["reason"]), fields)
 
 
 def _is_why(value: object) -> bool:
+    """Return whether `value` is a document that `Why.to_dict` returned."""
     return isinstance(value, dict) and value.keys() == {"reason", "fields"}
 
 
 @dataclass(frozen=True)
 class Words:
-    """A reason as one clause, and the next step; either may be empty."""
+    """A reason in one or two clauses, and the next step; any of them may be empty."""
 
-    text: str = ""
+    clause: str = ""
     step: str = ""
+    #: A second clause. Verdicts of one group may share it.
+    second_clause: str = ""
+
+    @property
+    def text(self) -> str:
+        """Both clauses as one text."""
+        if not self.second_clause:
+            return self.clause
+        return f"{self.clause}; and {self.second_clause}"
 
 
 @dataclass(frozen=True)
@@ -242,7 +252,7 @@ class Verdict:
 
     @property
     def url(self) -> str:
-        """The page for users of this backend."""
+        """The address of the page for users of this backend."""
         return self.backend.url if self.backend else ""
 
     @property
@@ -406,17 +416,34 @@ class How(str, enum.Enum):
 
     @property
     def label(self) -> str:
-        """The way of choosing in words for people."""
-        return _WAYS[self]
+        """How the backend was chosen, in words for people."""
+        return _LABELS_OF_HOW[self]
 
 
-_WAYS = {
+_LABELS_OF_HOW = {
     How.PINNED: "pinned by DS_ACCELERATOR",
     How.PREFERRED: "the first usable backend in DS_ACCELERATOR",
     How.RANKED: "the usable backend with the highest priority",
     How.FALLBACK: "CPU fallback: no accelerator is usable",
     How.SET: "set by the program",
 }
+
+
+@dataclass(frozen=True)
+class Note:
+    """A remark for the user on the settings of a choice, and the next step."""
+
+    #: A clause on the setting, or a statement with a question.
+    text: str
+    #: The user's next step; empty if the text contains it.
+    step: str = ""
+    #: The name of the backend that the note is about; empty if it is about a setting.
+    about: str = ""
+
+    def __str__(self) -> str:
+        if not self.step:
+            return self.text
+        return f"{self.text}. Next step: {self.step}."
 
 
 @dataclass(frozen=True)
@@ -443,7 +470,7 @@ class Selection:
     ms: float = 0.0
     #: Notes on settings that are probably mistakes: misspelt names, pins without a
     #: device.
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     #: A line for each package that breaks `import torch` or takes over the chosen device,
     #: with the next step. Only commands search for such packages.
     autoload: tuple[str, ...] = ()
@@ -462,6 +489,11 @@ class Selection:
     def problem(self) -> str:
         """The message of the error of a failed choice; otherwise empty."""
         return str(self.error) if self.error else ""
+
+    @property
+    def problem_summary(self) -> str:
+        """The first line of `problem`. The other lines list verdicts."""
+        return self.problem.partition("\n")[0]
 
     @property
     def is_unknown(self) -> bool:
@@ -483,16 +515,17 @@ class Selection:
             "missing_plugins": list(self.missing_plugins),
             "ms": round(self.ms, 3),
             "problem": self.problem,
-            "notes": list(self.notes),
+            "notes": [str(note) for note in self.notes],
             "autoload": list(self.autoload),
         }
 
     def __str__(self) -> str:
         lines = [self._headline()]
-        others = [v for v in self.verdicts if v.name != self.name or not v.usable]
-        lines.extend(f"  {verdict.line(self.verdicts)}" for verdict in others)
+        for verdict in self.verdicts:
+            if verdict.name != self.name or not verdict.usable:
+                lines.append(f"  {verdict.line(self.verdicts)}")
         remarks = (*self.missing_plugins, *self.autoload, *self.notes)
-        lines.extend(f"  {line}" for line in remarks)
+        lines.extend(f"  {remark}" for remark in remarks)
         if self.environ:
             variables = (f"{name}={value!r}" for name, value in self.environ.items())
             lines.append("Variables: " + ", ".join(variables))

@@ -51,7 +51,7 @@ def test_the_peak_is_seen_though_nobody_asked_at_the_time(cpu):
 
 def test_where_the_mark_stays_a_peak_is_seen_when_asked(cpu, monkeypatch, tmp_path):
     touch(200)
-    monkeypatch.setattr(ours, "_CLEAR", tmp_path / "missing" / "clear_refs")
+    monkeypatch.setattr(ours, "_CLEAR_REFS", tmp_path / "missing" / "clear_refs")
     cpu.reset_peak_memory_stats()
     start = cpu.max_memory_allocated()
     assert start < ours.high_water() + MIB

@@ -14,7 +14,7 @@ from accel_core import (
     UnsupportedError,
 )
 from accel_core.interface.dtypes import computes_in
-from accel_core.interface.memory import lacks_page_locks
+from accel_core.interface.memory import is_pinning_unsupported
 
 # Memory
 
@@ -59,7 +59,7 @@ def test_a_device_without_hooks_has_ordinary_memory_for_page_locked():
     ],
 )
 def test_a_full_host_is_no_device_without_pinned_memory(error, lacks):
-    assert lacks_page_locks(error) is lacks
+    assert is_pinning_unsupported(error) is lacks
 
 
 def test_a_full_host_is_not_a_full_device(simulated, monkeypatch):
@@ -67,7 +67,7 @@ def test_a_full_host_is_not_a_full_device(simulated, monkeypatch):
     refuse = raising(RuntimeError("CUDA error: out of memory"))
     monkeypatch.setattr(torch.Tensor, "pin_memory", refuse)
     monkeypatch.setattr(torch.Tensor, "new_empty", refuse)
-    simulated.__dict__["_locks_pages"] = True
+    simulated.__dict__["_supports_pinned_memory"] = True
     for ask in (
         simulated.pin_memory,
         lambda t: simulated.pin_memory(t, make_copy=False),

@@ -87,10 +87,14 @@ def test_what_a_device_does_not_keep_is_not_reset(simulated, vendor, backend):
     accelerator = TorchAccelerator(backend())
     accelerator.reset_accumulated_memory_stats("maia:1")
     torchs = types.SimpleNamespace(
-        empty_host_cache=lambda: vendor.asked.append(accelerator._locks_pages)
+        empty_host_cache=lambda: vendor.asked.append(
+            accelerator._supports_pinned_memory
+        )
     )
     for locks in (False, True):
-        vars(accelerator).update(_torch_accelerator=torchs, _locks_pages=locks)
+        vars(accelerator).update(
+            _torch_accelerator=torchs, _supports_pinned_memory=locks
+        )
         accelerator.empty_host_cache()
     assert vendor.asked == [1, True]
 

@@ -50,7 +50,7 @@ def test_the_ranges_that_a_plugin_names_are_its_vendors(plugin):
         module, _, name = (
             backend.accelerator or "accel_core:TorchAccelerator"
         ).partition(":")
-        ranges = getattr(importlib.import_module(module), name)._vendor_ranges
+        ranges = getattr(importlib.import_module(module), name)._range_module
         if ranges:
             names = surfaces.for_backend(backend).modules[
                 f"torch.{backend.device_type}.{ranges}"
@@ -113,7 +113,11 @@ def test_every_name_of_torch_accelerator_itself_is_some_vendors():
         and node.args
         and isinstance(node.args[0], ast.Constant)
     ]
-    asking = ("self._lookup", "self._query_vendor_or_torch", "self._computes")
+    asking = (
+        "self._vendor_attribute",
+        "self._query_vendor_or_torch",
+        "self._is_dtype_supported",
+    )
     asked = {call.args[0].value for call in calls if ast.unparse(call.func) in asking}
     asked |= FORWARDED.keys()
     in_torch = set(FORWARDED.values()) - {""}

@@ -51,7 +51,7 @@ def test_a_pin_that_is_changed_after_the_choice_is_told_once_here_and_in_a_child
         return [str(each.message) for each in caught]
 
     said = "DS_ACCELERATOR was None when mlu was chosen and is 'cpu' now, which has no effect any more. "
-    once = [[f"{said}Next step: set it before Python starts"], []]
+    once = [[f"{said}Next step: set it before Python starts."], []]
     assert (
         in_fork(lambda: (os.environ.update(DS_ACCELERATOR="cpu"), told(), told())[1:])
         == once
@@ -59,7 +59,7 @@ def test_a_pin_that_is_changed_after_the_choice_is_told_once_here_and_in_a_child
     assert in_fork(told) == []
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     with pytest.warns(SettingWarning, match=said):
-        assert accel_core.selection().notes[-1].startswith(said)
+        assert str(accel_core.selection().notes[-1]).startswith(said)
     assert accel_core.selection().name == "mlu"
     monkeypatch.delenv("DS_ACCELERATOR")
     # No mask was changed, so nobody asks the vendor whether the device has started.

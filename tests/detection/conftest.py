@@ -6,7 +6,7 @@ from accel_tests.asking import verdict_on
 from accel_tests.computers import Computer
 
 from accel_core import torch_import
-from accel_core.checks import Context, run_checks, with_hardware
+from accel_core.checks import Context, run_checks, with_evidence
 from accel_core.settings import Settings
 
 
@@ -22,7 +22,7 @@ class MachineWithTorch(Computer):
 
     def examine(self, backend=ACME, *, pinned=False):
         """What rules a backend out, and what speaks against its device alone."""
-        verdict = with_hardware(verdict_on(backend), self.path)
+        verdict = with_evidence(verdict_on(backend), self.path)
         return run_checks(verdict, Context(Settings(), pinned, self.path))
 
 

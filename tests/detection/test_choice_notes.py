@@ -9,6 +9,7 @@ from accel_tests.plugins import NO_DEVICE, hook
 from accel_core.hardware import bus, vendors
 from accel_core.select import select
 from accel_core.settings import read
+from accel_core.verdict import Note
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="sessions")
 
@@ -51,10 +52,10 @@ def test_settings_that_name_nothing_say_what_may_be_meant(torch_world):
         ACCEL_BLOCK="npv,mlu,zpu", ACCEL_STRIKT="1"
     )  # zpu: another first letter, nobody's slip
     assert record.notes == (
-        "accel-core has no setting ACCEL_STRIKT. Did you mean ACCEL_STRICT?",
-        "ACCEL_BLOCK names npv, which is not installed. Did you mean 'npu'?",
+        Note("accel-core has no setting ACCEL_STRIKT. Did you mean ACCEL_STRICT?"),
+        Note("ACCEL_BLOCK names npv, which is not installed. Did you mean 'npu'?"),
     )
-    assert record.to_dict()["notes"] == list(record.notes)
+    assert record.to_dict()["notes"] == [note.text for note in record.notes]
     assert chosen(ACCEL_BLOCK="mlu").notes == ()
 
 

@@ -17,7 +17,7 @@ from accel_core.errors import (
 from accel_core.explain import messages
 from accel_core.select import select
 from accel_core.settings import read
-from accel_core.verdict import How
+from accel_core.verdict import How, Note
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="sessions")
 
@@ -218,13 +218,14 @@ def test_a_pin_whose_devices_are_all_hidden_is_honoured_and_told(
     """The node is here, or the runtime alone knows; where no node is, a login node is what was meant."""
     monkeypatch.setenv("NPU_VISIBLE", "")
     monkeypatch.setenv("DS_ACCELERATOR", "npu")
-    said = (
-        "DS_ACCELERATOR='npu' was applied although no device is usable: NPU_VISIBLE='' hides every device. "
-        "Next step: unset NPU_VISIBLE, or set it to the devices to use."
+    note = Note(
+        "DS_ACCELERATOR='npu' was applied although no device is usable: NPU_VISIBLE='' hides every device",
+        "unset NPU_VISIBLE, or set it to the devices to use",
+        "npu",
     )
     for nodes, notes in (
-        (("/dev/null",), (said,)),
-        ((), (said,)),
+        (("/dev/null",), (note,)),
+        ((), (note,)),
         (("/dev/no-such-npu",), ()),
     ):
         fields = {
@@ -238,7 +239,9 @@ def test_a_pin_whose_devices_are_all_hidden_is_honoured_and_told(
         if nodes == ("/dev/null",):
             with pytest.warns(SettingWarning) as told:
                 assert accel_core.get_accelerator().name == "npu"
-            assert [str(warning.message) for warning in told] == [said]
+            assert [str(warning.message) for warning in told] == [
+                f"{note.text}. Next step: {note.step}."
+            ]
 
 
 @pytest.mark.parametrize(

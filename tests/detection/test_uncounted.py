@@ -13,7 +13,8 @@ from accel_tests.asking import counts_none
 from accel_tests.computers import Computer
 
 from accel_core import Hardware, Status
-from accel_core.hardware.placement import permission_step
+from accel_core.explain.device_access import permission_step
+from accel_core.hardware.placement import Placement
 
 CARDS = acme(
     hardware=Hardware(nodes=("/dev/acme[0-9]*", "/dev/doors/acme")),
@@ -104,11 +105,14 @@ def test_a_container_lacks_the_group_of_a_node_that_it_shows(monkeypatch, tmp_pa
     (tmp_path / "kfd").chmod(0o660)
     monkeypatch.setattr(os, "getgroups", list)
     monkeypatch.setattr(os, "getegid", lambda: -1)
-    steps = [
-        permission_step("/kfd", str(tmp_path), start)
-        for start in ("docker run -it", "a pod")
-    ]
-    assert steps == [f"docker run -it --group-add {os.getgid()}", "a pod"]
+    backend = acme(request={"docker": "--device /kfd"})
+    docker, pod = (
+        permission_step(Placement(kind), backend, "/kfd", str(tmp_path))
+        for kind in ("docker", "kubernetes")
+    )
+    run = "start the container with its devices: docker run --device /kfd"
+    assert docker == f"{run} --group-add {os.getgid()}"
+    assert pod.startswith("request it under the container's resources.limits")
 
 
 @pytest.mark.skipif(not hasattr(os, "setuid"), reason="permissions as POSIX has them")

@@ -104,14 +104,14 @@ def test_two_documents_are_compared_or_refused(file, before, now):
     for data in (before, now):
         file.write_bytes(data)
         try:
-            runs.append(document.read(file))
+            runs.append(document.read_run(file))
         except ValueError as error:
             assert str(error)
             return
-    for change in document.compare(runs[0].measurements, runs[1].measurements):
+    for change in document.find_changes(runs[0].measurements, runs[1].measurements):
         assert change.to_dict()["verdict"] in ("faster", "slower", "same")
         json.dumps(change.to_dict(), allow_nan=False)
-    assert all(document.differences(*runs))
+    assert all(document.find_differences(*runs))
 
 
 @fuzzed(text=st.text() | st.text("\x1b\x07\r\n\t \x85\u2028\u202e\ud800a"))

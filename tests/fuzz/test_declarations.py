@@ -16,6 +16,7 @@ from accel_core.backend import GRAMMARS, RECORDS, TORCH_BUILDS, Provenance
 from accel_core.checks import Context, run_checks
 from accel_core.errors import InvalidBackendError
 from accel_core.exceptions import hint_for
+from accel_core.explain.device_access import access_step
 from accel_core.hardware import bus
 from accel_core.hardware.placement import Placement
 from accel_core.plugins import declared_backends, hooks_of, load_failure
@@ -129,7 +130,7 @@ VALID = {
     "environment": record(
         "environment",
         forward=some(WORD.map("ACME_{}".format)),
-        set=some(st.builds("{}={}".format, WORD, TEXT)),
+        defaults=some(st.builds("{}={}".format, WORD, TEXT)),
     ),
     **dict.fromkeys(
         (
@@ -210,7 +211,7 @@ def test_no_declaration_breaks_what_reads_it(tmp_path, given):
     hint_for(OSError("libx.so: cannot open"), backend.hints)
     for kind in ("kubernetes", "apptainer", "podman", "docker", "container", ""):
         for job in ("", "7"):
-            Placement(kind, kind, job).step(backend)
+            access_step(Placement(kind, kind, job), backend)
 
 
 @fuzzed(requires=st.lists(REQUIREMENT, min_size=1, max_size=3).map(tuple))

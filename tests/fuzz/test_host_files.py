@@ -11,8 +11,9 @@ from hypothesis import example
 from hypothesis import strategies as st
 
 from accel_core import Backend, hardware, torch_import
+from accel_core.explain.device_access import container_name, scheduler_step
 from accel_core.hardware import bus
-from accel_core.hardware.placement import placement
+from accel_core.hardware.placement import detect_placement
 from accel_tools.machine import cpu_name, driver_of, last_level_cache
 from accel_train.launch.cores import (
     format_ranges,
@@ -139,9 +140,9 @@ def test_any_files_give_a_processor(base, files):
 @fuzzed(files=st.fixed_dictionaries({}, optional=HOST))
 def test_any_files_give_a_place_where_the_process_runs(base, files):
     with machine_of(base, files) as root:
-        placed = placement(root, {})
-        assert placed.name
-        assert placed.scheduler_step(_BACKEND) is not None
+        place = detect_placement(root, {})
+        assert container_name(place)
+        assert scheduler_step(place, _BACKEND) is not None
 
 
 @fuzzed(files=st.fixed_dictionaries({}, optional=HOST))

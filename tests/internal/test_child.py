@@ -91,9 +91,10 @@ def test_an_answer_that_is_cut_is_none(tmp_path):
 
 
 def test_a_step_that_is_cut_is_left_out(tmp_path):
-    assert child._current_stage(tmp_path) == "start"
-    (tmp_path / "log").write_text('{"stage": "half way"}\n{"stage": "the ne')
-    assert child._current_stage(tmp_path) == "half way"
+    assert child._current_stage(tmp_path) == ("start", {})
+    begun = '{"stage": "half way", "facts": {"hook": 2}}\n'
+    (tmp_path / "log").write_text(begun + '{"stage": "the ne')
+    assert child._current_stage(tmp_path) == ("half way", {"hook": 2})
 
 
 def test_a_child_that_exits_with_an_error_has_no_answer(job):

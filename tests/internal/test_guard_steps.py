@@ -14,8 +14,8 @@ def test_steps_are_logged_and_reach_the_listener_of_the_block(caplog):
     with guard.steps_to(steps.append):
         guard.log_step("importing torch_acme")
     guard.log_step("device_count()")
-    assert steps == ["importing torch_acme"]
-    assert guard.current_step.get() == "device_count()"
+    assert steps == [guard.Step("importing torch_acme", guard.CodeOwner.VENDOR)]
+    assert guard.current_step.get().text == "device_count()"
     assert caplog.messages == ["importing torch_acme", "device_count()"]
 
 

@@ -151,3 +151,16 @@ def test_other_platforms_have_no_control_groups(machine, monkeypatch):
     build(machine, v2("/job"), group(f"{V2}/job", GIB, cpu="100000 100000"))
     monkeypatch.setattr(sys, "platform", "darwin")
     assert asked(machine) == (None, None, None)
+
+
+def test_the_kills_of_all_groups_above_count(machine):
+    files = {f"{V2}/pod/memory.events": "low 0\noom 5\noom_kill 3"}
+    files[f"{V2}/pod/job/memory.events"] = "low 0\noom 1\noom_kill 1"
+    build(machine, v2("/pod/job"), files)
+    assert host.cgroup_memory_kills(machine.path) == 4
+
+
+def test_the_kills_of_version_1_count(machine):
+    text = "oom_kill_disable 0\nunder_oom 0\noom_kill 2"
+    build(machine, v1("/job"), {f"{V1}/job/memory.oom_control": text})
+    assert host.cgroup_memory_kills(machine.path) == 2

@@ -11,6 +11,7 @@ from accel_core.hardware import vendors
 from accel_core.hardware.vendors import (
     command_with_its_package,
     install_command,
+    reinstall_command,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,3 +117,13 @@ def test_accel_setup_comes_behind_the_installation_of_its_package(
         "torch_mlu is incompatible with this torch: accel setup mlu",
     ):
         assert command_with_its_package(other) == other
+
+
+def test_a_distribution_is_installed_again_from_where_it_came(origin, tmp_path):
+    again = "pip install --force-reinstall"
+    origin({"url": tmp_path.as_uri(), "dir_info": {}})
+    assert reinstall_command("accel-acme") == f"{again} --no-deps {tmp_path}"
+    origin({"url": (tmp_path / "gone").as_uri(), "dir_info": {}})
+    assert reinstall_command("accel-acme") == f"{again} accel-acme"
+    origin(None)
+    assert reinstall_command("accel-acme") == f"{again} accel-acme"

@@ -3,7 +3,12 @@
 import pytest
 
 from accel_core.backend import Backend, Hardware, ResourceRequest
-from accel_core.hardware.placement import placement
+from accel_core.explain.device_access import (
+    access_step,
+    container_name,
+    scheduler_step,
+)
+from accel_core.hardware.placement import detect_placement
 
 NVIDIA = Backend(
     name="cuda", priority=200, device_type="cuda", hardware=Hardware(nodes=("/dev/nvidia[0-9]*",)),
@@ -50,9 +55,9 @@ APPTAINER, SINGULARITY = (
     ],
 )
 def test_a_container_by_what_its_runtime_leaves(machine, kind, file, text):
-    assert not placement(machine.path, {})
+    assert not detect_placement(machine.path, {})
     machine.write(file, text)
-    found = placement(machine.path, {})
+    found = detect_placement(machine.path, {})
     assert found.container == kind
     assert bool(found) == bool(kind)
 
@@ -75,7 +80,7 @@ def test_a_container_by_what_its_runtime_leaves(machine, kind, file, text):
 def test_the_innermost_is_named(machine, marks, environ, name):
     for mark in marks:
         machine.write(mark)
-    assert placement(machine.path, environ).name == name
+    assert f"this {container_name(detect_placement(machine.path, environ))}" == name
 
 
 SLURM = {"SLURM_JOB_ID": "7"}
@@ -133,13 +138,17 @@ LIMITS = "request it under the container's resources.limits in the pod's spec"
 def test_the_step_that_brings_the_devices_in(machine, environ, mark, nvidia, acme):
     if mark:
         machine.write(mark)
-    place = placement(machine.path, environ)
-    assert place.step(NVIDIA) == nvidia
-    assert place.step(ACME) == acme
+    place = detect_placement(machine.path, environ)
+    assert access_step(place, NVIDIA) == nvidia
+    assert access_step(place, ACME) == acme
+    if place.container:
+        assert place.can_provide_devices(NVIDIA) == bool(nvidia)
+        assert place.can_provide_devices(ACME) == bool(acme)
 
 
 def test_a_name_that_nobody_declared_is_looked_up(machine):
-    assert placement(machine.path, {"SLURM_JOB_ID": "7"}).scheduler_step(ACME) == (
+    place = detect_placement(machine.path, {"SLURM_JOB_ID": "7"})
+    assert scheduler_step(place, ACME) == (
         "request it from Slurm: #SBATCH --gres=gpu:1, or srun --gres=gpu:1; "
         "`sinfo -o %G` lists the resource names"
     )

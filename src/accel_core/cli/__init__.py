@@ -91,8 +91,11 @@ def _command_entry_points() -> list[Provenance]:
     try:
         return permitted_entry_points(GROUP)
     except SettingError:
-        every = packages.entry_points(GROUP)
-        return [e for e in every if COMMAND_OWNERS.get(e.name) == e.distribution]
+        own_commands = []
+        for entry_point in packages.entry_points(GROUP):
+            if COMMAND_OWNERS.get(entry_point.name) == entry_point.distribution:
+                own_commands.append(entry_point)
+        return own_commands
 
 
 def _call_with_package(entry_point: Provenance | None, use: Callable[[Any], T]) -> T:
@@ -135,9 +138,11 @@ def _summary(name: str, entry_point: Provenance | None) -> str:
     """
     if entry_point is not None and name not in COMMAND_OWNERS:
         return f"A command of {entry_point}."
-    return _lines_from_package(entry_point, lambda package: [package.SUMMARIES[name]])[
-        0
-    ]
+
+    def read_summary(package: Any) -> list[object]:
+        return [package.SUMMARIES[name]]
+
+    return _lines_from_package(entry_point, read_summary)[0]
 
 
 def remarks(verdicts: Iterable[Verdict]) -> list[str]:
@@ -145,10 +150,13 @@ def remarks(verdicts: Iterable[Verdict]) -> list[str]:
     package of commands.
     """
 
-    def read(package: Any) -> Iterable[object]:
-        return package.remarks(verdicts) if hasattr(package, "remarks") else ()
+    def read_remarks(package: Any) -> Iterable[object]:
+        if not hasattr(package, "remarks"):
+            return ()
+        lines: Iterable[object] = package.remarks(verdicts)
+        return lines
 
-    return _lines_from_packages(read)
+    return _lines_from_packages(read_remarks)
 
 
 def environments() -> list[str]:
@@ -156,23 +164,34 @@ def environments() -> list[str]:
     `environment` of each first-party package of commands.
     """
 
-    def read(package: Any) -> Iterable[object]:
-        line = package.environment() if hasattr(package, "environment") else ""
+    def read_environment(package: Any) -> Iterable[object]:
+        if not hasattr(package, "environment"):
+            return []
+        line = package.environment()
         return [line] if line else []
 
-    return _lines_from_packages(read)
+    return _lines_from_packages(read_environment)
 
 
 def _lines_from_packages(read: Callable[[Any], Iterable[object]]) -> list[str]:
     """Return the lines that `read` returns for each first-party package of commands."""
-    by_module = {}
+    entry_point_by_module = {}
     for name, entry_point in installed_commands().items():
         if entry_point is not None and name in COMMAND_OWNERS:
-            by_module[entry_point.module] = entry_point
+            entry_point_by_module[entry_point.module] = entry_point
     lines: list[str] = []
-    for entry_point in by_module.values():
+    for entry_point in entry_point_by_module.values():
         lines += _lines_from_package(entry_point, read)
     return lines
+
+
+def _missing_command_message(name: str, installed: Iterable[str]) -> str:
+    """Return the message for a command that is not installed."""
+    if name not in COMMAND_OWNERS:
+        return f"No such command {name!r}.{did_you_mean(name, installed)}"
+    distribution = COMMAND_OWNERS[name]
+    install = install_command(distribution)
+    return f"accel {name} comes with {distribution}, which is not installed: {install}"
 
 
 class _Group(click.Group):
@@ -201,19 +220,14 @@ class _Group(click.Group):
         """Import and return the command. Raises `click.UsageError` if it is not
         installed.
         """
-        own = super().get_command(ctx, cmd_name)
+        builtin_command = super().get_command(ctx, cmd_name)
+        if builtin_command is not None:
+            return builtin_command
         known = installed_commands()
-        if own is not None or (ctx.resilient_parsing and cmd_name not in known):
-            return own
         if cmd_name not in known:
-            if cmd_name in COMMAND_OWNERS:
-                distribution = COMMAND_OWNERS[cmd_name]
-                install = install_command(distribution)
-                message = f"accel {cmd_name} comes with {distribution}, which is not installed: {install}"
-                raise click.UsageError(message, ctx)
-            raise click.UsageError(
-                f"No such command {cmd_name!r}.{did_you_mean(cmd_name, known)}", ctx
-            )
+            if ctx.resilient_parsing:  # Shell completion prints no errors.
+                return None
+            raise click.UsageError(_missing_command_message(cmd_name, known), ctx)
 
         def import_command(package: Any) -> click.Command:
             command: click.Command
@@ -228,12 +242,8 @@ class _Group(click.Group):
         """Write the list of commands, then how to install the missing ones."""
         known = installed_commands()
         with formatter.section("Commands"):
-            formatter.write_dl(
-                [
-                    (one_line(name), _summary(name, package))
-                    for name, package in known.items()
-                ]
-            )
+            rows = [(one_line(name), _summary(name, known[name])) for name in known]
+            formatter.write_dl(rows)
         missing: dict[str, list[str]] = {}
         for name, distribution in COMMAND_OWNERS.items():
             if name not in known:
@@ -249,11 +259,10 @@ class _Group(click.Group):
         """Return the commands and options that begin with `incomplete`. No package of
         commands is imported.
         """
-        items = [
-            CompletionItem(n, help=SUMMARIES.get(n))
-            for n in installed_commands()
-            if n.startswith(incomplete)
-        ]
+        items = []
+        for name in installed_commands():
+            if name.startswith(incomplete):
+                items.append(CompletionItem(name, help=SUMMARIES.get(name)))
         return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
 

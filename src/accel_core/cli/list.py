@@ -76,11 +76,10 @@ def command(
         if as_json:
             output.write_json(_document(surveyed, marked))
         else:
-            parts = (
-                _full_table(surveyed, marked)
-                if everything
-                else _short_table(surveyed, marked)
-            )
+            if everything:
+                parts = _full_table(surveyed, marked)
+            else:
+                parts = _short_table(surveyed, marked)
             notes = _notes(surveyed, marked, settings, everything=everything)
             output.write_page([*parts, *map(page.paragraph, notes)])
     selection = surveyed.selection
@@ -172,9 +171,8 @@ def _full_table(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
             str(verdict.priority) if verdict.backend else "-",
             ", ".join(verdict.vendor_import) or "-",
         )
-        rows.append(
-            [cells[0], *((one_line(text), "") for text in declared), *cells[1:]]
-        )
+        declared_cells = [(one_line(text), "") for text in declared]
+        rows.append([cells[0], *declared_cells, *cells[1:]])
     return [page.table(_ALL_TITLES, rows), page.paragraph()]
 
 
@@ -222,7 +220,7 @@ def _notes(
         text = f"torch is not installed, so no backend can be used: {install}"
         notes.append((text, "yellow"))
     if selection is not None:
-        notes.extend((one_line(line), "yellow") for line in selection.notes)
+        notes.extend((one_line(str(note)), "yellow") for note in selection.notes)
     if not everything:
         more = "One backend: `accel why NAME`; all: `accel list --all`."
         notes.append((more, "dim"))
@@ -248,8 +246,7 @@ def _choice_note(
     if selection.chosen is not None:
         chosen = f"* {selection.name} would be used ({selection.how.label})."
         return f"{chosen} {more}", ""
-    problem = selection.problem.partition("\n")[0]
-    return f"Nothing would be chosen: {problem} {more}", "yellow"
+    return f"Nothing would be chosen: {selection.problem_summary} {more}", "yellow"
 
 
 def _pinned_choice_note(

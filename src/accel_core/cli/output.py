@@ -228,10 +228,11 @@ class OneOf(click.ParamType):  # type: ignore[type-arg]
         self, ctx: Any, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Return the names that begin with `incomplete`."""
-        start = incomplete.lower()
-        return [
-            CompletionItem(name) for name in self._names() if name.startswith(start)
-        ]
+        items = []
+        for name in self._names():
+            if name.startswith(incomplete.lower()):
+                items.append(CompletionItem(name))
+        return items
 
 
 class _Parsed(OneOf):

@@ -94,7 +94,7 @@ def table(titles: Sequence[str], rows: Sequence[Row]) -> Part:
         if room >= _MIN_PROSE:
             yield from _wide_table([head, *rows], widths, room, width)
         else:
-            _fold(widths, width)
+            _narrow_columns(widths, width)
             yield from _narrow_table([head[:columns], *rows], widths, width)
 
     return lines
@@ -123,7 +123,7 @@ def _column_widths(rows: Sequence[Row], columns: int) -> list[int]:
     return widths
 
 
-def _fold(widths: list[int], width: int) -> None:
+def _narrow_columns(widths: list[int], width: int) -> None:
     """Narrow the widest columns until all of them fit into `width`, if possible."""
     gaps = _GAP * (len(widths) - 1)
     while sum(widths) + gaps > width and max(widths) > _MIN_COLUMN:
@@ -137,7 +137,7 @@ def _wide_table(
     """Yield the lines of a table with the prose in a column of `room` columns."""
     separator = "; " if width == _UNLIMITED else "\n"
     for row in rows:
-        first, cells = _split(row, len(widths))
+        first, cells = _split_row(row, len(widths))
         prose = cells[:1]
         below = []
         for cell in cells[1:]:
@@ -154,12 +154,12 @@ def _narrow_table(
 ) -> Iterator[_Line]:
     """Yield the lines of a table with the prose below each row."""
     for row in rows:
-        first, prose = _split(row, len(widths))
+        first, prose = _split_row(row, len(widths))
         yield from _side_by_side(first, widths)
         yield from _indented(prose, width)
 
 
-def _split(row: Row, columns: int) -> tuple[list[Row], list[Cell]]:
+def _split_row(row: Row, columns: int) -> tuple[list[Row], list[Cell]]:
     """Return the first `columns` cells, each a row, and the other cells with text."""
     first: list[Row] = [[cell] for cell in row[:columns]]
     prose = [cell for cell in row[columns:] if cell[0].strip()]

@@ -43,11 +43,10 @@ def command(name: Pin | None, *, timeout: float | None, as_json: bool) -> None:
     """
     with answering(as_json=as_json) as output:
         settings = read_settings(timeout)
-        answer = (
-            _answer_on_choice(settings)
-            if name is None
-            else _answer_on_backend(name, settings)
-        )
+        if name is None:
+            answer = _answer_on_choice(settings)
+        else:
+            answer = _answer_on_backend(name, settings)
         if as_json:
             output.write_json(answer.document)
         else:
@@ -79,7 +78,8 @@ def _answer_on_choice(settings: Settings) -> _Answer:
 def _choice_page(selection: Selection) -> list[page.Part]:
     headline = _headline(selection)
     parts = [page.paragraph(*headline)]
-    parts.extend(page.paragraph((one_line(line), "yellow")) for line in selection.notes)
+    for note in selection.notes:
+        parts.append(page.paragraph((one_line(str(note)), "yellow")))
     parts += _other_verdicts(selection, headline[-1][0])
     unclaimed = list(selection.missing_plugins)
     # Only a ranked choice knows all backends that claim a package.
@@ -101,7 +101,7 @@ def _headline(selection: Selection) -> list[page.Cell]:
         how = f" ({selection.provenance}) would be used: {selection.how.label}."
         return [(selection.chosen.name, "bold green"), (how, "")]
     # The first line of a long message states the problem. The verdicts below have details.
-    problem = one_line(selection.problem.partition("\n")[0])
+    problem = one_line(selection.problem_summary)
     if selection.is_unknown:
         return [(problem, "yellow")]
     return [("Nothing can be chosen. ", "bold red"), (problem, "")]
@@ -328,11 +328,11 @@ def _backend_page(
     same name.
     """
     verdict = standing.verdict
-    namesakes = [
-        other
-        for other in standings
-        if other is not standing and other.verdict.provenance == verdict.provenance
-    ]
+    namesakes = []
+    for other in standings:
+        is_of_same_plugin = other.verdict.provenance == verdict.provenance
+        if other is not standing and is_of_same_plugin:
+            namesakes.append(other)
     about = [str(verdict.provenance)]
     if namesakes and verdict.hardware:
         about.insert(0, verdict.hardware)
@@ -352,9 +352,8 @@ def _backend_facts(standing: _Standing) -> dict[str, str]:
     if verdict.backend is not None:
         position = f"{standing.rank} of {standing.of}"
         rank = f"{position}, with priority {verdict.priority}"
-        above = ", ".join(
-            f"{other.name} ({other.status.label})" for other in standing.outranked_by
-        )
+        higher = [f"{v.name} ({v.status.label})" for v in standing.outranked_by]
+        above = ", ".join(higher)
     packages = page.vendor_packages(verdict)
     installed = (f"{each['distribution']} {each['version']}" for each in packages)
     is_repeated = one_line(verdict.cause) in verdict.reason

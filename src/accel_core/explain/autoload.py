@@ -9,9 +9,9 @@ the packages as torch does, one at a time.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from accel_core import builtin, checks, torch_import
 from accel_core.backend import Backend, Provenance, decode_backend
@@ -79,12 +79,12 @@ def with_autoload_conflicts(selection: Selection, settings: Settings) -> Selecti
     chosen = selection.chosen.backend if selection.chosen else None
     conflicts = autoload_conflicts(chosen, settings.probe_timeout)
     reported = {v.distribution for v in selection.verdicts if v.status.is_failure}
-    notes = tuple(
-        conflict.text_with(selection.verdicts)
-        for conflict in conflicts
-        if not conflict.distribution or conflict.distribution not in reported
-    )
-    return replace(selection, autoload=notes)
+    notes = []
+    for conflict in conflicts:
+        is_reported = conflict.distribution and conflict.distribution in reported
+        if not is_reported:
+            notes.append(conflict.text_with(selection.verdicts))
+    return replace(selection, autoload=tuple(notes))
 
 
 def autoload_conflicts(
@@ -99,27 +99,38 @@ def autoload_conflicts(
     crashes that child, another child continues without the package.
     """
     packages = builtin.autoload_packages()
-    own = _packages_of_chosen_device(chosen)
-    other_packages = [package for package in packages if package.top not in own]
-    if not other_packages or not _would_autoload():
+    chosen_packages = _packages_of_chosen_device(chosen)
+    if not _would_autoload() or {p.top for p in packages} <= chosen_packages:
         return ()
-    conflicts_by_package = _try_all(packages, chosen, timeout)
-    # The chosen backend's package may fail only because another package was loaded first.
-    others = [package for package in other_packages if package in conflicts_by_package]
-    if not others:
-        others = [package for package in packages if package in conflicts_by_package]
-    return tuple(conflicts_by_package[package] for package in others)
+    conflicts_by_package = _load_all(packages, chosen, timeout)
+    return _relevant_conflicts(conflicts_by_package, chosen_packages)
 
 
 def _packages_of_chosen_device(chosen: Backend | None) -> set[str]:
     """Return the top-level packages that add the chosen device to torch."""
     if chosen is None:
         return set()
-    own = {module.partition(".")[0] for module in chosen.vendor_imports}
+    packages = {module.partition(".")[0] for module in chosen.vendor_imports}
     package = builtin.package_of(chosen)
     if package is not None:
-        own.add(package.top)
-    return own
+        packages.add(package.top)
+    return packages
+
+
+def _relevant_conflicts(
+    conflicts_by_package: Mapping[Provenance, AutoloadConflict],
+    chosen_packages: set[str],
+) -> tuple[AutoloadConflict, ...]:
+    """Return the conflicts of packages outside `chosen_packages`; if there are none,
+    return all conflicts.
+
+    The chosen backend's package may fail only because another package was loaded first.
+    """
+    conflicts_of_others = []
+    for package, conflict in conflicts_by_package.items():
+        if package.top not in chosen_packages:
+            conflicts_of_others.append(conflict)
+    return tuple(conflicts_of_others or conflicts_by_package.values())
 
 
 def _would_autoload() -> bool:
@@ -131,7 +142,7 @@ def _would_autoload() -> bool:
     return torch_import.autoload_is_on() or torch_import.has_failed_import()
 
 
-def _try_all(
+def _load_all(
     packages: Sequence[Provenance], chosen: Backend | None, timeout: float
 ) -> dict[Provenance, AutoloadConflict]:
     """Load the packages in a child process; after a crash, load the remaining ones in
@@ -140,21 +151,29 @@ def _try_all(
     conflicts_by_package: dict[Provenance, AutoloadConflict] = {}
     remaining = list(packages)
     while remaining:
-        conflicts, is_complete = _try_packages(remaining, chosen, timeout)
-        conflicts_by_package |= conflicts
-        if is_complete or not conflicts:
+        result = _load_in_one_child(remaining, chosen, timeout)
+        conflicts_by_package |= result.conflicts
+        if result.is_complete or not result.conflicts:
             break
         remaining = [
             package for package in packages if package not in conflicts_by_package
         ]
-    return conflicts_by_package
+    # The package that crashed a child was found first, whatever its place in `packages`.
+    return {p: conflicts_by_package[p] for p in packages if p in conflicts_by_package}
 
 
-def _try_packages(
+class _ChildResult(NamedTuple):
+    """The result of loading packages in one child process."""
+
+    conflicts: dict[Provenance, AutoloadConflict]
+    #: Whether the child loaded all packages that it could.
+    is_complete: bool
+
+
+def _load_in_one_child(
     packages: list[Provenance], chosen: Backend | None, timeout: float
-) -> tuple[dict[Provenance, AutoloadConflict], bool]:
-    """Load packages in one child; return their conflicts, and whether all packages were
-    loaded.
+) -> _ChildResult:
+    """Load packages in one child process, and return their conflicts.
 
     If the child ends early, the package that it was loading is the cause.
     """
@@ -163,25 +182,25 @@ def _try_packages(
         "chosen": asdict(chosen) if chosen else None,
     }
     try:
-        report = child.run(try_in_child, job, timeout)
+        report = child.run(load_in_child, job, timeout)
     except OSError:  # No process can be started, so no conflict is known.
-        return {}, True
+        return _ChildResult({}, is_complete=True)
     if report.answer is not None:
-        rows: Any = report.answer["conflicts"]
-        conflicts_by_package = {
-            packages[row["package"]]: row["conflict"] for row in rows
-        }
-        return {
-            p: AutoloadConflict(**conflict)
-            for p, conflict in conflicts_by_package.items()
-        }, True
+        conflicts = {}
+        for row in report.answer["conflicts"]:
+            package = packages[row["package"]]
+            conflicts[package] = AutoloadConflict(**row["conflict"])
+        return _ChildResult(conflicts, is_complete=True)
     for package in packages:
         if report.stage != _step_name(package):
             continue
         if report.timed_out:  # The package may still work.
-            return {package: _unknown_conflict(package, report.ending)}, False
-        return {package: _load_conflict(package, f"its process {report.ending}")}, False
-    return {}, True  # The child ended before it loaded a package.
+            conflict = _unknown_conflict(package, report.ending)
+        else:
+            conflict = _load_conflict(package, f"its process {report.ending}")
+        return _ChildResult({package: conflict}, is_complete=False)
+    # The child ended before it loaded a package.
+    return _ChildResult({}, is_complete=True)
 
 
 def _step_name(package: Provenance) -> str:
@@ -218,7 +237,7 @@ def _device_conflict(package: Provenance, what: str) -> AutoloadConflict:
     )
 
 
-def try_in_child(
+def load_in_child(
     job: dict[str, Any], stage: Callable[[str], None]
 ) -> dict[str, object]:
     """In the child: load each package as torch does; return the conflicts."""
@@ -229,20 +248,20 @@ def try_in_child(
     conflicts: list[dict[str, object]] = []
     for index, package in enumerate(packages):
         stage(_step_name(package))
-        conflict, is_last = _try_package(package, chosen)
+        conflict = _load_package(package, chosen)
         if conflict is not None:
             conflicts.append({"package": index, "conflict": asdict(conflict)})
-        if is_last:
+        # After a package has taken over the namespace, the effect of later packages can
+        # no longer be determined.
+        if chosen is not None and checks.namespace_owner(chosen):
             break
     return {"conflicts": conflicts}
 
 
-def _try_package(
+def _load_package(
     package: Provenance, chosen: Backend | None
-) -> tuple[AutoloadConflict | None, bool]:
-    """Load one package; return its conflict, and whether the effect of later packages
-    can no longer be determined.
-    """
+) -> AutoloadConflict | None:
+    """Load one package as torch does, and return its conflict; `None` if it has none."""
     conflict = None
     previous_slot = torch_import.private_use1_name()
     try:
@@ -251,13 +270,14 @@ def _try_package(
         how, _ = torch_import.cause_and_step(error)
         conflict = _load_conflict(package, how, root_cause(error))
     if chosen is None:
-        return conflict, False
+        return conflict
     slot = torch_import.private_use1_name()
-    if builtin.needs_slot(chosen) and slot not in (previous_slot, chosen.device_type):
+    is_slot_taken = slot not in (previous_slot, chosen.device_type)
+    if is_slot_taken and builtin.may_use_private_use1(chosen):
         what = f"takes torch's one PrivateUse1 slot, which {chosen.name} needs"
-        return _device_conflict(package, what), False
+        return _device_conflict(package, what)
     other = checks.namespace_owner(chosen)
     if other:
         what = f"puts {other} in the place of torch.{chosen.device_type}"
-        return _device_conflict(package, what), True
-    return conflict, False
+        return _device_conflict(package, what)
+    return conflict

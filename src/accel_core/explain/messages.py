@@ -15,11 +15,11 @@ from accel_core.explain.reasons import OTHER_KINDS, how_to_declare, words_of
 from accel_core.hardware import vendors
 from accel_core.hardware.bus import none_found
 from accel_core.packages import normalize_distribution
-from accel_core.plugins import declarers, installed_names
+from accel_core.plugins import declaring_distributions, installed_names
 from accel_core.settings import Pin, Settings
 from accel_core.text import did_you_mean, one_line
 from accel_core.torch_import import torch_build
-from accel_core.verdict import Reason, Status, Verdict, Why
+from accel_core.verdict import Reason, Status, Verdict, Why, Words
 
 # --- Verdicts in rows -------------------------------------------------------------------
 
@@ -37,7 +37,7 @@ class Row:
 
 
 #: If at least this many backends lack only a package, they share one line.
-_MANY = 3
+_MIN_ON_ONE_LINE = 3
 
 
 def fold_rows(
@@ -51,29 +51,29 @@ def fold_rows(
     occurs, because one broken torch breaks all backends. With `verbose`, the reasons
     contain the evidence.
     """
-    every = list(verdicts)
-    shared = _verdicts_on_one_line(every)
+    all_verdicts = list(verdicts)
+    shared = _verdicts_on_one_line(all_verdicts)
     rows: list[Row] = []
     first_with_cause: dict[str, str] = {}
-    for group in _group_namesakes(every):
+    for group in _group_namesakes(all_verdicts):
         first = group[0]
         if first in shared:
             continue
-        reason = _group_reason(group, verbose)
+        reason = _group_reason(group, verbose=verbose)
         namesake = first_with_cause.setdefault(first.cause, first.name)
         if first.cause and namesake != first.name:
-            same = f", for the same reason as {namesake}"
-            reason = reason.replace(f": {first.cause}", same)
+            reference = f", for the same reason as {namesake}"
+            reason = reason.replace(f": {first.cause}", reference)
         rows.append(Row(first, reason))
     shown = {_name_and_distribution(row.verdict) for row in rows}
-    return rows, [
-        verdict for verdict in shared if _name_and_distribution(verdict) not in shown
-    ]
+    not_shown = [v for v in shared if _name_and_distribution(v) not in shown]
+    return rows, not_shown
 
 
 def _verdicts_on_one_line(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Return the verdicts that share one line, because only a package is missing."""
     uninstalled = [v for v in verdicts if _lacks_only_a_package(v)]
-    if len({v.name for v in uninstalled}) >= _MANY:
+    if len({v.name for v in uninstalled}) >= _MIN_ON_ONE_LINE:
         return uninstalled
     if torch_build() is not None:
         return []
@@ -81,12 +81,13 @@ def _verdicts_on_one_line(verdicts: Sequence[Verdict]) -> list[Verdict]:
     return [v for v in uninstalled if v.vendor_import == ("torch",)]
 
 
-def _group_reason(group: Sequence[Verdict], verbose: bool) -> str:
+def _group_reason(group: Sequence[Verdict], *, verbose: bool) -> str:
+    """Return the combined reason of verdicts that share a row."""
     if verbose:
-        return _join_reasons(verdict.reason for verdict in group)
+        return _join_reasons(verdict.words for verdict in group)
     if _is_absent(group[0]):
         return none_found(verdict.hardware for verdict in group)
-    return _join_reasons(words_of(verdict, plain=True).text for verdict in group)
+    return _join_reasons(words_of(verdict, plain=True) for verdict in group)
 
 
 def _group_namesakes(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
@@ -98,9 +99,8 @@ def _group_namesakes(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
     groups: dict[object, list[Verdict]] = {}
     for verdict in relevant(verdicts):
         step = "" if _is_absent(verdict) else verdict.hint
-        groups.setdefault(
-            (_name_and_distribution(verdict), verdict.status, step), []
-        ).append(verdict)
+        key = (_name_and_distribution(verdict), verdict.status, step)
+        groups.setdefault(key, []).append(verdict)
     return list(groups.values())
 
 
@@ -111,16 +111,16 @@ def relevant(verdicts: Sequence[Verdict]) -> list[Verdict]:
     The owner of an NVIDIA GPU does not need to read that no AMD GPU was found, or that
     a CUDA build of torch lacks ROCm.
     """
-    kept = []
+    verdicts_by_key: dict[object, list[Verdict]] = {}
     for verdict in verdicts:
-        namesakes = [
-            other
-            for other in verdicts
-            if _name_and_distribution(other) == _name_and_distribution(verdict)
-        ]
+        key = _name_and_distribution(verdict)
+        verdicts_by_key.setdefault(key, []).append(verdict)
+    relevant_verdicts = []
+    for verdict in verdicts:
+        namesakes = verdicts_by_key[_name_and_distribution(verdict)]
         if not _is_irrelevant(verdict, namesakes):
-            kept.append(verdict)
-    return kept
+            relevant_verdicts.append(verdict)
+    return relevant_verdicts
 
 
 def _is_irrelevant(verdict: Verdict, namesakes: Sequence[Verdict]) -> bool:
@@ -141,23 +141,28 @@ def _is_for_other_hardware(verdict: Verdict, namesakes: Sequence[Verdict]) -> bo
     which may be present.
     """
     others = [v for v in namesakes if v.hardware != verdict.hardware]
-    evidence = {v.evidence for v in others}
-    if verdict.evidence and verdict.evidence not in evidence:
+    evidence_of_others = {other.evidence for other in others}
+    if verdict.evidence and verdict.evidence not in evidence_of_others:
         return False
-    return any(not v.absent and not _is_for_other_torch_build(v) for v in others)
+    return any(map(_may_have_device_for_torch, others))
 
 
-def _join_reasons(reasons: Iterable[str]) -> str:
-    """Join the reasons. If all of them end with the same clause, write that clause
+def _may_have_device_for_torch(verdict: Verdict) -> bool:
+    """Return whether the device may be present and torch is built for it."""
+    return not verdict.absent and not _is_for_other_torch_build(verdict)
+
+
+def _join_reasons(reasons: Iterable[Words]) -> str:
+    """Join the reasons. If all of them have the same second clause, write that clause
     once.
     """
-    every = list(dict.fromkeys(reasons))
-    parts = [each.rpartition("; and ") for each in every]
-    endings = {ending for _, _, ending in parts}
-    if len(every) == 1 or len(endings) > 1:
-        return "; ".join(every)
-    beginnings = [beginning for beginning, _, _ in parts]
-    return "; ".join([*beginnings, f"and {endings.pop()}"])
+    words_by_text = {words.text: words for words in reasons}
+    second_clauses = {words.second_clause for words in words_by_text.values()}
+    shared_clause = second_clauses.pop()
+    if len(words_by_text) == 1 or second_clauses or not shared_clause:
+        return "; ".join(words_by_text)
+    clauses = [words.clause for words in words_by_text.values()]
+    return "; ".join([*clauses, f"and {shared_clause}"])
 
 
 def _name_and_distribution(verdict: Verdict) -> tuple[str, str]:
@@ -241,12 +246,12 @@ def fallback_message(
             "this warning."
         )
     return (
-        f"No usable accelerator; falling back to the CPU ({_in_one_line(reported)}). "
+        f"No usable accelerator; falling back to the CPU ({_reasons_on_one_line(reported)}). "
         "Run `accel why` for details, or set DS_ACCELERATOR=cpu to silence this warning."
     )
 
 
-def _in_one_line(reported: Sequence[Verdict]) -> str:
+def _reasons_on_one_line(reported: Sequence[Verdict]) -> str:
     """Return the reasons in one line. All missing devices share one clause."""
     texts = _labelled_reasons(reported)
     absent, not_installed = [], []
@@ -294,22 +299,21 @@ def not_declared_verdict(pin: Pin) -> Verdict:
     return Verdict(pin.name, source, status=Status.NOT_INSTALLED, why=why)
 
 
-def other_pins_advice(request: str, cpu: bool) -> str:
-    """Return the advice to use another pin: the CPU, if it is usable.
+def other_pins_advice(*, can_pin_cpu: bool) -> str:
+    """Return the advice to use another pin: the CPU with `can_pin_cpu`.
 
-    Other accelerators are not probed for a message. The CPU is suggested only if the
-    pin came from `DS_ACCELERATOR`, because a command or call with a backend's name
-    ignores that variable.
+    Other accelerators are not probed for a message.
     """
-    if cpu and request.startswith("DS_ACCELERATOR="):
+    if can_pin_cpu:
         return "Or set DS_ACCELERATOR=cpu; `accel list` shows the usable backends."
     return "`accel list` shows the usable backends."
 
 
-def not_found_message(request: str, pin: Pin, *, cpu: bool = True) -> str:
+def not_found_message(request: str, pin: Pin, *, can_pin_cpu: bool = False) -> str:
     """Return the message for a pin that selects no installed backend.
 
-    `cpu` means that the CPU can be pinned instead.
+    `request` is the setting, call or command that contains the pin. With `can_pin_cpu`,
+    `DS_ACCELERATOR=cpu` is a solution.
     """
     names = installed_names()
     if pin.name in names and not pin.distribution:
@@ -321,14 +325,14 @@ def not_found_message(request: str, pin: Pin, *, cpu: bool = True) -> str:
     message = (
         f"{request}: {not_declared_verdict(pin).reason}. Installed: {', '.join(names)}."
     )
-    return f"{message} {_advice(request, pin, names, cpu)}"
+    return f"{message} {_unknown_name_advice(pin, names, can_pin_cpu=can_pin_cpu)}"
 
 
-def _advice(request: str, pin: Pin, names: Sequence[str], cpu: bool) -> str:
+def _unknown_name_advice(pin: Pin, names: Sequence[str], *, can_pin_cpu: bool) -> str:
     """Return the advice on a pinned name that no plugin declares."""
     if pin.name in ("gpu", "gpus"):
-        return _instead_of_gpu(request, names, cpu)
-    owners = sorted(declarers(pin.name)) if pin.distribution else []
+        return _gpu_advice(names, can_pin_cpu=can_pin_cpu)
+    owners = sorted(declaring_distributions(pin.name)) if pin.distribution else []
     if owners:
         return f"{pin.name} is declared by {', '.join(owners)}."
     # A known name is not misspelt: its plugin is missing.
@@ -337,11 +341,13 @@ def _advice(request: str, pin: Pin, names: Sequence[str], cpu: bool) -> str:
     return guess.strip() or _next_step(how_to_declare(pin))
 
 
-def _instead_of_gpu(request: str, names: Sequence[str], cpu: bool) -> str:
+def _gpu_advice(names: Sequence[str], *, can_pin_cpu: bool) -> str:
+    """Return the advice for the pin `gpu`, which is not a backend's name."""
     gpus = {v.backend for v in vendors.VENDORS if v.label.endswith("GPU")}
     installed = [name for name in names if name in gpus]
     if not installed:
-        return f"No backend for a GPU is installed. {other_pins_advice(request, cpu)}"
+        advice = other_pins_advice(can_pin_cpu=can_pin_cpu)
+        return f"No backend for a GPU is installed. {advice}"
     which = ", ".join(installed)
     return f"For a GPU, use one of {which}: `accel list` shows which are usable."
 
@@ -354,14 +360,14 @@ def conflict_message(request: str, pin: Pin, claimants: Sequence[Verdict]) -> st
 
 
 def no_pin_usable_message(
-    settings: Settings, verdicts: Sequence[Verdict], *, cpu: bool
+    settings: Settings, verdicts: Sequence[Verdict], *, can_pin_cpu: bool
 ) -> str:
     """Return the message for pins that select no usable backend."""
-    instead = other_pins_advice(settings.request, cpu)
-    rows = [
-        Row(group[0], _join_reasons(verdict.reason for verdict in group))
-        for group in _group_namesakes(verdicts)
-    ]
+    instead = other_pins_advice(can_pin_cpu=can_pin_cpu)
+    rows = []
+    for group in _group_namesakes(verdicts):
+        reason = _group_reason(group, verbose=True)
+        rows.append(Row(group[0], reason))
     if len(rows) > 1:
         lines = _indented(row.line(rows) for row in rows)
         return (

@@ -1,7 +1,7 @@
 """Write notes for the user about settings that are probably mistakes.
 
-A setting may be misspelt, name a backend that is not installed, or pin a backend whose
-device cannot be used.
+A setting may be misspelt, name a backend that is not installed, pin a backend whose
+device cannot be used, or have been changed too late.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import replace
 from accel_core.explain.reasons import words_of
 from accel_core.settings import Pin, Settings
 from accel_core.text import did_you_mean
-from accel_core.verdict import Selection, Verdict, Why
+from accel_core.verdict import Note, Selection, Verdict, Why
 
 
-def setting_notes(settings: Settings, selection: Selection) -> tuple[str, ...]:
-    """Return a sentence for each setting that is probably a mistake."""
+def setting_notes(settings: Settings, selection: Selection) -> tuple[Note, ...]:
+    """Return a note for each setting that is probably a mistake."""
     notes = [
-        f"accel-core has no setting {name}. Did you mean {meant}?"
+        Note(f"accel-core has no setting {name}. Did you mean {meant}?")
         for name, meant in settings.misspelt
     ]
     if settings.pins:  # Pins make the other settings irrelevant for these notes.
@@ -30,7 +30,7 @@ def setting_notes(settings: Settings, selection: Selection) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _misspelt_names(variable: str, pins: Iterable[Pin], names: set[str]) -> list[str]:
+def _misspelt_names(variable: str, pins: Iterable[Pin], names: set[str]) -> list[Note]:
     """Return a note for each name that is not installed but resembles an installed
     name.
     """
@@ -41,13 +41,12 @@ def _misspelt_names(variable: str, pins: Iterable[Pin], names: set[str]) -> list
         candidates = [name for name in names if name[0] == pin.name[0]]
         suggestion = did_you_mean(pin.name, candidates)
         if suggestion:
-            notes.append(
-                f"{variable} names {pin.name}, which is not installed.{suggestion}"
-            )
+            problem = f"{variable} names {pin.name}, which is not installed."
+            notes.append(Note(f"{problem}{suggestion}"))
     return notes
 
 
-def _pin_without_device(settings: Settings, chosen: Verdict | None) -> list[str]:
+def _pin_without_device(settings: Settings, chosen: Verdict | None) -> list[Note]:
     """Return a note if the pinned backend's device is present or hidden, but cannot be
     used.
 
@@ -62,13 +61,26 @@ def _pin_without_device(settings: Settings, chosen: Verdict | None) -> list[str]
     if chosen.absent or not may_be_here:
         return []
     words = words_of(_with_overridden_reason(chosen))
-    step = f" Next step: {words.step}." if words.step else ""
-    return [
-        f"{settings.request} was applied although no device is usable: {words.text}.{step}"
-    ]
+    problem = f"{settings.request} was applied although no device is usable"
+    return [Note(f"{problem}: {words.text}", words.step, chosen.name)]
 
 
 def _with_overridden_reason(verdict: Verdict) -> Verdict:
     """Return the verdict with the reason that it would have without the pin."""
     because = verdict.why.get("because") if verdict.why else None
     return replace(verdict, why=because) if isinstance(because, Why) else verdict
+
+
+def late_change_note(
+    variable: str, *, before: str | None, now: str | None, backend: str
+) -> Note:
+    """Return the note on a variable that was changed after `backend` was chosen.
+
+    `before` and `now` are the values at the choice and at present; `None` if the
+    variable was not set.
+    """
+    text = (
+        f"{variable} was {before!r} when {backend} was chosen and is {now!r} now, which "
+        "has no effect any more"
+    )
+    return Note(text, "set it before Python starts", backend)

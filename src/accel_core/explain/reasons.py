@@ -14,20 +14,24 @@ from accel_core import __version__, hardware
 from accel_core.backend import Backend
 from accel_core.errors import BackendUnavailableError
 from accel_core.exceptions import hint_for
-from accel_core.hardware import bus
-from accel_core.hardware.placement import (
-    Placement,
-    denied_nodes,
+from accel_core.explain.device_access import (
+    access_step,
+    container_name,
     permission_step,
-    placement,
+    scheduler_step,
+    withheld_clause,
 )
+from accel_core.hardware import bus
+from accel_core.hardware.placement import Placement, denied_nodes, detect_placement
 from accel_core.hardware.vendors import (
     FIRST_PARTY,
     command_with_its_package,
     install_command,
+    reinstall_command,
 )
 from accel_core.hardware.visible_devices import inventory, masks
 from accel_core.packages import distribution_of_module
+from accel_core.sandbox.guard import CodeOwner
 from accel_core.settings import Pin
 from accel_core.text import one_line, short_repr, strip_period
 from accel_core.verdict import Reason, Status, Verdict, Why, Words
@@ -48,13 +52,16 @@ def words_of(verdict: Verdict, *, plain: bool = False) -> Words:
     if verdict.also is not None:
         words = _with_broken_package(words, verdict, verdict.also)
     return Words(
-        strip_period(one_line(words.text)),
+        strip_period(one_line(words.clause)),
         strip_period(command_with_its_package(one_line(words.step))),
+        strip_period(one_line(words.second_clause)),
     )
 
 
 def _words_of_verdict(verdict: Verdict, plain: bool) -> Words:
-    return _words_of_reason(verdict.why, verdict, plain) if verdict.why else Words()
+    if verdict.why is None:
+        return Words()
+    return _words_of_reason(verdict.why, verdict, plain)
 
 
 def _words_of_reason(why: Why, verdict: Verdict, plain: bool) -> Words:
@@ -69,15 +76,13 @@ def _with_broken_package(words: Words, verdict: Verdict, broken: Verdict) -> Wor
     """
     also = _words_of_verdict(broken, plain=False)
     step = strip_period(command_with_its_package(one_line(also.step)))
-    uninstall = f"pip uninstall {_installed_package(verdict)}"
-    is_installed = uninstall != "pip uninstall "
-    if verdict.absent and is_installed and uninstall not in step:
-        elsewhere = f" (On a machine that has one: {step}.)" if step else ""
-        step = f"{uninstall}.{elsewhere}"
-    return Words(
-        f"{strip_period(one_line(words.text))}; besides, {strip_period(also.text)}",
-        step,
-    )
+    package = _installed_package(verdict)
+    uninstall = f"pip uninstall {package}"
+    if verdict.absent and package and uninstall not in step:
+        repair_elsewhere = f" (On a machine that has one: {step}.)" if step else ""
+        step = f"{uninstall}.{repair_elsewhere}"
+    reason = strip_period(one_line(words.text))
+    return Words(f"{reason}; besides, {strip_period(also.text)}", step)
 
 
 def _installed_package(verdict: Verdict) -> str:
@@ -157,7 +162,7 @@ def _not_loaded(_verdict: Verdict, _why: Why, _plain: bool) -> Words:
 
 def _plugin_fails(verdict: Verdict, why: Why, _plain: bool) -> Words:
     name = verdict.distribution
-    reinstall = f"pip install --force-reinstall {name}, or pip uninstall it"
+    reinstall = f"{reinstall_command(name)}, or pip uninstall it"
     return Words(_plugin_failure(verdict, why), why.get("step") or reinstall)
 
 
@@ -174,10 +179,10 @@ def _plugin_fails_beside_others(verdict: Verdict, why: Why, _plain: bool) -> Wor
 
 def _declaration_invalid(verdict: Verdict, why: Why, _plain: bool) -> Words:
     text = f"{why['text']} ({why['entry_point']})"
-    return Words(text, why.get("step") or _report(verdict))
+    return Words(text, why.get("step") or _report_step(verdict))
 
 
-def _report(verdict: Verdict) -> str:
+def _report_step(verdict: Verdict) -> str:
     return f"report this to the maintainers of {verdict.distribution}"
 
 
@@ -196,9 +201,11 @@ def _hook_does_not_fit(verdict: Verdict, _why: Why, _plain: bool) -> Words:
 
 
 def _answer_invalid(verdict: Verdict, why: Why, _plain: bool) -> Words:
-    space = "" if why["call"].endswith("=") else " "
-    answer = f"{why['call']}{space}{why['value']} ({why['kind']})"
-    return Words(f"{answer}, expected {why['expected']}", _report(verdict))
+    value = why["value"]
+    if why["field"]:
+        value = f"{why['field']}={value}"
+    answer = f"{why['call']} {value} ({why['kind']})"
+    return Words(f"{answer}, expected {why['expected']}", _report_step(verdict))
 
 
 def _text_and_step(_verdict: Verdict, why: Why, _plain: bool) -> Words:
@@ -286,7 +293,7 @@ def _no_hardware(verdict: Verdict, why: Why, plain: bool) -> Words:
     expected = _expected_signs(backend, plain)
     device = bus.with_article(backend.hardware.name)
     if not backend.hardware.pci_ids:  # The PCI bus does not show such a device.
-        undecided = _no_nodes(backend, expected, device, root)
+        undecided = _explain_missing_nodes(backend, expected, device, root)
         if undecided is not None:
             return undecided
     text = _missing_hardware(backend, why)
@@ -327,15 +334,17 @@ def _expected_signs(backend: Backend, plain: bool) -> str:
     return text.replace("[0-9]*", "0") if plain else text
 
 
-def _no_nodes(backend: Backend, expected: str, device: str, root: str) -> Words | None:
+def _explain_missing_nodes(
+    backend: Backend, expected: str, device: str, root: str
+) -> Words | None:
     """Explain missing device nodes by the container or the driver; return `None` if
     neither explains them.
     """
-    place = placement(root)
-    start = place.step(backend) if place.container else ""
-    if start:
-        text = f"{expected} not found in {place.name}"
-        return Words(text, f"if the host has {device}, {start}")
+    place = detect_placement(root)
+    step = access_step(place, backend) if place.container else ""
+    if step:
+        text = f"{expected} not found in this {container_name(place)}"
+        return Words(text, f"if the host has {device}, {step}")
     driver = backend.hardware.driver_file
     if driver and not hardware.path_exists(driver, root):
         missing = f"the driver of {device} is not loaded"
@@ -351,7 +360,7 @@ def _scheduler_step(backend: Backend, root: str) -> str:
     variables = ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST")
     if not any(name in os.environ for name in variables):
         return ""
-    return placement(root).scheduler_step(backend)
+    return scheduler_step(detect_placement(root), backend)
 
 
 def _driver_not_loaded(verdict: Verdict, _why: Why, plain: bool) -> Words:
@@ -370,19 +379,21 @@ def _nodes_withheld(verdict: Verdict, why: Why, plain: bool) -> Words:
     nodes = " or ".join([*signs.nodes[:1], *signs.shared_nodes[:1]])
     if plain:
         nodes = nodes.replace("[0-9]*", "0")
-    place = placement(why["root"])
-    text = f"the host has {device}{evidence}, but {place.name} has no {nodes}"
-    return Words(text, place.step(backend))
+    place = detect_placement(why["root"])
+    container = container_name(place)
+    text = f"the host has {device}{evidence}, but this {container} has no {nodes}"
+    return Words(text, access_step(place, backend))
 
 
 def _hidden(verdict: Verdict, why: Why, _plain: bool) -> Words:
     backend = verdict.declaration
     mask = masks(backend, why["environ"], inventory(backend, why["root"]))
-    place = placement()
+    place = detect_placement()
+    step = mask.next_step
     # In a job without devices, Slurm sets the variable to NoDevFiles or an empty string.
-    withheld = place.withheld(backend)
-    step = place.scheduler_step(backend) if withheld else mask.next_step
-    return Words(f"{mask}{withheld}", step)
+    if place.is_withheld_by_slurm(backend):
+        step = scheduler_step(place, backend)
+    return Words(f"{mask}{withheld_clause(place, backend)}", step)
 
 
 # --- The device -------------------------------------------------------------------------
@@ -395,11 +406,11 @@ def _counts_none(verdict: Verdict, why: Why, _plain: bool) -> Words:
     mask = masks(backend, why["environ"], inventory(backend, root))
     if mask.faulty:
         return _hidden(verdict, why, False)
-    place = placement(root)
+    place = detect_placement(root)
     denied = denied_nodes(evidence.nodes, root)
     if denied:
-        nodes = f"{bus.enumerated(denied)}{place.withheld(backend)}"
-        step = permission_step(denied[0], root, place.step(backend))
+        nodes = f"{bus.enumerated(denied)}{withheld_clause(place, backend)}"
+        step = permission_step(place, backend, denied[0], root)
         return Words(f"this process may not open {nodes}", step)
     text = "the vendor's runtime counts no device"
     lacking = _without_libraries(text, place, evidence.nodes, backend)
@@ -424,10 +435,11 @@ def _without_libraries(
     """
     if not nodes or place.container != "apptainer":
         return None
-    step = place.step(backend)
+    step = access_step(place, backend)
     if not step:
         return None
-    return Words(f"{text} in {place.name}, which shows {bus.enumerated(nodes)}", step)
+    container = f"this {container_name(place)}"
+    return Words(f"{text} in {container}, which shows {bus.enumerated(nodes)}", step)
 
 
 def _vendor_fails(_verdict: Verdict, why: Why, _plain: bool) -> Words:
@@ -468,9 +480,9 @@ def _crashed(verdict: Verdict, why: Why, _plain: bool) -> Words:
     ended = f"the process that {why['did']} {why['ending']}"
     text = f"{ended} at: {why['stage']}{why['last_words']}"
     step = "reinstall the vendor's package"
-    if why["of_plugin"]:
-        step = _report(verdict)
-    elif why["stage"] == "importing torch":
+    if why["owner"] == CodeOwner.PLUGIN:
+        step = _report_step(verdict)
+    elif why["owner"] == CodeOwner.TORCH:
         step = "find the cause with accel doctor"
     return Words(text, f"{step}, or set ACCEL_BLOCK={verdict.name}")
 
@@ -501,7 +513,7 @@ def _nor_hardware(verdict: Verdict, why: Why, plain: bool) -> Words:
     step = "run on a machine that has one"
     if words.step:
         step += f"; on a login node or in an image build: {words.step}"
-    return Words(f"{missing}; and {words.text}", step)
+    return Words(missing, step, words.text)
 
 
 _WORDS: dict[Reason, Callable[[Verdict, Why, bool], Words]] = {

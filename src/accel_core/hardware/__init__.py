@@ -104,7 +104,8 @@ def usable_cores() -> int:
     The allowed cores and the CPU quota limit the number.
     """
     allowed = allowed_cores()
-    count = len(allowed) if allowed else os.cpu_count() or 1
+    count = len(allowed) if allowed else os.cpu_count()
+    count = count or 1  # `os.cpu_count()` returns None if the number is unknown.
     quota = cgroup_cpu_quota()
     if quota is not None:
         count = min(count, math.ceil(quota))
@@ -132,7 +133,8 @@ def cgroup_memory_limit(root: str = "/") -> int | None:
 
     `None` if no group has a limit.
     """
-    return min((limit for limit, _ in _memory_limits(root)), default=None)
+    limits = [limit for limit, _ in _memory_limits(root)]
+    return min(limits, default=None)
 
 
 def cgroup_memory_available(root: str = "/") -> int | None:
@@ -149,13 +151,24 @@ def cgroup_memory_available(root: str = "/") -> int | None:
     return min(remaining, default=None)
 
 
+def cgroup_memory_kills(root: str = "/") -> int:
+    """Return how often the kernel has killed a process because this process's control
+    groups had no memory left.
+    """
+    file_by_version = {1: "memory.oom_control", 2: "memory.events"}
+    kills = 0
+    for version, folder in _control_groups("memory", root):
+        kills += _statistic("oom_kill", f"{folder}/{file_by_version[version]}", root)
+    return kills
+
+
 def cgroup_cpu_quota(root: str = "/") -> float | None:
     """Return the smallest CPU quota of this process's control groups, in cores.
 
     `None` if no group has a quota.
     """
     smallest = None
-    for version, folder in _groups("cpu", root):
+    for version, folder in _control_groups("cpu", root):
         quota = _cpu_quota(version, folder, root)
         if quota is not None and (smallest is None or quota < smallest):
             smallest = quota
@@ -189,7 +202,7 @@ _MEMORY_FILES = {
 
 def _memory_limits(root: str) -> Iterator[tuple[int, int]]:
     """Yield `(limit, used)`, in bytes, of each group that has a memory limit."""
-    for version, folder in _groups("memory", root):
+    for version, folder in _control_groups("memory", root):
         limit_file, usage_file, cache_name = _MEMORY_FILES[version]
         limit = parse_number(read_text(f"{folder}/{limit_file}", root))
         if limit is not None:
@@ -209,7 +222,7 @@ def _statistic(name: str, file: str, root: str) -> int:
     return 0
 
 
-def _groups(controller: str, root: str) -> Iterator[tuple[int, str]]:
+def _control_groups(controller: str, root: str) -> Iterator[tuple[int, str]]:
     """Yield `(version, folder)` for this process's control group and for each group
     above it.
 
@@ -221,8 +234,9 @@ def _groups(controller: str, root: str) -> Iterator[tuple[int, str]]:
     if not on_linux():
         return
     for line in read_text("/proc/self/cgroup", root).splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
+        # A line is "hierarchy:controllers:path".
+        _, _, controllers_and_path = line.partition(":")
+        controllers, _, path = controllers_and_path.partition(":")
         # Version 2 has one hierarchy for all controllers and names none of them.
         if controllers and controller not in controllers.split(","):
             continue

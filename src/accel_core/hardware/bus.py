@@ -90,7 +90,10 @@ def none_found(names: Iterable[str]) -> str:
             makers_by_kind.setdefault(kind, []).append(maker)
     clauses = []
     for kind, makers in makers_by_kind.items():
-        alternatives = " or ".join(filter(None, [", ".join(makers[:-1]), makers[-1]]))
+        alternatives = makers[-1]
+        if len(makers) > 1:
+            alternatives = f"{', '.join(makers[:-1])} or {makers[-1]}"
+        # The name of a device may consist of one word, which has no maker.
         clauses.append(f"no {alternatives} {kind}".replace("  ", " "))
     return f"{', '.join(clauses) or 'no device'} found"
 

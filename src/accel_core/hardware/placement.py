@@ -1,5 +1,4 @@
-"""Detect this process's container and scheduler job, and find out how to get devices
-there.
+"""Detect this process's container and scheduler job, and what they withhold.
 
 The signs are environment variables, marks of container runtimes, control groups and
 mounts. They are read only if a device is missing.
@@ -38,7 +37,7 @@ class Placement:
     #: The command that starts such a container. For `"apptainer"` this may be
     #: `"singularity"`, Apptainer's older name.
     command: str = ""
-    #: The number of the Slurm job; empty outside of jobs.
+    #: The id of the Slurm job; empty outside of jobs.
     slurm_job: str = ""
     #: Whether Slurm reports that it gave GPUs to the job.
     has_slurm_gpus: bool = False
@@ -46,101 +45,44 @@ class Placement:
     def __bool__(self) -> bool:
         return bool(self.container or self.slurm_job)
 
-    @property
-    def name(self) -> str:
-        """The container in words, such as `"this Kubernetes pod"`."""
-        if self.container == "kubernetes":
-            return "this Kubernetes pod"
-        if self.container == "apptainer":
-            return f"this {self.command.capitalize()} container"
-        if self.container == "podman":
-            return "this Podman container"
-        return "this container"
-
-    def withheld(self, backend: Backend) -> str:
-        """Return a clause if Slurm gave the job none of `backend`'s devices; otherwise
-        an empty string.
+    def is_withheld_by_slurm(self, backend: Backend) -> bool:
+        """Return whether Slurm gave the job none of `backend`'s devices.
 
         Slurm reports the devices of a job only if the resource is called `gpu`.
         """
-        if backend.request.slurm != "gpu" or not self.slurm_job or self.has_slurm_gpus:
-            return ""
-        return f"; Slurm gave the job {self.slurm_job} none"
+        if backend.request.slurm != "gpu" or not self.slurm_job:
+            return False
+        return not self.has_slurm_gpus
 
-    def step(self, backend: Backend) -> str:
-        """Return the next step to get devices of `backend` in this container or job;
-        empty if unknown.
+    def container_options(self, backend: Backend) -> str:
+        """Return the options that start this kind of container with devices of
+        `backend`; empty if they are unknown or the container is a pod.
         """
-        steps = []
-        if self.withheld(backend):
-            steps.append(self.scheduler_step(backend))
-        steps.append(self._container_step(backend))
-        return "; ".join(filter(None, steps))
-
-    def scheduler_step(self, backend: Backend) -> str:
-        """Return the next step to request a device from Slurm, or otherwise from
-        Kubernetes.
-
-        Empty if neither of them runs this process.
-        """
-        if self.slurm_job:
-            return self._slurm_step(backend)
-        if self.container == "kubernetes":
-            return self._kubernetes_step(backend)
-        return ""
-
-    def _container_step(self, backend: Backend) -> str:
-        """Return the next step to start this kind of container with devices; empty if
-        unknown.
-        """
-        if self.container == "kubernetes":
-            return self._kubernetes_step(backend)
         if self.container == "apptainer":
-            return self._apptainer_step(backend)
-        if self.container:
-            return self._docker_step(backend)
+            return self._apptainer_options(backend)
+        if self.container == "podman":
+            return backend.request.podman or backend.request.docker
+        if self.container in ("docker", "container"):
+            return backend.request.docker
         return ""
 
-    def _slurm_step(self, backend: Backend) -> str:
-        resource = backend.request.slurm or "gpu"
-        option = f"--gres={resource}:1"
-        step = f"request it from Slurm: #SBATCH {option}, or srun {option}"
-        if not backend.request.slurm:
-            step += "; `sinfo -o %G` lists the resource names"
-        return step
-
-    def _kubernetes_step(self, backend: Backend) -> str:
-        resource = backend.request.kubernetes
-        if not resource:
-            return (
-                "request it under the container's resources.limits in the pod's spec; "
-                "`kubectl describe node` lists the resource names"
-            )
-        limits = f"resources: {{limits: {{{resource}: 1}}}}"
-        return f"request it in the pod's spec, under the container: {limits}"
-
-    def _apptainer_step(self, backend: Backend) -> str:
+    def _apptainer_options(self, backend: Backend) -> str:
         nodes = backend.hardware.nodes + backend.hardware.shared_nodes
-        options = backend.request.apptainer
-        if not options and nodes:
-            first_node = nodes[0].replace("[0-9]*", "0")
-            options = f"--bind {first_node}"
-        if not options:
-            return ""
-        return f"start the container with the host's devices: {self.command} exec {options}"
+        if backend.request.apptainer or not nodes:
+            return backend.request.apptainer
+        first_node = nodes[0].replace("[0-9]*", "0")
+        return f"--bind {first_node}"
 
-    def _docker_step(self, backend: Backend) -> str:
-        command = "docker"
-        options = backend.request.docker
-        if self.container == "podman":
-            command = "podman"
-            options = backend.request.podman or options
-        if not options:
-            return ""
-        return f"start the container with its devices: {command} run {options}"
+    def can_provide_devices(self, backend: Backend) -> bool:
+        """Return whether it is known how to get devices of `backend` here."""
+        if self.container == "kubernetes" or self.is_withheld_by_slurm(backend):
+            return True
+        return bool(self.container_options(backend))
 
 
-def placement(root: str = "/", environ: Mapping[str, str] = os.environ) -> Placement:
+def detect_placement(
+    root: str = "/", environ: Mapping[str, str] = os.environ
+) -> Placement:
     """Detect this process's container and job by the marks of container runtimes and
     schedulers.
 
@@ -220,37 +162,37 @@ def denied_nodes(nodes: tuple[str, ...], root: str) -> tuple[str, ...]:
     return device_nodes
 
 
-def permission_step(node: str, root: str, start: str = "") -> str:
-    """Return the next step to get the permission to open the device node `node`.
+@dataclass(frozen=True)
+class NodeGroup:
+    """The group of a device node."""
 
-    `start` is the command that starts this container with its devices. If a container
-    has the node, the process may lack only the node's group, which may have no name in
-    the container.
+    gid: int
+    #: The group's name; empty if the group has none, as in a container that lacks it.
+    name: str
+    #: Whether the group may open the node and this process is not in the group.
+    is_missing: bool
+
+
+def node_group(node: str, root: str) -> NodeGroup | None:
+    """Return the group of the device node `node`; `None` if it cannot be read, as on
+    Windows.
     """
     path = Path(hardware.under_root(root, node))
     try:
         status = path.stat()
         own_groups = [*os.getgroups(), os.getegid()]
-        group_may_open = status.st_mode & 0o060 == 0o060
-        lacks_group = group_may_open and status.st_gid not in own_groups
-        if start and lacks_group and " run " in start:
-            return f"{start} --group-add {status.st_gid}"
-        if start:
-            return start
-        group = path.group()
-    except (OSError, AttributeError, KeyError):
-        # There are no such groups on Windows, and some groups have no name.
-        return start or f"see `ls -l {node}`"
-    if lacks_group and not _has_account():
-        return f"run as a user who is in the group {group} ({status.st_gid})"
-    if lacks_group:
-        command = f"sudo usermod -aG {group} $USER"
-        return f"join the group {group}: {command}, then log in again"
-    hint = "and check which devices this process's control group allows"
-    return f"see `ls -l {node}`, {hint}"
+    except (OSError, AttributeError):
+        return None
+    group_may_open = status.st_mode & 0o060 == 0o060
+    is_missing = group_may_open and status.st_gid not in own_groups
+    try:
+        name = path.group()
+    except (OSError, KeyError):
+        name = ""
+    return NodeGroup(status.st_gid, name, is_missing)
 
 
-def _has_account() -> bool:
+def has_account() -> bool:
     """Return whether this user has an entry in /etc/passwd. Without an entry, the user
     cannot join a group.
     """

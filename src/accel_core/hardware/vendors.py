@@ -291,10 +291,36 @@ def install_command(
     return shlex.join(["pip", "install", *arguments])
 
 
+def reinstall_command(distribution: str) -> str:
+    """Return the `pip install` command that installs an installed distribution again,
+    from the folder or repository that it was installed from (PEP 610).
+
+    The distributions that it requires are left alone then, because pip would look for
+    first-party ones in a registry.
+    """
+    origin = _origin(distribution)
+    url = origin.get("url", "")
+    options = ["--force-reinstall"]
+    argument = distribution
+    if "vcs_info" in origin:
+        folder = origin.get("subdirectory", "")
+        argument = f"{distribution} @ {_repository_url(origin, folder)}"
+        options.append("--no-deps")
+    elif url.startswith("file:"):
+        path = _checkout(origin, "")
+        if hardware.path_exists(path):
+            argument = path
+            options.append("--no-deps")
+    return shlex.join(["pip", "install", *options, argument])
+
+
 def _missing_needs(distribution: str, besides: Sequence[str]) -> list[str]:
     """List the requirements in `NEEDS` that are neither installed nor in `besides`."""
-    needs = NEEDS.get(distribution, ())
-    return [n for n in needs if n not in besides and packages.version(n) is None]
+    missing = []
+    for needed in NEEDS.get(distribution, ()):
+        if needed not in besides and packages.version(needed) is None:
+            missing.append(needed)
+    return missing
 
 
 def command_with_its_package(command: str) -> str:
@@ -384,11 +410,11 @@ def _has_tools() -> bool:
 
 
 @functools.cache
-def _origin() -> Mapping[str, Any]:
-    """Read the origin of the installed accel-core (PEP 610); empty if it came from a
+def _origin(distribution: str = "accel-core") -> Mapping[str, Any]:
+    """Read the origin of an installed distribution (PEP 610); empty if it came from a
     registry.
     """
-    text = packages.read("accel-core", "direct_url.json")
+    text = packages.read(distribution, "direct_url.json")
     record: dict[str, Any] = json.loads(text or "{}")
     return record
 

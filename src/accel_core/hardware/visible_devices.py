@@ -113,14 +113,18 @@ class Masks:
     def next_step(self) -> str:
         """The command that repairs the faulty variables, if valid values are known."""
         faulty = self.faulty
-        settings = [f"{e.variable}={e.suggestion}" for e in faulty if e.suggestion]
-        if settings:
-            return f"export {' '.join(settings)}"
+        assignments = []
+        for effect in faulty:
+            if effect.suggestion:
+                assignments.append(f"{effect.variable}={effect.suggestion}")
+        if assignments:
+            return f"export {' '.join(assignments)}"
         return f"unset {faulty[0].variable}, or set it to the devices to use"
 
     def __str__(self) -> str:
-        faulty = self.faulty
-        return str(faulty[0]) if faulty else ""
+        if not self.faulty:
+            return ""
+        return str(self.faulty[0])
 
 
 # --- Variables and devices ----------------------------------------------------------
@@ -137,7 +141,7 @@ def masks(
     `devices` is `inventory(backend)`, if it is known.
     """
     visibility = backend.visibility
-    chain = _Chain(visibility.grammar, devices)
+    chain = _MaskChain(visibility.grammar, devices)
     for name in visibility.filters:
         if name in environ:
             chain.apply(name, environ[name])
@@ -220,7 +224,7 @@ def _nvidia_uuids(root: str) -> tuple[str, ...]:
     return tuple(uuids)
 
 
-class _Chain:
+class _MaskChain:
     """Applies variables one after another, and tracks the visible devices.
 
     Two sets of devices are tracked: the devices that the runtime sees, and the devices
@@ -291,8 +295,8 @@ class _Chain:
         The result is empty if the grammar cannot express the value.
         """
         with suppress(SettingError):
-            every = range(self._repaired.count or 0)
-            return format_visible_devices(self._grammar, ids or every)
+            all_indices = range(self._repaired.count or 0)
+            return format_visible_devices(self._grammar, ids or all_indices)
         return ""
 
     def _restrict(self, mask: Mask) -> str:
@@ -329,9 +333,11 @@ def _resolve_ids(
     ids = [_expand_uuid(item, devices.uuids) for item in mask.ids or ()]
     clauses = [mask.note]
     for position, item in enumerate(ids):
-        reason = _why_invalid(item, devices)
+        reason = _invalid_reason(item, devices)
         if reason and rules.ends_at_missing:
-            clauses.append(f"{reason}{among}{_not_reached(ids[position + 1 :])}")
+            clauses.append(
+                f"{reason}{among}{_unread_entries_clause(ids[position + 1 :])}"
+            )
             break
         if reason:
             clauses.append(f"{reason}{among}")
@@ -348,14 +354,14 @@ def _resolve_ids(
     return resolved, "; ".join(filter(None, clauses))
 
 
-def _not_reached(ids: Sequence[DeviceId]) -> str:
+def _unread_entries_clause(ids: Sequence[DeviceId]) -> str:
     """Return a clause on the entries that follow the entry that ends a list."""
     if not ids:
         return ""
     return f", which ends the list: {', '.join(map(str, ids))} not read"
 
 
-def _why_invalid(item: DeviceId, devices: Inventory) -> str:
+def _invalid_reason(item: DeviceId, devices: Inventory) -> str:
     """Return the reason why `item` does not identify exactly one device; empty if it
     does.
 
@@ -363,8 +369,9 @@ def _why_invalid(item: DeviceId, devices: Inventory) -> str:
     are not checked, because only the driver can list them.
     """
     if isinstance(item, int):
-        exists = devices.count is None or item < devices.count
-        return "" if exists else f"there is no device {item}"
+        if devices.count is None or item < devices.count:
+            return ""
+        return f"there is no device {item}"
     if not devices.uuids or not item.startswith("GPU-"):
         return ""
     matching = _uuids_with_prefix(item, devices.uuids)
@@ -397,12 +404,12 @@ def _intended_ids(rules: _Rules, value: str, devices: Inventory) -> list[DeviceI
     `/dev/nvidia3`, that device has the index 0. Runtimes do not accept two kinds of ids
     in one value, so only ids of the first kind are returned.
     """
-    named = _named_ids(rules, value, devices.uuids)
+    named = _parse_intended_ids(rules, value, devices.uuids)
     if _are_node_numbers(named, devices):
         named = [devices.node_numbers.index(number) for number in map(int, named)]
     existing: list[DeviceId] = []
     for item in named:
-        if item in existing or _why_invalid(item, devices):
+        if item in existing or _invalid_reason(item, devices):
             continue
         if not existing or _kind(item) == _kind(existing[0]):
             existing.append(item)
@@ -412,7 +419,9 @@ def _intended_ids(rules: _Rules, value: str, devices: Inventory) -> list[DeviceI
     return ids
 
 
-def _named_ids(rules: _Rules, value: str, uuids: Sequence[str]) -> list[DeviceId]:
+def _parse_intended_ids(
+    rules: _Rules, value: str, uuids: Sequence[str]
+) -> list[DeviceId]:
     """Return the ids in `value` after correcting common mistakes in its form."""
     named: list[DeviceId] = []
     for entry in _corrected_list(value).split(","):
@@ -448,7 +457,7 @@ def _corrected_list(value: str) -> str:
 
 def _are_node_numbers(named: Sequence[DeviceId], devices: Inventory) -> bool:
     """Return whether an id is missing, and every id is the number of a device node."""
-    has_missing = any(_why_invalid(item, devices) for item in named)
+    has_missing = any(_invalid_reason(item, devices) for item in named)
     return has_missing and set(named) <= set(devices.node_numbers)
 
 

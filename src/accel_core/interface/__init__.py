@@ -91,7 +91,7 @@ class Accelerator(
             value = getattr(self, field.name)
             values[field.name] = value
             if callable(value):
-                values[field.name] = bool(self._if_supported(value))
+                values[field.name] = bool(self._call_if_supported(value))
         return Capabilities(**values)
 
 

@@ -20,7 +20,7 @@ class Communication(Devices):
     """
 
     #: The name of the communication backend, if a subclass sets it.
-    _stated_communication = ""
+    _overriding_communication_backend = ""
 
     def communication_backend_name(self) -> str:
         """Return the backend of torch.distributed for this device, such as `"hccl"`.
@@ -33,7 +33,7 @@ class Communication(Devices):
         installed.
         """
         name = (
-            self._stated_communication
+            self._overriding_communication_backend
             or self.backend.communication_backend
             or self._registered_communication()
             or _STAGED
@@ -83,7 +83,7 @@ class Communication(Devices):
 
     @_communication_backend_name.setter
     def _communication_backend_name(self, name: str) -> None:
-        self._stated_communication = name
+        self._overriding_communication_backend = name
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
         """Return the version of the communication library, such as `(2, 27, 3)`; `None`

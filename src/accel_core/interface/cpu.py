@@ -49,7 +49,7 @@ class CPUAccelerator(Accelerator):
         self._selected = threading.local()
         self._nodes = hardware.numa_node_count()
         #: The kernel's high-water mark in bytes, if it could not be reset.
-        self._floor = 0
+        self._old_high_water_mark = 0
         #: The largest resident set in bytes that a sample found.
         self._sampled_peak = 0
         cpu = self._torch.cpu
@@ -71,12 +71,12 @@ class CPUAccelerator(Accelerator):
 
     # Devices
 
-    def _named(self, index: int | None) -> str:
-        super()._named(index)  # raises an error for a negative index
+    def _name_at(self, index: int | None) -> str:
+        super()._name_at(index)  # raises an error for a negative index
         return "cpu"
 
     def _check_range(self, index: int) -> None:
-        self._named(index)
+        self._name_at(index)
 
     def device_count(self) -> int:
         """Return `LOCAL_SIZE` if it is set, and otherwise the number of NUMA nodes that
@@ -106,7 +106,7 @@ class CPUAccelerator(Accelerator):
         negative index or a device of another type.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         self._selected.index = self._checked_index(device_index)
 
     def device_properties(
@@ -115,14 +115,15 @@ class CPUAccelerator(Accelerator):
         """Return the CPU's model name, the amount of memory that the process may use,
         and the number of logical cores.
         """
-        known = self._features().get("cpu_name") or platform.processor()
+        name = self._cpu_features().get("cpu_name") or platform.processor()
+        device_index = self._device_argument(device_index, device)
         return DeviceProperties(
-            name=str(known or platform.machine()),
-            total_memory=self.total_memory(self._one_device(device_index, device)),
+            name=str(name or platform.machine()),
+            total_memory=self.total_memory(device_index),
             multiprocessors=os.cpu_count(),
         )
 
-    def _features(self) -> dict[str, Any]:
+    def _cpu_features(self) -> dict[str, Any]:
         """Return the CPU features that torch reports; empty before torch 2.11."""
         if not hasattr(self._torch.cpu, "get_capabilities"):
             return {}
@@ -188,10 +189,10 @@ class CPUAccelerator(Accelerator):
         exact, and lower peaks are the maximum of the samples that members took.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         self.memory_allocated(device_index)  # takes a sample
         mark = high_water()
-        if mark > self._floor:
+        if mark > self._old_high_water_mark:
             return max(mark, self._sampled_peak)
         return self._sampled_peak
 
@@ -202,10 +203,11 @@ class CPUAccelerator(Accelerator):
         high-water mark (VmHWM).
         """
         self._index_or_none(device_index, device)
-        self._floor = high_water()
+        self._old_high_water_mark = high_water()
         with suppress(OSError):  # not Linux, or not permitted here
-            _CLEAR.write_text("5")  # man 5 proc: resets the peak resident set size
-            self._floor = 0
+            # "5" resets the peak resident set size: man 5 proc.
+            _CLEAR_REFS.write_text("5")
+            self._old_high_water_mark = 0
         self._sampled_peak = resident()
 
     def total_memory(self, device_index: Device = None, device: Device = None) -> int:
@@ -215,7 +217,9 @@ class CPUAccelerator(Accelerator):
         self._index_or_none(device_index, device)
         total, _ = memory()
         limit = hardware.cgroup_memory_limit()
-        return min(total, limit) if limit else total
+        if not limit:
+            return total
+        return min(total, limit)
 
     def mem_get_info(
         self, device_index: Device = None, device: Device = None
@@ -224,7 +228,7 @@ class CPUAccelerator(Accelerator):
         has less.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         total = self.total_memory(device_index)
         _, available = memory()
         available_in_group = hardware.cgroup_memory_available()
@@ -233,7 +237,7 @@ class CPUAccelerator(Accelerator):
         return available, total
 
     #: Host memory is not copied to a device here, so pinning it would only cost time.
-    _locks_pages = False
+    _supports_pinned_memory = False
 
     # Data types
 
@@ -247,17 +251,23 @@ class CPUAccelerator(Accelerator):
 
     def is_bf16_native(self) -> bool:
         """Return whether oneDNN has bfloat16 kernels for this CPU."""
-        return self._onednn("bf16", "avx512_bf16", "amx_bf16", "sve_bf16", "bf16")
+        return self._has_onednn_kernels(
+            "bf16", "avx512_bf16", "amx_bf16", "sve_bf16", "bf16"
+        )
 
     def is_fp16_supported(self) -> bool:
         """Return whether oneDNN has float16 kernels for this CPU."""
-        return self._onednn("fp16", "avx512_fp16", "amx_fp16", "fp16_arith")
+        return self._has_onednn_kernels("fp16", "avx512_fp16", "amx_fp16", "fp16_arith")
 
-    def _onednn(self, kind: str, *features: str) -> bool:
+    def _has_onednn_kernels(self, kind: str, *features: str) -> bool:
+        """Return whether oneDNN has kernels for the number format `kind`.
+
+        For a torch without oneDNN, the result is whether the CPU has one of `features`.
+        """
         with suppress(AttributeError, RuntimeError):  # a torch built without oneDNN
             query = getattr(self._torch.ops.mkldnn, f"_is_mkldnn_{kind}_supported")
             return bool(query())
-        return any(bool(self._features().get(feature)) for feature in features)
+        return any(bool(self._cpu_features().get(feature)) for feature in features)
 
     # Launching
 
@@ -268,7 +278,7 @@ class CPUAccelerator(Accelerator):
         The bindings are not imported. The result is also `"gloo"` if the bindings
         failed when a process group was created.
         """
-        if self._stated_communication:
+        if self._overriding_communication_backend:
             return super().communication_backend_name()
         if is_installed("oneccl_bindings_for_pytorch"):
             return "ccl"
@@ -279,7 +289,7 @@ class CPUAccelerator(Accelerator):
 
 _STATUS = Path("/proc/self/status")
 _MEMORY = Path("/proc/meminfo")
-_CLEAR = Path("/proc/self/clear_refs")
+_CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
 def resident() -> int:

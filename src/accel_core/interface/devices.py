@@ -53,7 +53,7 @@ class Base:
         #: Whether a plugin declares this backend. Another process can then find the
         #: accelerator by the backend's name.
         self._is_declared = backend is not None
-        self.backend = backend or _undeclared(type(self))
+        self.backend = backend or _undeclared_backend(type(self))
         self.name = self.backend.name
         self._device_type = self._torch_device_type()
         #: The vendor's module in torch, such as `torch.npu`; `None` if there is none.
@@ -91,7 +91,10 @@ class Base:
         if not self._is_declared:
             self.name = device_type
 
-    def _named(self, index: int | None) -> str:
+    def _name_at(self, index: int | None) -> str:
+        """Return the device's name in torch. Raises `InvalidDeviceError` for a negative
+        index.
+        """
         if index is None:
             return self._device_type
         if index < 0:
@@ -100,7 +103,7 @@ class Base:
             )
         return f"{self._device_type}:{index}"
 
-    def _device_number(self, device: Any) -> int | None:
+    def _unchecked_index(self, device: Any) -> int | None:
         """Return the index in `device` without checking its range; `None` for a device
         type without an index.
 
@@ -194,13 +197,13 @@ class Base:
         version = getattr(sys.modules[package], "__version__", "")
         return f"{package} {version}".strip()
 
-    def _if_supported(self, member: Callable[..., Any], *arguments: Any) -> Any:
+    def _call_if_supported(self, member: Callable[..., Any], *arguments: Any) -> Any:
         """Call the member; return `None` if it raises a `RuntimeError`."""
         with suppress(RuntimeError):  # an `UnsupportedError` is one
             return member(*arguments)
         return None
 
-    def _lookup(self, name: str) -> Any:
+    def _vendor_attribute(self, name: str) -> Any:
         """Return the object called `name` in the vendor's module; `None` if there is
         none.
         """
@@ -208,24 +211,24 @@ class Base:
 
     def _unsupported(self, member: str, reason: str = "") -> errors.UnsupportedError:
         """Return the error to raise if the device does not support `member`."""
-        why = f": {reason}" if reason else ""
-        if not self._is_declared:
-            advice = why or "; override it"
-            return errors.UnsupportedError(
-                f"{type(self).__name__}: {member} is not implemented{advice}"
-            )
-        return errors.UnsupportedError(
-            f"{self.name}{self._origin()}: {member} is not supported by {self._vendor_version()}{why}"
-        )
+        explanation = f": {reason}" if reason else ""
+        if self._is_declared:
+            vendor = self._vendor_version()
+            problem = f"{member} is not supported by {vendor}{explanation}"
+            return errors.UnsupportedError(f"{self.name}{self._origin()}: {problem}")
+        problem = f"{member} is not implemented{explanation or '; override it'}"
+        return errors.UnsupportedError(f"{type(self).__name__}: {problem}")
 
     def _origin(self) -> str:
         """Return the distribution that declares the backend, in parentheses; empty if
         it is unknown.
         """
-        return f" ({self.backend.provenance})" if self.backend.provenance else ""
+        if self.backend.provenance is None:
+            return ""
+        return f" ({self.backend.provenance})"
 
 
-def _undeclared(kind: type) -> Backend:
+def _undeclared_backend(kind: type) -> Backend:
     """Return a declaration, with the CPU as the device, for a class that no plugin
     declares.
     """
@@ -292,9 +295,9 @@ class Devices(Base):
         `"npu:1"` with an index.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
-        index = None if device_index is None else self._device_number(device_index)
-        return self._named(index)
+            device_index = self._device_argument(device_index, device)
+        index = None if device_index is None else self._unchecked_index(device_index)
+        return self._name_at(index)
 
     def device(
         self, device_index: Device = None, device: Device = None
@@ -306,12 +309,12 @@ class Devices(Base):
         device need not exist.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         if self._warns_of_device_blocks and device_index is not None:
             self._warn_of_block(device_index)
-        index = None if device_index is None else self._device_number(device_index)
+        index = None if device_index is None else self._unchecked_index(device_index)
         try:
-            return self._torch.device(self._named(index))
+            return self._torch.device(self._name_at(index))
         except RuntimeError as error:
             raise self._unsupported(
                 "device", f"torch has no device type {self._device_type!r}"
@@ -331,22 +334,23 @@ class Devices(Base):
         Raises `InvalidDeviceError`, a `ValueError`, if there is no such device.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         if device_index is None:
             return nullcontext()
         index = self._checked_index(device_index)
         # The vendor's context manager is preferred, because it does not start a device
         # only to restore it.
-        guard = self._lookup("device")
+        guard = self._vendor_attribute("device")
         is_context = inspect.isclass(guard) and hasattr(guard, "__enter__")
         if is_context and "device" not in self.refused:
             vendors_guard = self._query_vendor_or_torch("device", index)
             if vendors_guard:
                 return cast("AbstractContextManager[Any]", vendors_guard)
-        return self._selecting(index)
+        return self._device_selected(index)
 
     @contextmanager
-    def _selecting(self, index: int) -> Iterator[None]:
+    def _device_selected(self, index: int) -> Iterator[None]:
+        """Select a device within the block, and restore the previous device after it."""
         previous_index = self.current_device()
         if previous_index != index:
             self.set_device(index)
@@ -363,7 +367,7 @@ class Devices(Base):
         Raises `InvalidDeviceError`, a `ValueError`, if there is no such device.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         self._select(self._checked_index(device_index))
 
     def _select(self, index: int) -> None:
@@ -379,7 +383,7 @@ class Devices(Base):
 
     def current_device_name(self) -> str:
         """Return the current device's name in torch, such as `"npu:1"`."""
-        return self._named(self.current_device())
+        return self._name_at(self.current_device())
 
     def device_count(self) -> int:
         """Return the number of devices that this process sees."""
@@ -399,8 +403,10 @@ class Devices(Base):
         """Call `callback` when the device is initialised. Call it at once if the device
         is initialised already, or if the vendor cannot delay calls.
         """
-        defer = self._lookup("_lazy_call")
-        return defer(callback) if defer else callback()
+        vendors_lazy_call = self._vendor_attribute("_lazy_call")
+        if vendors_lazy_call is None:
+            return callback()
+        return vendors_lazy_call(callback)
 
     def device_properties(
         self, device_index: Device = None, device: Device = None
@@ -412,7 +418,7 @@ class Devices(Base):
         """
         index = self._index(device_index, device)
         properties = self._query_vendor_or_torch("get_device_properties", index)
-        total = self._if_supported(self.total_memory, index)
+        total = self._call_if_supported(self.total_memory, index)
         if properties is None:
             return DeviceProperties(name=self.device_name(index), total_memory=total)
         return read_properties(properties, total)
@@ -424,7 +430,7 @@ class Devices(Base):
         reports none.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         return self.device_properties(device_index).uuid
 
     def visible_device_ids(self) -> tuple[int | str, ...] | None:
@@ -447,7 +453,7 @@ class Devices(Base):
         """
         return list(self.backend.visibility.variables)
 
-    def _every_id(self) -> tuple[int | str, ...] | None:
+    def _all_device_ids(self) -> tuple[int | str, ...] | None:
         """Return the ids of all devices, by index, as the visible-devices variable
         takes them; `None` if they are unknown.
 
@@ -488,7 +494,7 @@ class Devices(Base):
         `mem_get_info`.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         properties = self._query_vendor_or_torch("get_device_properties", device_index)
         total = getattr(properties, "total_memory", None)
         if total:
@@ -509,20 +515,21 @@ class Devices(Base):
 
         `None` if neither exists, or if the driver rejects the query.
         """
-        query = self._lookup(name)
-        refusal: type[Exception] = RuntimeError
-        if query:
-            query = self._refusal_as_unsupported(name, query)
-            refusal = errors.UnsupportedError
+        query: Any
+        vendors_query = self._vendor_attribute(name)
+        if vendors_query:
+            query = self._raising_unsupported(name, vendors_query)
+            rejection: type[Exception] = errors.UnsupportedError
         else:
             query = getattr(self._torch_accelerator, torch_name, None)
+            rejection = RuntimeError
         if query is None:
             return None
-        with suppress(refusal):
+        with suppress(rejection):
             return query(*map(self._index, devices))
         return None
 
-    def _refusal_as_unsupported(
+    def _raising_unsupported(
         self, name: str, query: Callable[..., Any]
     ) -> Callable[..., Any]:
         """Wrap `query` to raise `UnsupportedError` if the driver rejects the query.
@@ -557,7 +564,7 @@ class Devices(Base):
             return True
         return False
 
-    def _one_device(self, device_index: Device, device: Device) -> Device:
+    def _device_argument(self, device_index: Device, device: Device) -> Device:
         """Return the device that a member was called with, by `device_index` or
         `device`.
 
@@ -567,7 +574,7 @@ class Devices(Base):
             return device
         if device is None:
             return device_index
-        if self._device_number(device_index) != self._device_number(device):
+        if self._unchecked_index(device_index) != self._unchecked_index(device):
             raise errors.InvalidArgumentError(
                 f"{self.name}: device_index={device_index!r} and device={device!r} are "
                 "different devices: pass one of them"
@@ -577,10 +584,10 @@ class Devices(Base):
     def _index(self, device_index: Device, device: Device = None) -> int:
         """Return the index of the device; `None` means the current device.
 
-        Raises the errors of `_checked_index` and `_one_device`.
+        Raises the errors of `_checked_index` and `_device_argument`.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         if device_index is None:
             return self.current_device()
         return self._checked_index(device_index)
@@ -590,7 +597,7 @@ class Devices(Base):
         querying the current device.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         if device_index is None:
             return None
         return self._checked_index(device_index)
@@ -603,7 +610,7 @@ class Devices(Base):
         device has another type. Raises `InvalidArgumentError`, a `TypeError`, for an
         argument of another type.
         """
-        index = self._device_number(device_index)
+        index = self._unchecked_index(device_index)
         if index is None:
             return self.current_device()
         self._check_range(index)
@@ -612,9 +619,9 @@ class Devices(Base):
     def _check_range(self, index: int) -> None:
         count = self.device_count()
         if not 0 <= index < count:
-            visible = "1 device" if count == 1 else f"{count or 'no'} devices"
+            devices = "1 device" if count == 1 else f"{count or 'no'} devices"
             raise errors.InvalidDeviceError(
-                f"{self.name}: device index {index} is out of range, {visible} visible"
+                f"{self.name}: device index {index} is out of range, {devices} visible"
             )
 
 

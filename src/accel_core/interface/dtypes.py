@@ -86,7 +86,7 @@ class Dtypes(Devices):
 
     #: Whether a model can be trained in float16 on each of the vendor's devices. If so,
     #: `is_fp16_supported` starts no device.
-    _fp16_on_every_device = False
+    _has_fp16_on_every_device = False
 
     def is_bf16_supported(self, including_emulation: bool = True) -> bool:
         """Return whether a model can be trained in bfloat16 on this device, natively or
@@ -100,7 +100,7 @@ class Dtypes(Devices):
         """
         if not including_emulation:
             return self.is_bf16_native()
-        return self._computes("is_bf16_supported", "bfloat16")
+        return self._is_dtype_supported("is_bf16_supported", "bfloat16")
 
     def is_bf16_native(self) -> bool:
         """Return whether the hardware computes in bfloat16. Otherwise bfloat16 is
@@ -108,10 +108,10 @@ class Dtypes(Devices):
 
         If the vendor does not distinguish the two, this returns `is_bf16_supported()`.
         """
-        query = self._lookup("is_bf16_supported")
+        query = self._vendor_attribute("is_bf16_supported")
         if query is None:
             return self.is_bf16_supported()
-        return self._is_native(query)
+        return self._is_supported_natively(query)
 
     def is_fp16_supported(self) -> bool:
         """Return whether a model can be trained in float16 on this device. A trainer
@@ -119,20 +119,20 @@ class Dtypes(Devices):
 
         The result comes from the vendor's function, or from a trial as for bfloat16. A
         plugin for devices with known support overrides this member or sets
-        `_fp16_on_every_device`, so that the query does not start the device.
+        `_has_fp16_on_every_device`, so that the query does not start the device.
         """
-        if self._fp16_on_every_device:
+        if self._has_fp16_on_every_device:
             return self.is_available()
-        return self._computes("is_fp16_supported", "float16")
+        return self._is_dtype_supported("is_fp16_supported", "float16")
 
     def is_fp8_supported(self) -> bool:
         """Return whether the hardware multiplies matrices in an 8-bit floating point
         type; False if the vendor does not report it.
         """
-        query = self._lookup("is_fp8_supported")
-        return query is not None and self._is_native(query)
+        query = self._vendor_attribute("is_fp8_supported")
+        return query is not None and self._is_supported_natively(query)
 
-    def _is_native(self, query: Callable[..., Any]) -> bool:
+    def _is_supported_natively(self, query: Callable[..., Any]) -> bool:
         """Return the vendor's answer about a data type, without emulation, which
         several vendors include by default.
         """
@@ -140,18 +140,20 @@ class Dtypes(Devices):
             return False
         if has_parameter(query, "including_emulation"):
             query = partial(query, including_emulation=False)
-        return bool(self._if_supported(query))
+        return bool(self._call_if_supported(query))
 
-    def _computes(self, name: str, dtype: str) -> bool:
-        """Return the result of the vendor's function called `name` or, if there is
-        none, of a trial.
+    def _is_dtype_supported(self, name: str, dtype: str) -> bool:
+        """Return whether a model can be trained in `dtype`: the result of the vendor's
+        function called `name` or, if there is none, of a trial.
         """
         if self.device_module is None or not self.is_available():
             return False
-        query = self._lookup(name)
-        answer = None if query is None else self._if_supported(query)
-        if answer is not None:
-            return bool(answer)
+        query = self._vendor_attribute(name)
+        vendors_answer = None
+        if query is not None:
+            vendors_answer = self._call_if_supported(query)
+        if vendors_answer is not None:
+            return bool(vendors_answer)
         if dtype in self._trials:
             return self._trials[dtype]
         result = computes_in(
@@ -171,9 +173,7 @@ class Dtypes(Devices):
         return result
 
     def is_fp64_supported(self) -> bool:
-        """Return whether the device supports float64. Nearly all devices do; mps does
-        not.
-        """
+        """Return whether the device supports float64. Apple's GPUs (mps) do not."""
         return True
 
     def supported_dtypes(self) -> list[torch.dtype]:
@@ -181,9 +181,9 @@ class Dtypes(Devices):
         `torch.float32` first.
         """
         dtypes = [self._torch.float32]
-        if self._if_supported(self.is_fp16_supported):
+        if self._call_if_supported(self.is_fp16_supported):
             dtypes.append(self._torch.float16)
-        if self._if_supported(self.is_bf16_supported):
+        if self._call_if_supported(self.is_bf16_supported):
             dtypes.append(self._torch.bfloat16)
         return dtypes
 
@@ -196,9 +196,9 @@ class Dtypes(Devices):
         it is `torch.float32`. An emulated bfloat16 is not chosen, because it saves
         memory but is slower.
         """
-        if self._if_supported(self.is_bf16_native):
+        if self._call_if_supported(self.is_bf16_native):
             return self._torch.bfloat16
-        if self._if_supported(self.is_fp16_supported) and self._scales_losses:
+        if self._call_if_supported(self.is_fp16_supported) and self._scales_losses:
             return self._torch.float16
         return self._torch.float32
 
@@ -274,22 +274,26 @@ def computes_in(torch: Any, device_type: str, dtype: Any) -> bool | Exception:
     the error is returned. That is the case if the device is out of memory, or if a
     product in float32 fails too.
     """
-    result = _product(torch, device_type, dtype)
+    result = _try_matrix_product(torch, device_type, dtype)
     if isinstance(result, bool):
         return result
-    if _product(torch, device_type, torch.float32) is not True:
+    if _try_matrix_product(torch, device_type, torch.float32) is not True:
         return result
     # The device works in float32. A failure that occurs again is therefore caused by the
     # data type.
-    result = _product(torch, device_type, dtype)
+    result = _try_matrix_product(torch, device_type, dtype)
     if isinstance(result, (bool, torch.OutOfMemoryError)):
         return result
     return False
 
 
-def _product(torch: Any, device_type: str, dtype: Any) -> bool | Exception:
+def _try_matrix_product(torch: Any, device_type: str, dtype: Any) -> bool | Exception:
+    """Multiply two matrices of ones; return whether the result is correct, or the error
+    of torch.
+    """
     try:
         ones = torch.ones((2, 2), dtype=dtype, device=device_type)
+        # Each of the four elements of the product is 2.
         return bool((ones @ ones).sum().item() == 8)
     except (RuntimeError, TypeError) as error:
         return error

@@ -38,24 +38,27 @@ class Random(Devices):
         if not self._generators():
             # If the vendor has no function that initialises the device, querying the
             # current device starts the vendor's runtime.
-            initialise = self._lookup("init") or self._lookup("_lazy_init")
-            start = initialise or self.current_device
-            start()
+            init = self._vendor_attribute("init")
+            init = init or self._vendor_attribute("_lazy_init") or self.current_device
+            init()
         generators = self._generators()
-        if index >= len(
-            generators
-        ):  # The vendor may list fewer generators than devices.
+        # The vendor may list fewer generators than devices.
+        if index >= len(generators):
             raise self._unsupported(
                 "default_generator", f"torch lists no generator for device {index}"
             )
         return cast("Generator", generators[index])
 
     def _generators(self) -> Any:
-        # Read anew: vendors put another tuple in place when they initialise.
-        generators = self._lookup("default_generators")
-        if not generators:  # Habana keeps it in `random`
-            generators = getattr(self._lookup("random"), "default_generators", ())
-        return generators
+        """Return the vendor's tuple of generators. Vendors replace the tuple when the
+        device is initialised.
+        """
+        generators = self._vendor_attribute("default_generators")
+        if generators:
+            return generators
+        # Habana's module has the tuple in `random`.
+        random = self._vendor_attribute("random")
+        return getattr(random, "default_generators", ())
 
     def manual_seed(self, seed: int) -> None:
         """Seed the generator of the current device."""
@@ -104,7 +107,7 @@ class Random(Devices):
         the same numbers.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         # The state is copied, because the CPU's generator aborts the process for a row of
         # a tensor that holds several states (torch 2.13).
         state = new_state.cpu().clone()
@@ -123,7 +126,10 @@ class Random(Devices):
                 self.manual_seed(crc32(bytes(state.tolist())))
 
     def _restore_rng_state(self, state: Tensor, device_index: Device) -> None:
-        restore = self._lookup("set_rng_state")
+        """Set the state of the device's generator, with the vendor's function if there
+        is one.
+        """
+        restore = self._vendor_attribute("set_rng_state")
         if restore is None:
             self.default_generator(self._index(device_index)).set_state(state)
         elif device_index is None:
@@ -148,11 +154,11 @@ class Random(Devices):
             indices = list(range(self.device_count()))
         else:
             indices = [self._index(device) for device in devices]
-        host = self._torch.get_rng_state()
+        host_state = self._torch.get_rng_state()
         states = [self.get_rng_state(index) for index in indices]
         try:
             yield
         finally:
-            self._torch.set_rng_state(host)
+            self._torch.set_rng_state(host_state)
             for index, state in zip(indices, states, strict=True):
                 self.set_rng_state(state, index)

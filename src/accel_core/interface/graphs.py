@@ -33,11 +33,11 @@ class Graphs(Streams):
         Every vendor names its class after itself: CUDAGraph, NPUGraph, MLUGraph,
         XPUGraph, HPUGraph.
         """
-        capture = self._lookup("graph")
+        capture = self._vendor_attribute("graph")
         names = [f"{self._device_type.upper()}Graph"]
         names += [name for name in dir(self.device_module) if name.endswith("Graph")]
         for name in names:
-            kind = self._lookup(name)
+            kind = self._vendor_attribute(name)
             if capture and isinstance(kind, type) and hasattr(kind, "replay"):
                 return kind, capture
         torch_graph = getattr(self._torch_accelerator, "Graph", None)

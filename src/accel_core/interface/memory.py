@@ -45,7 +45,7 @@ class Memory(Devices):
         they are in use. Without a caching allocator, return `memory_allocated()`.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         return self.memory_allocated(device_index)
 
     def max_memory_reserved(
@@ -55,7 +55,7 @@ class Memory(Devices):
         since the last reset.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         return self.max_memory_allocated(device_index)
 
     def reset_peak_memory_stats(
@@ -69,7 +69,7 @@ class Memory(Devices):
     ) -> None:
         """Call `reset_peak_memory_stats`, which is the newer name. Every peak is reset."""
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         self.reset_peak_memory_stats(device_index)
 
     def memory_cached(self, device_index: Device = None, device: Device = None) -> int:
@@ -77,7 +77,7 @@ class Memory(Devices):
         deprecation warning.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         return self.memory_reserved(device_index)
 
     def max_memory_cached(
@@ -87,7 +87,7 @@ class Memory(Devices):
         deprecation warning.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         return self.max_memory_reserved(device_index)
 
     def reset_max_memory_cached(
@@ -95,7 +95,7 @@ class Memory(Devices):
     ) -> None:
         """Call `reset_peak_memory_stats`, which is the newer name. Every peak is reset."""
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         self.reset_peak_memory_stats(device_index)
 
     def reset_accumulated_memory_stats(
@@ -122,13 +122,16 @@ class Memory(Devices):
         stats = self.memory_stats(index)
         if "allocated_bytes.all.current" not in stats:
             # The vendor reports none of torch's keys.
-            stats = {**self._amounts(index), **stats}
+            stats = {**self._basic_memory_stats(index), **stats}
         lines = [f"Memory of {self.device_name(index)}"]
-        lines += _table(stats, ("all",) if abbreviated else _POOLS)
-        info = self._if_supported(self.mem_get_info, index)
+        pools = ("all",) if abbreviated else _POOLS
+        lines += _table_lines(stats, pools)
+        info = self._call_if_supported(self.mem_get_info, index)
         if info is not None:
             free, total = info
-            lines.append(f"free for new work: {_bytes(free)} of {_bytes(total)}")
+            lines.append(
+                f"free for new work: {_format_bytes(free)} of {_format_bytes(total)}"
+            )
         return _Summary("\n".join(lines))
 
     def memory_stats(
@@ -142,14 +145,17 @@ class Memory(Devices):
         the backend reports.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         devices = () if device_index is None else (device_index,)
         stats = self._query_vendor_or_torch(
             "memory_stats", *devices, torch_name="memory_stats"
         )
-        return stats or self._amounts(device_index)
+        return stats or self._basic_memory_stats(device_index)
 
-    def _amounts(self, index: Device) -> Mapping[str, Any]:
+    def _basic_memory_stats(self, index: Device) -> Mapping[str, Any]:
+        """Return the present and peak amounts that the backend reports, with torch's
+        keys.
+        """
         amounts = {
             "allocated_bytes.all.current": self.memory_allocated,
             "allocated_bytes.all.peak": self.max_memory_allocated,
@@ -158,7 +164,7 @@ class Memory(Devices):
         }
         stats = {}
         for key, member in amounts.items():
-            amount = self._if_supported(member, index)
+            amount = self._call_if_supported(member, index)
             if amount is not None:  # An unknown amount has no key, because 0 is wrong.
                 stats[key] = amount
         return stats
@@ -175,16 +181,17 @@ class Memory(Devices):
         GPUs.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         info: tuple[int, int] | None = self._query_vendor_or_torch(
             "mem_get_info", device_index, torch_name="get_memory_info"
         )
         if info is not None:
             return info
-        if self._lookup("mem_get_info"):
+        if self._vendor_attribute("mem_get_info"):
             raise self._unsupported("mem_get_info", self.refused["mem_get_info"])
         total = self.total_memory(device_index)
-        return max(0, total - self.memory_reserved(device_index)), total
+        free = max(0, total - self.memory_reserved(device_index))
+        return free, total
 
     def available_memory(
         self, device_index: Device = None, device: Device = None
@@ -193,7 +200,7 @@ class Memory(Devices):
         vendor reports it.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         return self.mem_get_info(device_index)[0]
 
     def empty_cache(self) -> None:
@@ -203,7 +210,7 @@ class Memory(Devices):
         self, fraction: float, device_index: Device = None, device: Device = None
     ) -> None:
         """Limit this process to `fraction` (0 to 1) of the device's memory."""
-        limit = self._lookup("set_per_process_memory_fraction")
+        limit = self._vendor_attribute("set_per_process_memory_fraction")
         if limit is None:
             raise self._unsupported("set_per_process_memory_fraction")
         index = self._index_or_none(device_index, device)
@@ -227,7 +234,7 @@ _NO_PINNED_ALLOCATOR = (
 )
 
 
-def lacks_page_locks(error: RuntimeError) -> bool:
+def is_pinning_unsupported(error: RuntimeError) -> bool:
     """Return whether torch's error means that the device does not support pinned
     memory; False if the host's memory ran out.
     """
@@ -245,14 +252,14 @@ class Pinning(Devices):
     device to torch, because torch deprecated that argument.
     """
 
-    def _pins(self) -> Any:
+    def _pin_manager(self) -> Any:
         """Return the manager of memory that this package pins; `None` by default. An
         integration overrides this member.
         """
         return None
 
     @cached_property
-    def _locks_pages(self) -> bool:
+    def _supports_pinned_memory(self) -> bool:
         """Whether torch provides pinned memory for this device. The trial runs at first
         use.
 
@@ -262,25 +269,27 @@ class Pinning(Devices):
         try:
             tensor = self._torch.empty(1, device="cpu", pin_memory=True)
         except RuntimeError as error:
-            return not lacks_page_locks(error)  # Any other error recurs in the caller.
+            return not is_pinning_unsupported(
+                error
+            )  # Any other error recurs in the caller.
         return bool(tensor.device.type == "cpu")
 
     def _torch_pin_memory(self, tensor: Tensor) -> Tensor:
         """Return a pinned copy of a host tensor. Return the tensor itself if the device
         does not support pinned memory.
         """
-        if not self._locks_pages:
+        if not self._supports_pinned_memory:
             return tensor
-        return self._lock(tensor.pin_memory)
+        return self._call_pinning(tensor.pin_memory)
 
     def _torch_empty_pinned(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
         """Return an uninitialised pinned tensor with the given shape and `tensor`'s
         data type. It is not pinned if the device does not support pinned memory.
         """
-        make = partial(tensor.new_empty, shape, pin_memory=self._locks_pages)
-        return self._lock(make)
+        make = partial(tensor.new_empty, shape, pin_memory=self._supports_pinned_memory)
+        return self._call_pinning(make)
 
-    def _lock(self, function: Callable[[], Tensor]) -> Tensor:
+    def _call_pinning(self, function: Callable[[], Tensor]) -> Tensor:
         """Call `function`, which pins memory. Raise `HostMemoryError` if the host's
         limit is reached.
 
@@ -301,7 +310,9 @@ class Pinning(Devices):
         """Return whether the tensor's storage is pinned; False if the device does not
         support pinned memory.
         """
-        return bool(vars(self).get("_locks_pages", True) and tensor.is_pinned())
+        return bool(
+            vars(self).get("_supports_pinned_memory", True) and tensor.is_pinned()
+        )
 
     def pin_memory(
         self, tensor: Tensor, make_copy: bool = True, match_shape: bool = True
@@ -312,12 +323,14 @@ class Pinning(Devices):
         only a template: the memory is uninitialised, and `match_shape=False` makes it
         one-dimensional.
         """
-        manager = self._pins()
+        manager = self._pin_manager()
         if manager:
             return manager.pin(tensor, make_copy=make_copy, match_shape=match_shape)
         if make_copy:
             return self._torch_pin_memory(tensor)
-        shape = tuple(tensor.shape) if match_shape else (tensor.numel(),)
+        shape = tuple(tensor.shape)
+        if not match_shape:
+            shape = (tensor.numel(),)
         return self._torch_empty_pinned(tensor, shape)
 
     def pin_empty(
@@ -336,7 +349,7 @@ class Pinning(Devices):
         if len(size) == 1 and isinstance(size[0], (tuple, list)):
             shape = tuple(size[0])
         template = self._torch.empty(0, dtype=dtype, device="cpu")
-        pin_empty = getattr(self._pins(), "pin_empty", self._torch_empty_pinned)
+        pin_empty = getattr(self._pin_manager(), "pin_empty", self._torch_empty_pinned)
         return pin_empty(template, shape)
 
     def pin_empty_like(
@@ -355,7 +368,7 @@ class Pinning(Devices):
 
     def is_pinned(self, tensor: Tensor) -> bool:
         """Return whether the tensor's storage is pinned."""
-        manager = self._pins()
+        manager = self._pin_manager()
         if manager and manager.is_pinned(tensor):
             return True
         return self._torch_is_pinned(tensor)
@@ -364,7 +377,7 @@ class Pinning(Devices):
         """Free pinned memory of an integration. For memory that torch pinned, do
         nothing: torch frees it with the last tensor.
         """
-        manager = self._pins()
+        manager = self._pin_manager()
         if manager:
             manager.unpin(tensor)
 
@@ -374,12 +387,14 @@ class Pinning(Devices):
         Do nothing if torch keeps none, which is the case before the device starts and
         before torch 2.12.
         """
-        free = getattr(self._torch_accelerator, "empty_host_cache", None)
-        if free is None:
+        empty_host_cache = getattr(self._torch_accelerator, "empty_host_cache", None)
+        if empty_host_cache is None:
             return
-        may_have_cached = "_locks_pages" in vars(self) or self.is_initialized()
-        if may_have_cached and self._locks_pages:
-            free()
+        may_have_cached = (
+            "_supports_pinned_memory" in vars(self) or self.is_initialized()
+        )
+        if may_have_cached and self._supports_pinned_memory:
+            empty_host_cache()
 
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
         """Pin `num_bytes` of host memory at `address`. Return False without a device,
@@ -403,8 +418,8 @@ class Pinning(Devices):
         """
         if not self.is_available():
             return False
-        runtime = self._lookup(f"{self._device_type}rt")
-        check = self._lookup("check_error")
+        runtime = self._vendor_attribute(f"{self._device_type}rt")
+        check = self._vendor_attribute("check_error")
         if runtime is None or check is None:
             return False
         function = getattr(runtime(), f"{self._device_type}{name}", None)
@@ -439,21 +454,23 @@ class _Summary(str):
         printer.text(str(self))
 
 
-def _table(stats: Mapping[str, Any], pools: Sequence[str]) -> list[str]:
+def _table_lines(stats: Mapping[str, Any], pools: Sequence[str]) -> list[str]:
     """Return the lines of a table of `stats`, which has torch's keys."""
     rows = []
-    for kind in dict.fromkeys(key.partition(".")[0] for key in stats if ".all." in key):
+    # A dict keeps the kinds in their order, each once.
+    kinds = dict.fromkeys(key.partition(".")[0] for key in stats if ".all." in key)
+    for kind in kinds:
         for pool in pools:
             values = [stats.get(f"{kind}.{pool}.{column}") for column in _COLUMNS]
             if any(value is not None for value in values):
-                rows.append(_row(kind, pool, values))
-    head = _line("", list(_COLUMNS.values()))
+                rows.append(_table_row(kind, pool, values))
+    head = _table_line("", list(_COLUMNS.values()))
     if not rows:
         return [head, "The device reports no memory statistics."]
     return [head, *rows]
 
 
-def _row(kind: str, pool: str, values: Sequence[Any]) -> str:
+def _table_row(kind: str, pool: str, values: Sequence[Any]) -> str:
     """Return the line for one kind of amount, such as `"allocated_bytes"`, in one pool."""
     name = kind if pool == "all" else f"  {pool}"
     cells = []
@@ -461,17 +478,17 @@ def _row(kind: str, pool: str, values: Sequence[Any]) -> str:
         if value is None:
             cells.append("-")
         elif kind.endswith("_bytes"):
-            cells.append(_bytes(value))
+            cells.append(_format_bytes(value))
         else:
             cells.append(str(value))
-    return _line(name.replace("_", " "), cells)
+    return _table_line(name.replace("_", " "), cells)
 
 
-def _line(name: str, cells: Sequence[str]) -> str:
+def _table_line(name: str, cells: Sequence[str]) -> str:
     return " | ".join([name.ljust(28), *(cell.rjust(12) for cell in cells)])
 
 
-def _bytes(amount: int) -> str:
+def _format_bytes(amount: int) -> str:
     """Return an amount of bytes in the unit that leaves at most four digits or is GiB,
     such as `"1536 KiB"`.
     """

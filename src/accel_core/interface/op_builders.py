@@ -114,9 +114,8 @@ class Operators(Base):
         module that a plugin names fails to import.
         """
         if class_name == NotImplementedBuilder.__name__:
-            return (
-                NotImplementedBuilder  # A framework compares builders with this class.
-            )
+            # A framework compares builders with this class.
+            return NotImplementedBuilder
         providers, operators = self._providers_and_operators()
         operator = operators.get(class_name)
         if operator is None:
@@ -195,6 +194,7 @@ class Operators(Base):
 
 @cache
 def _not_implemented(op: str, missing: str) -> type[NotImplementedBuilder]:
+    """Return a builder class for the operator `op`, whose error is the text `missing`."""
     return type(
         "NotImplementedBuilder",
         (NotImplementedBuilder,),

@@ -28,8 +28,9 @@ def name_in_errors(function: Any, member: str) -> None:
 def name_members_in_errors(kind: type) -> None:
     """Apply `name_in_errors` to the public methods that the class body defines."""
     for name, function in vars(kind).items():
-        is_public_method = inspect.isfunction(function) and not name.startswith("_")
-        if is_public_method and function.__qualname__ == f"{kind.__qualname__}.{name}":
+        if not _is_public_method(name, function):
+            continue
+        if function.__qualname__ == f"{kind.__qualname__}.{name}":
             name_in_errors(function, name)
 
 
@@ -41,19 +42,32 @@ def add_torch_keywords(kind: type, interface: type) -> None:
     `*args`, `**kwargs` or keyword-only parameters is not changed.
     """
     for name, function in _overrides(kind, interface).items():
-        is_public_method = inspect.isfunction(function) and not name.startswith("_")
-        if not is_public_method or not hasattr(interface, name):
+        if not _is_public_method(name, function) or not hasattr(interface, name):
             continue
-        parameters = inspect.signature(function).parameters
-        if any(p.kind is not p.POSITIONAL_OR_KEYWORD for p in parameters.values()):
-            continue
-        names = list(parameters)
-        if names[1:] == ["device_index"]:
-            setattr(kind, name, _with_device_keyword(function))
-        elif "device_index" in names and "device" not in names:
-            setattr(kind, name, _with_added_device_keyword(function))
-        elif name == "is_bf16_supported" and "including_emulation" not in names:
-            setattr(kind, name, _with_emulation_keyword(function))
+        extended_function = _with_torch_keywords(name, function)
+        if extended_function is not function:
+            setattr(kind, name, extended_function)
+
+
+def _is_public_method(name: str, attribute: Any) -> bool:
+    return inspect.isfunction(attribute) and not name.startswith("_")
+
+
+def _with_torch_keywords(name: str, function: Function) -> Function:
+    """Return the override `function` of the member `name` with torch's keywords; return
+    `function` itself if it lacks none or cannot be wrapped.
+    """
+    parameters = inspect.signature(function).parameters
+    kinds = {parameter.kind for parameter in parameters.values()}
+    if kinds != {inspect.Parameter.POSITIONAL_OR_KEYWORD}:
+        return function
+    if list(parameters)[1:] == ["device_index"]:
+        return _with_device_keyword(function)
+    if "device_index" in parameters and "device" not in parameters:
+        return _with_added_device_keyword(function)
+    if name == "is_bf16_supported" and "including_emulation" not in parameters:
+        return _with_emulation_keyword(function)
+    return function
 
 
 def _overrides(kind: type, interface: type) -> dict[str, Any]:
@@ -79,8 +93,8 @@ def _with_device_keyword(function: Function) -> Function:
     @wraps(function)
     def member(self: Any, device_index: Any = None, device: Any = None) -> Any:
         if device is not None:
-            either = self._one_device(device_index, device)
-            device_index = self._device_number(either)
+            one_device = self._device_argument(device_index, device)
+            device_index = self._unchecked_index(one_device)
         return function(self, device_index)
 
     return _with_signature(member, inspect.signature(member, follow_wrapped=False))
@@ -108,8 +122,9 @@ def _with_added_device_keyword(function: Function) -> Function:
         device = bound.arguments.pop("device")
         if device is not None:
             accelerator = args[0]
-            either = accelerator._one_device(bound.arguments["device_index"], device)
-            bound.arguments["device_index"] = accelerator._device_number(either)
+            device_index = bound.arguments["device_index"]
+            one_device = accelerator._device_argument(device_index, device)
+            bound.arguments["device_index"] = accelerator._unchecked_index(one_device)
         return function(**bound.arguments)
 
     return _with_signature(member, signature)
@@ -122,7 +137,9 @@ def _with_emulation_keyword(function: Function) -> Function:
 
     @wraps(function)
     def member(self: Any, including_emulation: bool = True) -> Any:
-        return function(self) if including_emulation else self.is_bf16_native()
+        if including_emulation:
+            return function(self)
+        return self.is_bf16_native()
 
     return _with_signature(member, inspect.signature(member, follow_wrapped=False))
 

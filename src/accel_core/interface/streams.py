@@ -193,7 +193,7 @@ class Streams(Devices):
         for name in missing & options.keys():
             is_needed = name != "blocking"
             if name == "external":
-                is_needed = self._lookup("graph") is not None
+                is_needed = self._vendor_attribute("graph") is not None
             if is_needed:
                 raise self._unsupported(f"Event({name}=True)")
             del options[name]
@@ -304,7 +304,7 @@ class Streams(Devices):
         function for the default stream (xpu).
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         return self.current_stream(device_index)
 
 
@@ -343,7 +343,7 @@ class Ranges(Base):
     supports_nvtx_domain: bool = False
     #: The vendor's module with `range_push` and `range_pop`, such as `"nvtx"`. If empty,
     #: torch's profiler is used.
-    _vendor_ranges = ""
+    _range_module = ""
     #: The open ranges of each thread, because a profiler has a timeline per thread.
     _ranges: ClassVar = threading.local()
 
@@ -355,9 +355,9 @@ class Ranges(Base):
         By default, this uses `torch.profiler.record_function`, and costs nothing while
         no profiler runs. `domain` and `category` are for vendors that support them.
         """
-        if self._vendor_ranges:
+        if self._range_module:
             with suppress(Exception):
-                self._lookup(self._vendor_ranges).range_push(str(msg))
+                self._vendor_attribute(self._range_module).range_push(str(msg))
             return
         context: Any = nullcontext()
         if self._torch.autograd._profiler_enabled():
@@ -371,9 +371,9 @@ class Ranges(Base):
         """Close the range that this thread opened last. Do nothing if no range is open.
         Never raises an error.
         """
-        if self._vendor_ranges:
+        if self._range_module:
             with suppress(Exception):
-                self._lookup(self._vendor_ranges).range_pop()
+                self._vendor_attribute(self._range_module).range_pop()
             return
         ranges = vars(self._ranges).get("open")
         if ranges:

@@ -177,11 +177,12 @@ class TorchAccelerator(Accelerator):
         """
         with suppress(RuntimeError):
             device = current_torch_accelerator(self._torch, check_count=False)
-            return device.type if device is not None else None
+            if device is not None:
+                return device.type
         return None
 
     @cached_property
-    def _is_private(self) -> bool:
+    def _uses_private_use1_slot(self) -> bool:
         """Whether this device uses torch's PrivateUse1 slot. torch's functions may not
         work for it.
         """
@@ -189,7 +190,7 @@ class TorchAccelerator(Accelerator):
 
     # Binding
 
-    def _functions(self, name: str) -> list[Function]:
+    def _candidate_functions(self, name: str) -> list[Function]:
         """Return the functions that can implement a forwarded member, the preferred
         function first.
 
@@ -199,7 +200,7 @@ class TorchAccelerator(Accelerator):
         """
         if name in STREAM_MEMBERS and self._stream_class is None:
             return []
-        functions = [self._lookup(name), self._torch_function(name)]
+        functions = [self._vendor_attribute(name), self._torch_function(name)]
         if self._prefers_torch(name):
             functions.reverse()
         return [function for function in functions if function is not None]
@@ -218,8 +219,8 @@ class TorchAccelerator(Accelerator):
         vendor's.
         """
         if name == "set_stream":
-            return self._is_private
-        if self._is_private or name in _VENDOR_FIRST:
+            return self._uses_private_use1_slot
+        if self._uses_private_use1_slot or name in _VENDOR_FIRST:
             return False
         return self.backend.vendor_imports == ("torch",)
 
@@ -229,7 +230,7 @@ class TorchAccelerator(Accelerator):
         """
         member = "_select" if name == "set_device" else name
         function_to_bind: Function = getattr(super(), member)
-        functions = self._functions(name)
+        functions = self._candidate_functions(name)
         if functions and self._is_reliable(name, functions[0]):
             function_to_bind = self._as_member(functions[0], function_to_bind)
         elif functions:
@@ -242,17 +243,17 @@ class TorchAccelerator(Accelerator):
         """Return whether the function can be bound without a trial at its first call."""
         if self._device_type in _TRUSTED:
             return True
-        if self._is_private:
+        if self._uses_private_use1_slot:
             return False
         is_conditional = _needs_torch_allocator(name) or name in STREAM_MEMBERS
-        return not is_conditional or function == self._lookup(name)
+        return not is_conditional or function == self._vendor_attribute(name)
 
     def _install(self, name: str, function: Function) -> None:
         """Bind `function`. Unless a subclass overrides the member, also set it on the
         instance.
         """
         if name in FORWARDED and name.startswith(_QUERIES):
-            function = self._refusal_as_unsupported(name, function)
+            function = self._raising_unsupported(name, function)
         self._vendor[name] = function
         if getattr(type(self), name) is getattr(TorchAccelerator, name):
             setattr(self, name, function)
@@ -268,7 +269,7 @@ class TorchAccelerator(Accelerator):
         elif names == ["stream"]:
             # A `StreamContext` accepts `None`. torch's modules have this class, and so do
             # modules that are modelled on them.
-            if self._lookup("StreamContext") and accepts(function, default):
+            if self._vendor_attribute("StreamContext") and accepts(function, default):
                 return function
             member_function = _accepting_no_stream(function)
         elif not names or accepts(function, default):
@@ -285,17 +286,17 @@ class TorchAccelerator(Accelerator):
         the current device, and any other function uses the vendor's default. A function
         without a device parameter runs with the device selected.
         """
-        by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
-        known = parameters(function)
-        positional = [p for p in known or () if p.kind not in by_name]
-        takes_device = known is None or bool(positional)
-        needs_device = bool(positional) and (
-            positional[0].default is inspect.Parameter.empty
+        keyword_kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+        all_parameters = parameters(function)
+        positional = [p for p in all_parameters or () if p.kind not in keyword_kinds]
+        takes_device = all_parameters is None or bool(positional)
+        needs_device = (
+            bool(positional) and positional[0].default is inspect.Parameter.empty
         )
 
         def member(device_index: Device = None, device: Device = None) -> Any:
             if device is not None:
-                device_index = self._one_device(device_index, device)
+                device_index = self._device_argument(device_index, device)
             if device_index is None:
                 if not needs_device:
                     return function()
@@ -331,7 +332,7 @@ class TorchAccelerator(Accelerator):
                 try:
                     result = member_function(*args, **kwargs)
                 except RuntimeError as error:
-                    is_vendors = function == self._lookup(name)
+                    is_vendors = function == self._vendor_attribute(name)
                     if is_vendors and not _is_unfinished(error):
                         raise
                     failures.append(error)
@@ -358,28 +359,31 @@ class TorchAccelerator(Accelerator):
         """Return the stream class and the event class; each is `None` if it does not
         exist.
         """
-        stream, event = self._lookup("Stream"), self._lookup("Event")
+        stream = self._vendor_attribute("Stream")
+        event = self._vendor_attribute("Event")
         if not inspect.isclass(stream):
             stream = None
         if not inspect.isclass(event):
             event = None
         # torch's classes support torch's accelerator. The member `stream` needs a stream
         # class that is a context manager, which it is not in an older torch.
-        has_torch_accelerator = self._torch_accelerator is not None
+        has_torch_stream = hasattr(self._torch.Stream, "__enter__")
         if (
-            stream is None
-            and has_torch_accelerator
-            and hasattr(self._torch.Stream, "__enter__")
+            stream is not None
+            or self._torch_accelerator is None
+            or not has_torch_stream
         ):
-            return self._torch.Stream, event or self._torch.Event
-        return stream, event
+            return stream, event
+        return self._torch.Stream, event or self._torch.Event
 
 
 def _accepting_no_stream(function: Function) -> Function:
     """Return `function` as the member `stream`, which also accepts `None`."""
 
     def member(stream: Any) -> Any:
-        return nullcontext() if stream is None else function(stream)
+        if stream is None:
+            return nullcontext()
+        return function(stream)
 
     return member
 
@@ -443,6 +447,6 @@ class GenericAccelerator(TorchAccelerator):
         """Return the number of devices that torch sees. A device that reports 0 before
         it starts is started first.
         """
-        if not super().device_count() and self._is_private:
+        if not super().device_count() and self._uses_private_use1_slot:
             self._holds_tensors()  # making a tensor starts the device
         return int(super().device_count())

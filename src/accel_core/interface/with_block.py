@@ -15,12 +15,12 @@ from types import FrameType
 from accel_core.exceptions import is_own_frame, user_stacklevel
 
 #: The instructions that enter a `with` block in Python 3.10, and in 3.11 to 3.13.
-_ENTERS = ("SETUP_WITH", "BEFORE_WITH")
+_WITH_INSTRUCTIONS = ("SETUP_WITH", "BEFORE_WITH")
 #: The instructions that enter a `with` block from Python 3.14 on. Source: CPython 3.14,
 #: Python/codegen.c, `codegen_with_inner`.
-_ENTERS_314 = ["COPY", "LOAD_SPECIAL"]
+_WITH_INSTRUCTIONS_314 = ["COPY", "LOAD_SPECIAL"]
 #: The number of instructions to read after a call. A call has at most 4 cache entries.
-_READ = 10
+_MAX_INSTRUCTIONS = 10
 
 
 def warn_if_entered(accelerator: str, device: object) -> None:
@@ -47,9 +47,9 @@ def _enters_result(frame: FrameType) -> bool:
     block.
     """
     start = frame.f_lasti + 2
-    opcodes = frame.f_code.co_code[start : start + 2 * _READ : 2]
+    opcodes = frame.f_code.co_code[start : start + 2 * _MAX_INSTRUCTIONS : 2]
     names = [dis.opname[opcode] for opcode in opcodes]
     following = [name for name in names if name != "CACHE"]
     if not following:
         return False
-    return following[0] in _ENTERS or following[:2] == _ENTERS_314
+    return following[0] in _WITH_INSTRUCTIONS or following[:2] == _WITH_INSTRUCTIONS_314

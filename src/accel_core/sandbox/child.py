@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,8 +34,9 @@ from accel_core.torch_import import AUTOLOAD
 T = TypeVar("T")
 U = TypeVar("U")
 
-#: The type of the function to which a child passes the name of each step.
-Stage: TypeAlias = Callable[[str], None]
+#: The type of the function to which a child passes the name of each step. Its keyword
+#: arguments are facts on the step, which are JSON values.
+Stage: TypeAlias = Callable[..., None]
 
 #: The number of bytes of a child's output that are kept. It is large because
 #: faulthandler's output ends with the names of all extension modules.
@@ -96,6 +97,8 @@ class ChildReport:
     stderr: str = ""
     #: The child's timeout in seconds; 0 without a timeout.
     waited: float = 0
+    #: The facts that the child passed with the name of the last stage.
+    stage_facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def timed_out(self) -> bool:
@@ -126,9 +129,9 @@ class ChildReport:
         """
         printed, header, trace = self.stderr.partition("Fatal Python error: ")
         lines = printed.splitlines()
-        errors = [line for line in lines if _ERROR.match(line)]
-        text = [line for line in lines if re.search(r"\w\w", line)]
-        for candidates in (errors, text, lines):
+        lines_with_error = list(filter(_ERROR.match, lines))
+        lines_with_words = list(filter(re.compile(r"\w\w").search, lines))
+        for candidates in (lines_with_error, lines_with_words, lines):
             if candidates:
                 return f"; last words: {candidates[-1].strip()}"
         call = _CRASHED_IN.search(trace)
@@ -163,9 +166,9 @@ def run(
     `None` means no timeout.
 
     `function` is defined at the top level of its module. It is called with `arguments`
-    and with a function to which it passes the name of each step that it begins. It
-    returns a dict of JSON values. That dict is the answer if the child exits with
-    status 0.
+    and with a function to which it passes the name of each step that it begins, and
+    optionally facts on the step as keyword arguments. It returns a dict of JSON values.
+    That dict is the answer if the child exits with status 0.
 
     torch's autoload is off in the child unless `autoload` is set. With `live`, the
     child's output goes to this process's stderr at once and is not in the report.
@@ -195,10 +198,12 @@ def run(
             if supervision.progress is not None:
                 supervision.progress("", 0)
         _forward_log(folder)
+        stage, stage_facts = _current_stage(folder)
         return ChildReport(
             answer=_read_answer(folder) if returncode == 0 else None,
             returncode=returncode,
-            stage=_current_stage(folder),
+            stage=stage,
+            stage_facts=stage_facts,
             stderr="" if live else _read_output(folder),
             waited=timeout or 0,
         )
@@ -293,7 +298,8 @@ def _wait(
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(pause)
         if supervision.progress is not None and supervision.running[0] is process:
-            supervision.progress(_current_stage(folder), time.monotonic() - start)
+            stage, _ = _current_stage(folder)
+            supervision.progress(stage, time.monotonic() - start)
 
 
 def _read_answer(folder: Path) -> dict[str, Any] | None:
@@ -316,11 +322,13 @@ def _read_log(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.split("\n")[:-1]]
 
 
-def _current_stage(folder: Path) -> str:
-    stage = "start"
+def _current_stage(folder: Path) -> tuple[str, dict[str, Any]]:
+    """Return the name of the stage that the child began last, and its facts."""
+    stage, facts = "start", {}
     for entry in _read_log(folder):
-        stage = entry.get("stage", stage)
-    return stage
+        if "stage" in entry:
+            stage, facts = entry["stage"], entry.get("facts", {})
+    return stage, facts
 
 
 def _forward_log(folder: Path) -> None:
@@ -388,11 +396,13 @@ def main(folder: str) -> None:
 
 
 def _call(request: dict[str, Any], log: TextIO) -> object:
-    def begin_stage(stage: str) -> None:
-        log.write(json.dumps({"stage": stage}) + "\n")
+    def begin_stage(stage: str, **facts: object) -> None:
+        log.write(json.dumps({"stage": stage, "facts": facts}) + "\n")
 
     def forward(record: logging.LogRecord) -> bool:
-        """Write the record for the parent, which logs it with our time and number."""
+        """Write the record to the log file. The parent logs it with the child's time
+        and process id.
+        """
         fields = {
             name: value
             for name, value in vars(record).items()

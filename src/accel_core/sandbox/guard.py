@@ -5,6 +5,7 @@ vendors' packages are known to change.
 """
 
 import contextlib
+import enum
 import os
 import sys
 import threading
@@ -12,23 +13,51 @@ import types
 import warnings
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass
 
 from accel_core.errors import RecursiveChoiceError
 from accel_core.log import LOGGER
 
 # --- Steps ----------------------------------------------------------------------------
 
-#: The step that began last in this thread or task.
-current_step: ContextVar[str] = ContextVar("accel_core_current_step", default="")
 
-_listener: ContextVar[Callable[[str], object] | None] = ContextVar(
+class CodeOwner(str, enum.Enum):
+    """Whose code a step runs. The value is part of the reason for a crash."""
+
+    TORCH = "torch"
+    VENDOR = "vendor"
+    PLUGIN = "plugin"
+
+    __str__ = str.__str__
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a probe."""
+
+    #: A clause on the step, such as `"importing torch_npu (accel-npu 0.1)"`.
+    text: str = ""
+    #: Whose code the step runs.
+    owner: CodeOwner = CodeOwner.VENDOR
+
+
+#: The step that began last in this thread or task.
+current_step: ContextVar[Step] = ContextVar(
+    "accel_core_current_step",
+    default=Step(),  # noqa: B039 - a step is frozen
+)
+
+_listener: ContextVar[Callable[[Step], object] | None] = ContextVar(
     "accel_core_step_listener", default=None
 )
 
 
-def log_step(step: str) -> None:
-    """Log that `step` begins, such as `"importing torch_npu (accel-npu 0.1)"`."""
-    LOGGER.debug("%s", step)
+def log_step(text: str, owner: CodeOwner = CodeOwner.VENDOR) -> None:
+    """Log that a step begins. `text` describes the step, and the step runs the code of
+    `owner`.
+    """
+    LOGGER.debug("%s", text)
+    step = Step(text, owner)
     current_step.set(step)
     listener = _listener.get()
     if listener is not None:
@@ -36,7 +65,7 @@ def log_step(step: str) -> None:
 
 
 @contextlib.contextmanager
-def steps_to(listener: Callable[[str], object]) -> Iterator[None]:
+def steps_to(listener: Callable[[Step], object]) -> Iterator[None]:
     """Call `listener` with each step of this thread or task until the block ends."""
     token = _listener.set(listener)
     try:

@@ -165,7 +165,11 @@ class Accel:
         self, function, arguments, timeout, *, autoload=False, live=False, start=None
     ):
         """Call the function here, as `child.run` calls it in a child."""
-        stages = ["start"]
+        stages: list[tuple[str, dict[str, object]]] = [("start", {})]
+
+        def begin_stage(stage, **facts):
+            stages.append((stage, json.loads(json.dumps(facts))))
+
         variables = {} if autoload else {torch_import.AUTOLOAD: "0"}
         with (
             _turn,
@@ -173,12 +177,15 @@ class Accel:
         ):
             try:
                 with contextlib.redirect_stdout(sys.stderr):
-                    answer = function(json.loads(json.dumps(arguments)), stages.append)
+                    answer = function(json.loads(json.dumps(arguments)), begin_stage)
             except BaseException:
-                return child.ChildReport(
-                    None, 1, stages[-1], traceback.format_exc()[-8000:].strip()
-                )
-        return child.ChildReport(json.loads(json.dumps(answer)), 0, stages[-1])
+                stage, facts = stages[-1]
+                output = traceback.format_exc()[-8000:].strip()
+                return child.ChildReport(None, 1, stage, output, stage_facts=facts)
+        stage, facts = stages[-1]
+        return child.ChildReport(
+            json.loads(json.dumps(answer)), 0, stage, stage_facts=facts
+        )
 
     def json(self, *args, status=0, torch=True, cwd=None, **env):
         """The one document that the command prints, ending with this exit status."""

@@ -16,8 +16,9 @@ from accel_simulated import imports
 
 __all__ = ["SIMULATED_TOOLKIT_VERSION", "install"]
 
-#: The value of `torch.version.cuda` or `torch.version.xpu` with a simulated device.
-SIMULATED_TOOLKIT_VERSION = "0.0 (simulated)"
+#: The value of `torch.version.cuda` or `torch.version.xpu` with a simulated device. torch and programs split
+#: the version into integers. No release of CUDA or oneAPI has this version.
+SIMULATED_TOOLKIT_VERSION = "0.0"
 
 #: The backend of accel-core that serves each fictional device, for which no plugin exists.
 _SERVING_BACKENDS = {"acme": "generic", "plain": "generic"}

@@ -33,7 +33,7 @@ def test_everything_in_one_group(vendor, processes, simulated):
         assert "the process group has been destroyed" in told["late"]
         said, in_all = told["refused"], 4 * processes
         assert said["sizes"] == (
-            f"ValueError: {processes} parts of 4 do not add up to {in_all + 4}: expected {in_all} in all"
+            f"ValueError: {processes} parts of 4 do not add up to {in_all + 4}: expected {in_all} in total"
         )
         splits = f"splits {[2] * processes} for {processes} ranks do not add up to dimension 0, which is 2"
         assert said["splits"].startswith(f"ValueError: {splits}")

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from accel_testing.installing import Installation, installed
     from accel_testing.layers import environment
 
-_HOME = {
+#: The module of each public name, below this package.
+_MODULES = {
     "AcceleratorTests": "conformance.suite",
     "Call": "accelerator",
     "Ended": "children",
@@ -59,12 +60,12 @@ if (
 ):  # hidden from type checkers, which would otherwise accept every misspelled name
 
     def __getattr__(name: str) -> object:
-        home = _HOME.get(name)
-        if home is None:
+        module = _MODULES.get(name)
+        if module is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
-        return getattr(import_module(f"{__name__}.{home}"), name)
+        return getattr(import_module(f"{__name__}.{module}"), name)
 
 
 def __dir__() -> list[str]:

@@ -24,7 +24,7 @@ __all__ = ["Call", "FakeAccelerator"]
 
 
 class Call(NamedTuple):
-    """One call of a member by code outside accel-core."""
+    """One call of a member of an accelerator, by code outside accel-core."""
 
     member: str
     arguments: tuple[object, ...]
@@ -54,13 +54,14 @@ class FakeAccelerator(CPUAccelerator):
         self.calls: list[Call] = []
         for name in dir(type(self)):
             function = inspect.getattr_static(type(self), name)
-            if name[0] != "_" and inspect.isfunction(function):
-                setattr(self, name, self._recording_calls(name, getattr(self, name)))
+            is_public = not name.startswith("_")
+            if is_public and inspect.isfunction(function):
+                setattr(self, name, self._record_calls(name, getattr(self, name)))
 
-    def _recording_calls(
+    def _record_calls(
         self, name: str, member: Callable[..., Any]
     ) -> Callable[..., Any]:
-        """Return a wrapper of `member` that records each call in `calls` and triggers the faults due then."""
+        """Return a wrapper of `member` that adds each call to `calls`, and produces due faults."""
         compiler = getattr(self._torch, "compiler", None)
         is_compiling = getattr(compiler, "is_compiling", bool)  # bool() is False
 

@@ -25,7 +25,7 @@ _OUTPUT_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Ended:
-    """The result of a child process that has ended."""
+    """The result of a child process that has ended: its exit status and output."""
 
     #: The exit status as in `subprocess`: minus the signal's number if a signal terminated the process.
     returncode: int
@@ -195,7 +195,10 @@ def finish(
 
 
 def _remaining_output(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """Return a killed process's stdout and stderr, even if another process still has the pipes open."""
+    """Return the stdout and stderr of a killed process.
+
+    The output is complete unless a different process has the pipes open for longer than two seconds.
+    """
     try:
         return process.communicate(timeout=_OUTPUT_SECONDS)
     except subprocess.TimeoutExpired as error:

@@ -25,17 +25,15 @@ def write_distribution(
     """
     dist_info = f"{name.replace('-', '_')}-{version}.dist-info"
     files = {f"{dist_info}/METADATA": metadata_text(name, version)}
-    files |= {
-        f"{module.replace('.', '/')}.py": source
-        for module, source in (modules or {}).items()
-    }
+    for module, source in (modules or {}).items():
+        files[f"{module.replace('.', '/')}.py"] = source
     if groups is not None:
         files[f"{dist_info}/entry_points.txt"] = entry_points_text(groups)
     return write_files(folder, files)
 
 
 def entry_points_text(groups: Groups) -> str:
-    """Return the text of `entry_points.txt`."""
+    """Return the text of a distribution's file `entry_points.txt`."""
     lines = []
     for group, entry_points in groups.items():
         lines.append(f"[{group}]")
@@ -45,14 +43,17 @@ def entry_points_text(groups: Groups) -> str:
 
 
 def metadata_text(name: str, version: str) -> str:
-    """Return the text of a `METADATA` file, with a description that must not be read as a header."""
+    """Return the text of a distribution's `METADATA` file.
+
+    The description has the form of a header, to test that a reader stops at the end of the headers.
+    """
     return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\nName: not-a-header\n"
 
 
 def write_files(folder: str | Path, files: Mapping[str, str | bytes]) -> Path:
-    """Write files, which `files` maps from paths below `folder` to contents; return `folder`.
+    """Write files below `folder`, and return `folder`. Missing folders are created.
 
-    Missing folders are created.
+    `files` maps the path of each file below `folder` to the file's content.
     """
     root = Path(folder)
     for path, text in files.items():

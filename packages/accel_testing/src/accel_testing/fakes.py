@@ -57,8 +57,8 @@ def fake(name: str, *faults: Fault, devices: int = 1, **fields: Any) -> Fake:
     reserved = [field for field in _FIELDS_OF_FAKE if field in fields]
     if reserved:
         raise InvalidBackendError(
-            f"fake({short_repr(name)}): {', '.join(reserved)} given, expected other fields of Backend, "
-            "because fake() sets these. For a device with a type of its own, simulate one: "
+            f"fake({short_repr(name)}): {', '.join(reserved)} cannot be given, because fake() sets "
+            "these fields. For a device with its own device type, simulate a device: "
             "accel simulate acme:2."
         )
     declared: dict[str, Any] = {

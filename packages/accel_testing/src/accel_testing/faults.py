@@ -46,14 +46,15 @@ NOTHING = _Nothing()
 
 
 def members() -> list[str]:
-    """Return the names of the methods of `Accelerator`."""
+    """Return the names of the public methods of `Accelerator`."""
     from accel_core import Accelerator
 
-    return [
-        name
-        for name in dir(Accelerator)
-        if name[0] != "_" and callable(getattr(Accelerator, name))
-    ]
+    names = []
+    for name in dir(Accelerator):
+        is_public = not name.startswith("_")
+        if is_public and callable(getattr(Accelerator, name)):
+            names.append(name)
+    return names
 
 
 @dataclass(frozen=True)
@@ -97,12 +98,13 @@ class Fault:
 
     @property
     def _given_effects(self) -> list[str]:
-        """Return the names of the given effects, such as `raises` and `returns`."""
+        """Return the names of the effects that have a value, such as `raises`."""
         given = []
-        for effect in fields(self):
-            is_effect = effect.name not in ("at", "call")
-            if is_effect and getattr(self, effect.name) is not effect.default:
-                given.append(effect.name)
+        for parameter in fields(self):
+            is_effect = parameter.name not in ("at", "call")
+            has_value = getattr(self, parameter.name) is not parameter.default
+            if is_effect and has_value:
+                given.append(parameter.name)
         return given
 
     def _place_problems(self) -> list[str]:
@@ -110,18 +112,16 @@ class Fault:
         places = [*STEPS, *HOOKS, *members()]
         if self.at not in places:
             similar = get_close_matches(str(self.at), places, n=1)
-            next_step = (
-                f"Did you mean {similar[0]!r}?"
-                if similar
-                else f"Write one of {', '.join((*STEPS, *HOOKS))}"
-            )
+            if similar:
+                next_step = f"Did you mean {similar[0]!r}?"
+            else:
+                next_step = f"Write one of {', '.join((*STEPS, *HOOKS))}"
             return [
                 f"unknown place, expected a hook or a member of Accelerator. {next_step}"
             ]
         if self.at in STEPS and "returns" in self._given_effects:
-            return [
-                f"{self.at} returns nothing, expected a hook or a member. Give raises=..., or another place"
-            ]
+            problem = f"{self.at} has no return value, so returns= is not allowed"
+            return [f"{problem}. Give raises=..., or another place"]
         return []
 
     def _value_problems(self) -> list[str]:
@@ -147,8 +147,8 @@ class Fault:
             problems.append(f"{effect}={value!r}, expected {expected}")
         return problems
 
-    def _happen(self) -> None:
-        """Produce the fault's effect, except for `returns`, which the caller applies."""
+    def _produce_effect(self) -> None:
+        """Produce the fault's effect, such as raising an error; the caller handles the effect `returns`."""
         if self.raises is not None:
             raise self.raises
         if self.exits is not None:
@@ -214,13 +214,16 @@ class Faults:
         self._lock = threading.Lock()
 
     def trigger(self, at: str) -> Fault | None:
-        """Count a call at `at`, and produce the fault that is due; return the fault if it sets `returns`."""
+        """Count a call at the place `at`, and produce the effect of the fault that is due.
+
+        Returns the fault if it has a wrong value that the caller must return, otherwise `None`.
+        """
         with self._lock:
             self._calls[at] += 1
             call = self._calls[at]
         for fault in self._faults:
             if fault.at == at and fault.call in (None, call):
-                fault._happen()
+                fault._produce_effect()
                 if fault.returns is not NOTHING:
                     return fault
         return None

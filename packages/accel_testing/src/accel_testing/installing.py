@@ -50,7 +50,7 @@ _SIMULATION_PREFIX = "ACCEL_SIMULATE"
 
 @dataclass(frozen=True)
 class Installation:
-    """A record of the installation."""
+    """The record of a backend that a test has installed."""
 
     #: The names of the installed backends.
     names: tuple[str, ...]
@@ -61,8 +61,9 @@ class Installation:
 
 
 class Installing(AbstractContextManager[Installation]):
-    """The result of `installed`: a context manager, and a decorator that runs each call of a
-    function in the context.
+    """The result of `installed`: a context manager that installs a backend, and a decorator.
+
+    The decorator installs the backend during each call of a function.
     """
 
     def __init__(
@@ -171,9 +172,9 @@ def _install(
     *,
     isolated: bool,
 ) -> Iterator[Installation]:
-    """Install the plugin while the block runs; the arguments are those of `installed`."""
-    contents = _resolve_contents(plugin, accelerator)
-    layers.check(variables)
+    """Install the plugin while the block runs; the parameters are those of `installed`."""
+    contents = _make_contents(plugin, accelerator)
+    layers.check_variables(variables)
     names = tuple(dict.fromkeys(backend.name for backend in contents.backends))
     label = "fake" if contents.fake else "testing"
     distribution = distribution or f"accel-{label}-{names[0].replace('.', '-')}"
@@ -189,9 +190,9 @@ def _install(
         if isinstance(contents.plugin, ModuleType) and _is_importable(contents.plugin):
             entry_point = contents.plugin.__name__
         else:
-            sources[module] = plugins.source(key)
+            sources[module] = plugins.plugin_source(key)
         if contents.fake is not None:
-            sources[contents.fake.vendor_import] = plugins.vendor_source(
+            sources[contents.fake.vendor_import] = plugins.vendor_package_source(
                 module, version
             )
         groups = {ENTRY_POINT_GROUP: dict.fromkeys(names, entry_point)}
@@ -212,8 +213,8 @@ def _install(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _resolve_contents(plugin: object, accelerator: object) -> plugins.Installed:
-    """Return the arguments of `installed` as one record.
+def _make_contents(plugin: object, accelerator: object) -> plugins.Installed:
+    """Return the plugin and the accelerator that were passed to `installed` as one record.
 
     Raises `InvalidArgumentError` or `InvalidBackendError` if the plugin cannot be installed.
     """
@@ -222,20 +223,20 @@ def _resolve_contents(plugin: object, accelerator: object) -> plugins.Installed:
         return plugins.Installed((plugin,), accelerator=accelerator)
     if accelerator is not None:
         raise InvalidArgumentError(
-            f"installed({short_repr(plugin)}, accelerator={accelerator!r}): only a Backend takes "
-            "an accelerator. Write installed(Backend(...), accelerator=...), or leave it out."
+            f"installed({short_repr(plugin)}, accelerator={accelerator!r}): accelerator= is allowed only "
+            "with a Backend. Write installed(Backend(...), accelerator=...), or omit accelerator=."
         )
     if isinstance(plugin, Fake):
         return plugins.Installed((plugin.backend,), fake=plugin)
-    if not plugins.hooks(plugin):
+    if not plugins.collect_hooks(plugin):
         raise InvalidArgumentError(
             f"installed({short_repr(plugin)}): {type(plugin).__name__} is not a backend, expected fake(...), "
-            f"an accel_core.Backend, or a plugin with hooks. {_advice(plugin)}"
+            f"an accel_core.Backend, or a plugin with hooks. {_next_step(plugin)}"
         )
     return plugins.Installed(tuple(declared_backends(hooks_of(plugin))), plugin=plugin)
 
 
-def _advice(plugin: object) -> str:
+def _next_step(plugin: object) -> str:
     """Return the next step for an object that cannot be installed."""
     if isinstance(plugin, str):
         return f"Write installed(fake({plugin!r}))."
@@ -250,8 +251,9 @@ def _require_accelerator(backend: Backend, accelerator: object) -> None:
     """Raise `InvalidBackendError` if the accelerator's name differs from its backend's name."""
     if isinstance(accelerator, Accelerator) and accelerator.name != backend.name:
         raise InvalidBackendError(
-            f"installed(Backend {backend.name!r}): the accelerator's name is {accelerator.name!r}, expected "
-            f"the backend's. Create it with this Backend, or give its class, {type(accelerator).__name__}."
+            f"installed(Backend {backend.name!r}): the accelerator's name is {accelerator.name!r}, "
+            "but it must be the backend's name. Create the accelerator with this Backend, or give "
+            f"its class, {type(accelerator).__name__}."
         )
 
 
@@ -269,12 +271,19 @@ def _require_valid(distribution: object, version: object) -> None:
 
 
 def _require_free(names: tuple[str, ...], distribution: str, *, isolated: bool) -> None:
-    """Raise `BackendConflictError` if a name is built in, or declared by a plugin that is not hidden."""
+    """Raise `BackendConflictError` if a name belongs to a built-in backend or to an installed plugin.
+
+    With `isolated`, other plugins are hidden and do not count. The plugins of `distribution` do not count
+    either, because they are replaced.
+    """
     declared_by = {builtin.CPU.name: "accel-core", builtin.GENERIC.name: "accel-core"}
     if not isolated:
-        replaced = normalize_distribution(distribution)
+        replaced_distribution = normalize_distribution(distribution)
         for entry_point in packages.entry_points(ENTRY_POINT_GROUP):
-            if normalize_distribution(entry_point.distribution) != replaced:
+            if (
+                normalize_distribution(entry_point.distribution)
+                != replaced_distribution
+            ):
                 declared_by.setdefault(
                     entry_point.name.lower(), entry_point.distribution
                 )
@@ -303,7 +312,10 @@ def _variables(
     *,
     isolated: bool,
 ) -> dict[str, str | None]:
-    """Return the environment variables to set in the block; `None` unsets a variable."""
+    """Return the environment variables to set while the backend is installed; `None` unsets a variable.
+
+    `folder` contains the distribution, and `variables` are those that were passed to `installed`.
+    """
     python_path = [folder]
     previous_path = {**os.environ, **variables}.get("PYTHONPATH")
     if previous_path:
@@ -311,10 +323,12 @@ def _variables(
     changes: dict[str, str | None] = {}
     if isolated:
         for name in os.environ:
-            is_steering = name.startswith(layers.STEERING)
+            is_steering = name.startswith(layers.STEERING_PREFIXES)
             if is_steering and not name.startswith(_SIMULATION_PREFIX):
                 changes[name] = None
         changes[ACCEL_ALLOW.name] = f"@{distribution},{builtin.CPU.name}"
-    elif layers.is_set(ACCEL_ALLOW.name):  # this block is inside an isolated block
+    elif layers.is_set_by_layer(
+        ACCEL_ALLOW.name
+    ):  # this block is inside an isolated block
         changes[ACCEL_ALLOW.name] = f"{os.environ[ACCEL_ALLOW.name]},@{distribution}"
     return {**changes, **variables, "PYTHONPATH": os.pathsep.join(python_path)}

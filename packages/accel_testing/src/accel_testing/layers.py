@@ -16,10 +16,16 @@ from accel_core.current import swap_state
 from accel_core.errors import InvalidArgumentError
 from accel_core.locks import ForkSafeLock
 
-__all__ = ["Layer", "environment", "is_set"]
+__all__ = [
+    "STEERING_PREFIXES",
+    "Layer",
+    "check_variables",
+    "environment",
+    "is_set_by_layer",
+]
 
 #: Prefixes of the environment variables that affect the choice of the accelerator.
-STEERING = ("ACCEL_", "DS_")
+STEERING_PREFIXES = ("ACCEL_", "DS_")
 
 _lock = ForkSafeLock()
 #: The active layers; the innermost layer is the last one.
@@ -45,7 +51,7 @@ class Layer:
         self._choice: Any = None
 
     def begin(self) -> None:
-        """Make the changes."""
+        """Make the layer's changes to the process."""
         with _lock.held():
             sys.path.insert(0, self._folder)
             for name, value in self._variables.items():
@@ -56,7 +62,7 @@ class Layer:
             _layers.append(self)
 
     def end(self) -> None:
-        """Undo the changes; the changes of other layers, including later layers, are kept."""
+        """Undo the layer's changes to the process; the changes of other layers are kept."""
         with _lock.held():
             later_layers = _layers[_layers.index(self) + 1 :]
             _layers.remove(self)
@@ -64,13 +70,12 @@ class Layer:
                 sys.path.remove(self._folder)
             sys.path_importer_cache.pop(self._folder, None)
             for name, value in self._before.items():
-                next_layer = next(
-                    (layer for layer in later_layers if name in layer._before), None
-                )
-                if next_layer is None:
-                    _set_variable(name, value)
+                layers_with_name = [x for x in later_layers if name in x._before]
+                if layers_with_name:
+                    # The next layer that set the variable restores the value at its end.
+                    layers_with_name[0]._before[name] = value
                 else:
-                    next_layer._before[name] = value
+                    _set_variable(name, value)
             _remove_modules(self._modules)
             sys.modules.update(self._modules_before)
             # Later layers began in another thread. The currently chosen accelerator may come from this layer.
@@ -80,14 +85,16 @@ class Layer:
             else:
                 swap_state(self._choice)
 
-    def keeps(self, name: str) -> bool:
-        """Return whether this layer has set the variable `name`."""
+    def sets(self, name: str) -> bool:
+        """Return whether this layer has set the environment variable `name`."""
         return self._variables.get(name) is not None
 
 
-def is_set(name: str) -> bool:
-    """Return whether any layer has set the variable `name`."""
-    return name in os.environ and any(layer.keeps(name) for layer in tuple(_layers))
+def is_set_by_layer(name: str) -> bool:
+    """Return whether an active layer has set the environment variable `name`, and it is still set."""
+    if name not in os.environ:
+        return False
+    return any(layer.sets(name) for layer in tuple(_layers))
 
 
 def environment(variables: Mapping[str, str | None] | None = None) -> dict[str, str]:
@@ -98,17 +105,17 @@ def environment(variables: Mapping[str, str | None] | None = None) -> dict[str, 
     `InvalidArgumentError` for a value that is not a str.
     """
     variables = variables or {}
-    check(variables)
+    check_variables(variables)
     environ: dict[str, str | None] = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(STEERING) or is_set(name)
+        if not name.startswith(STEERING_PREFIXES) or is_set_by_layer(name)
     }
     environ.update(variables)
     return {name: value for name, value in environ.items() if value is not None}
 
 
-def check(variables: Mapping[str, str | None]) -> None:
+def check_variables(variables: Mapping[str, str | None]) -> None:
     """Raise `InvalidArgumentError` unless each name is a str and each value is a str or `None`."""
     for name, value in variables.items():
         if isinstance(name, str) and (
@@ -134,5 +141,5 @@ def _set_variable(name: str, value: str | None) -> None:
 
 
 def _remove_modules(names: tuple[str, ...]) -> dict[str, ModuleType]:
-    """Remove the modules with these names from `sys.modules`; return the modules that were imported."""
+    """Remove modules from `sys.modules`; return those that were imported, by name."""
     return {name: sys.modules.pop(name) for name in names if name in sys.modules}

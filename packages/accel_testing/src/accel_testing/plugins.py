@@ -1,4 +1,4 @@
-"""The plugin that a test installs, which has hooks like any plugin, and triggers faults."""
+"""The plugin of a backend that a test installs; it has hooks like any plugin, and triggers faults."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from accel_testing.faults import Faults
 __all__ = [
     "FakePlugin",
     "Installed",
-    "hooks",
-    "load",
+    "collect_hooks",
+    "load_plugin",
+    "plugin_source",
     "register",
-    "source",
     "unregister",
-    "vendor_source",
+    "vendor_package_source",
 ]
 
 
@@ -55,42 +55,53 @@ def unregister(key: str) -> None:
     del _installed_by_key[key]
 
 
-def source(key: str) -> str:
+def plugin_source(key: str) -> str:
     """Return the source of the generated plugin module, which the entry point names.
 
-    In this process and its forks, the module uses the object that the test installed. In any other process,
-    the module uses a pickle of that object, or raises an error if the object could not be pickled.
+    `key` is a result of `register`. In this process and its forks, the module uses the contents that the
+    test registered. In any other process, the module uses a pickle of the contents, or raises an error if
+    the contents could not be pickled.
     """
+    installed = _installed_by_key[key]
     try:
         # An accelerator is pickled as its name, with which another process would search for this plugin.
-        if isinstance(_installed_by_key[key].accelerator, Accelerator):
+        if isinstance(installed.accelerator, Accelerator):
             raise TypeError(
                 "an accelerator cannot be passed to another process; give its class"
             )
-        pickled = base64.b64encode(pickle.dumps(_installed_by_key[key])).decode()
+        pickled = base64.b64encode(pickle.dumps(installed)).decode()
         pickle_error = ""
     except Exception as error:  # the pickled objects may raise any error
         pickled = ""
         pickle_error = f"{type(error).__name__}: {error}"
     return (
         '"""Written by accel_testing, for as long as a test runs."""\n\n'
-        "from accel_testing.plugins import hooks, load\n\n"
-        f"plugin = load({key!r}, {pickled!r}, {pickle_error!r})\n"
-        "globals().update(hooks(plugin))\n"
+        "from accel_testing.plugins import collect_hooks, load_plugin\n\n"
+        f"plugin = load_plugin({key!r}, {pickled!r}, {pickle_error!r})\n"
+        "globals().update(collect_hooks(plugin))\n"
     )
 
 
-def vendor_source(module: str, version: str) -> str:
-    """Return the source of the package that replaces the vendor's package."""
-    return f"import {module}\n\n__version__ = {version!r}\n{module}.plugin.trigger('vendor_import')\n"
+def vendor_package_source(plugin_module: str, version: str) -> str:
+    """Return the source of the package that replaces the vendor's package in a test.
+
+    Importing the package triggers the faults at `"vendor_import"` of the plugin in `plugin_module`.
+    """
+    return (
+        f"import {plugin_module}\n\n"
+        f"__version__ = {version!r}\n"
+        f"{plugin_module}.plugin.trigger('vendor_import')\n"
+    )
 
 
-def load(key: str, pickled: str, pickle_error: str) -> object:
-    """Return the installed plugin; the generated module calls this when it is imported.
+def load_plugin(key: str, pickled: str, pickle_error: str) -> object:
+    """Return the plugin that a test has installed; the generated plugin module calls this function.
 
-    In another process the plugin is unpickled from `pickled`. Raises `BackendUnavailableError` if unpickling
-    fails, or, with the reason `pickle_error`, if the plugin could not be pickled.
-    A fault at `"import"` raises its own error.
+    In the test's process, the plugin is made from the contents that are registered with `key`. In another
+    process, it is made from `pickled`, a pickle of the contents.
+
+    Raises `BackendUnavailableError` in another process if unpickling fails, or if `pickled` is empty; the
+    message then has the reason `pickle_error`. A fault at `"import"` raises its own error.
     """
     installed = _installed_by_key.get(key)
     if installed is None:
@@ -110,8 +121,8 @@ def load(key: str, pickled: str, pickle_error: str) -> object:
     return installed.plugin if installed.plugin is not None else FakePlugin(installed)
 
 
-def hooks(plugin: object) -> dict[str, object]:
-    """Return the plugin's hooks by name for the generated module, because only modules are registered."""
+def collect_hooks(plugin: object) -> dict[str, object]:
+    """Return the hooks of a plugin by name; a hook is a function with the mark of `hookimpl`."""
     hooks_by_name = {}
     for name in dir(plugin):
         attribute = None if name.startswith("__") else getattr(plugin, name, None)
@@ -129,27 +140,27 @@ class FakePlugin:
         self.trigger("import")
 
     def trigger(self, at: str) -> None:
-        """Count a call at `at`, and produce the fault that is due."""
+        """Count a call at the place `at`, such as `"import"`, and produce the fault that is due."""
         self._faults.trigger(at)
 
-    def _answer(self, hook: str, answer: Any) -> Any:
-        """Count a call of the hook; return `answer`, or the wrong value of a fault that is due."""
+    def _result_or_fault(self, hook: str, result: Any) -> Any:
+        """Count a call of the hook, and return `result`, or the wrong value of a fault that is due."""
         fault = self._faults.trigger(hook)
-        return answer if fault is None else fault.returns
+        return result if fault is None else fault.returns
 
     @hookimpl
     def accel_backends(self) -> Sequence[Backend]:
-        """Return the declarations."""
-        answer: Sequence[Backend] = self._answer(
+        """Return the declarations of the installed backends."""
+        result: Sequence[Backend] = self._result_or_fault(
             "accel_backends", self._installed.backends
         )
-        return answer
+        return result
 
     @hookimpl
     def accel_probe(self) -> ProbeResult | None:
         """Return `None`: the default probe is used."""
-        answer: ProbeResult | None = self._answer("accel_probe", None)
-        return answer
+        result: ProbeResult | None = self._result_or_fault("accel_probe", None)
+        return result
 
     @hookimpl
     def accel_create(self, backend: Backend) -> object:
@@ -170,16 +181,16 @@ class FakePlugin:
     @hookimpl
     def accel_explain(self) -> str | None:
         """Return `None`, because this plugin does not explain errors."""
-        answer: str | None = self._answer("accel_explain", None)
-        return answer
+        result: str | None = self._result_or_fault("accel_explain", None)
+        return result
 
     @hookimpl
     def accel_op_builders(self) -> object:
         """Return no additional operators."""
-        return self._answer("accel_op_builders", None)
+        return self._result_or_fault("accel_op_builders", None)
 
     @hookimpl
     def accel_checks(self) -> Sequence[Check] | None:
         """Return no additional checks."""
-        answer: Sequence[Check] | None = self._answer("accel_checks", None)
-        return answer
+        result: Sequence[Check] | None = self._result_or_fault("accel_checks", None)
+        return result

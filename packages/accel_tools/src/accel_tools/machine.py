@@ -47,21 +47,23 @@ def last_level_cache(root: str = "/") -> int | None:
         for name in hardware.names_in(f"{_CORES}/cpu{core}/cache", root):
             folder = f"{_CORES}/cpu{core}/cache/{name}"
             level = hardware.parse_number(hardware.read_text(f"{folder}/level", root))
-            size = _cache_size(hardware.read_text(f"{folder}/size", root))
+            size = _parse_cache_size(hardware.read_text(f"{folder}/size", root))
             if level is not None and size is not None:
                 shared_by = hardware.read_text(f"{folder}/shared_cpu_list", root)
                 sizes.setdefault(level, {})[shared_by or str(core)] = size
     if not sizes:
         return None
-    return sum(sizes[max(sizes)].values())
+    last_level = max(sizes)
+    return sum(sizes[last_level].values())
 
 
-def _cache_size(text: str) -> int | None:
+def _parse_cache_size(text: str) -> int | None:
     """Convert a size such as `32768K` to bytes; return `None` if the text is malformed."""
-    number, unit = hardware.parse_number(text[:-1]), _CACHE_UNITS.get(text[-1:])
-    if number is None or unit is None:
+    number = hardware.parse_number(text[:-1])
+    bytes_per_unit = _CACHE_UNITS.get(text[-1:])
+    if number is None or bytes_per_unit is None:
         return None
-    return number * unit
+    return number * bytes_per_unit
 
 
 def driver_of(pci_address: str | None, root: str = "/") -> str:

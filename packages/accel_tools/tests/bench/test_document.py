@@ -7,7 +7,7 @@ import pytest
 
 from accel_tools.bench import document
 from accel_tools.bench.records import Measurement, Outcome
-from accel_tools.bench.units import scaled
+from accel_tools.bench.units import format_with_prefix
 
 MACHINE = {
     "cpu": "Some 9000",
@@ -37,22 +37,24 @@ RUN = document.Run(
 
 
 def written(path, run=RUN, **changed):
-    path.write_text(json.dumps({**document.to_dict(run), **changed}), encoding="utf-8")
+    path.write_text(
+        json.dumps({**document.run_to_dict(run), **changed}), encoding="utf-8"
+    )
     return path
 
 
 def test_a_document_is_read_as_it_was_written(tmp_path):
-    assert document.read(written(tmp_path / "old.json")) == RUN
+    assert document.read_run(written(tmp_path / "old.json")) == RUN
 
 
 def test_a_field_of_a_later_release_is_left_out(tmp_path):
     later = written(tmp_path / "later.json", new_field="which a later release adds")
-    assert document.read(later) == RUN
+    assert document.read_run(later) == RUN
 
 
 def damaged(**changes):
     """The first measurement, with these fields changed."""
-    first, *others = document.to_dict(RUN)["measurements"]
+    first, *others = document.run_to_dict(RUN)["measurements"]
     return {"measurements": [{**first, **changes}, *others]}
 
 
@@ -82,12 +84,12 @@ def test_a_foreign_or_damaged_document_is_told(tmp_path, changed, message):
     else:
         written(path, **changed)
     with pytest.raises(ValueError, match=re.escape(message)):
-        document.read(path)
+        document.read_run(path)
 
 
 def test_what_cannot_be_read_is_told(tmp_path):
     with pytest.raises(ValueError, match="it cannot be read: No such file"):
-        document.read(tmp_path / "none.json")
+        document.read_run(tmp_path / "none.json")
 
 
 CHANGES = [
@@ -101,13 +103,13 @@ CHANGES = [
 
 @pytest.mark.parametrize(("row", "now", "ratio", "verdict"), CHANGES)
 def test_a_change_is_a_ratio_and_a_word(row, now, ratio, verdict):
-    (change,) = document.compare([row, ABSENT], [ABSENT, row._replace(value=now)])
+    (change,) = document.find_changes([row, ABSENT], [ABSENT, row._replace(value=now)])
     assert change.ratio == pytest.approx(ratio)
     assert change.verdict == verdict
 
 
 def test_a_run_differs_in_nothing_from_itself():
-    assert document.differences(RUN, RUN) == []
+    assert document.find_differences(RUN, RUN) == []
 
 
 def test_what_makes_two_runs_incomparable_is_named():
@@ -116,7 +118,7 @@ def test_what_makes_two_runs_incomparable_is_named():
         accelerator={**DEVICE, "driver": None},
         quick=True,
     )
-    assert document.differences(other, RUN) == [
+    assert document.find_differences(other, RUN) == [
         "the CPU was Another and is Some 9000",
         "torch was 2.6.0 and is 2.13.0",
         "the driver was unknown and is card 5.1",
@@ -132,4 +134,4 @@ FIGURES = [
 
 @pytest.mark.parametrize(("value", "words"), FIGURES)
 def test_figures_have_three_digits(value, words):
-    assert scaled(value, "B/s") == words
+    assert format_with_prefix(value, "B/s") == words

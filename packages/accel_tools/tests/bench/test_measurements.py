@@ -17,8 +17,13 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - needs
 
 from accel_core.builtin import CPU  # noqa: E402
 from accel_core.interface.cpu import CPUAccelerator  # noqa: E402
-from accel_tools.bench.collectives import _cause, _row, collectives  # noqa: E402
-from accel_tools.bench.run import steps  # noqa: E402
+from accel_tools.bench.collectives import (  # noqa: E402
+    RankTiming,
+    _combine_ranks,
+    _line_with_cause,
+    collective_steps,
+)
+from accel_tools.bench.run import all_steps  # noqa: E402
 
 
 @pytest.fixture
@@ -30,7 +35,7 @@ def rows(accelerator, only=""):
     """What the steps whose title begins so give, by name; no ranks are started."""
     chosen = [
         step
-        for step in steps(accelerator, TINY, ranks=1)
+        for step in all_steps(accelerator, TINY, ranks=1)
         if step.title.startswith(only)
     ]
     return {row.name: row for step in chosen for row in step.run()}
@@ -289,13 +294,13 @@ def test_what_fails_is_a_row_and_the_others_are_measured(cpu):
 
 def test_no_communication_backend_is_a_reason(cpu, monkeypatch):
     monkeypatch.setenv("ACCEL_COMMUNICATION_BACKEND", "nobodys")
-    (step,) = [step for step in steps(cpu, TINY) if step.title == "collectives"]
+    (step,) = [step for step in all_steps(cpu, TINY) if step.title == "collectives"]
     assert {row.outcome for row in step.run()} == {Outcome.NOT_MEASURED}
     assert all("nobodys" in row.reason for row in step.run())
 
 
 def test_ranks_that_do_not_come_to_an_end_are_told(cpu):
-    (row, _) = collectives(cpu, TINY._replace(collective_seconds=0.01), 2)[0].run()
+    (row, _) = collective_steps(cpu, TINY._replace(collective_seconds=0.01), 2)[0].run()
     assert row.outcome is Outcome.FAILED
     assert re.fullmatch(
         r"2 ranks over gloo: rank [01] gave no response within 0.01 s\..*", row.reason
@@ -304,7 +309,7 @@ def test_ranks_that_do_not_come_to_an_end_are_told(cpu):
 
 def test_ranks_time_collectives(cpu):
     (step,) = [
-        step for step in steps(cpu, TINY, ranks=2) if step.title == "collectives"
+        step for step in all_steps(cpu, TINY, ranks=2) if step.title == "collectives"
     ]
     for row in step.run():
         assert row.outcome is Outcome.MEASURED, row
@@ -314,26 +319,26 @@ def test_ranks_time_collectives(cpu):
 
 
 #: What two ranks report of three repeats.
-FAST = {"seconds": [1, 3, 1], "calls": 1, "bytes": 4096, "right": True}
-SLOW = {**FAST, "seconds": [2, 1, 2]}
+FAST = RankTiming([1, 3, 1], calls=1, bytes=4096, is_correct=True)
+SLOW = FAST._replace(seconds=[2, 1, 2])
 
 
 def test_of_several_ranks_the_slowest_counts():
-    assert _row("all_reduce", [FAST, SLOW, FAST, FAST], "").seconds == 2
+    assert _combine_ranks("all_reduce", [FAST, SLOW, FAST, FAST], "").seconds == 2
 
 
 def test_a_sum_of_four_ranks_moves_its_bytes_one_and_a_half_times():
-    row = _row("all_reduce", [FAST, SLOW, FAST, FAST], "")
+    row = _combine_ranks("all_reduce", [FAST, SLOW, FAST, FAST], "")
     assert row.work == 6144
     assert row.value == 3072
 
 
 def test_a_broadcast_moves_its_bytes_once():
-    assert _row("broadcast", [FAST, SLOW], "").value == 2048
+    assert _combine_ranks("broadcast", [FAST, SLOW], "").value == 2048
 
 
 def test_a_rank_that_received_other_data_is_named():
-    row = _row("broadcast", [FAST, {**SLOW, "right": False}], "")
+    row = _combine_ranks("broadcast", [FAST, SLOW._replace(is_correct=False)], "")
     assert row.outcome is Outcome.WRONG
     assert row.reason == "rank 1 received wrong data"
 
@@ -349,7 +354,7 @@ def test_a_rank_that_received_other_data_is_named():
     ],
 )
 def test_the_cause_of_an_error_is_its_last_one_or_its_first_line(error, cause):
-    assert _cause(error) == cause
+    assert _line_with_cause(error) == cause
 
 
 class Clock:

@@ -39,9 +39,9 @@ def measured_once(tiny, monkeypatch, shared_by_workers):
     def measure_once(settings, name, ranks, *, quick):
         kept = shared_by_workers(
             "bench",
-            lambda: document.to_dict(measure(settings, name, ranks, quick=quick)),
+            lambda: document.run_to_dict(measure(settings, name, ranks, quick=quick)),
         )
-        return document.of_dict(kept)
+        return document.run_from_dict(kept)
 
     monkeypatch.setattr(bench, "_measure", measure_once)
 

@@ -77,7 +77,7 @@ def test_the_page_leaves_out_no_capability():
         "is_fp64_supported",
         "is_triton_supported",
     }
-    assert names - of_other_lines == info._CAPABILITY_WORDS.keys()
+    assert names - of_other_lines == info._CAPABILITY_TITLES.keys()
 
 
 def test_the_page_has_the_value_of_the_variable_of_visible_devices(accel):
@@ -138,7 +138,7 @@ def test_of_very_many_devices_the_page_counts_the_others(accel):
     accel.install_card(more=OF_ANOTHER_KIND)
     page = accel("info", "card").stdout
     assert "100000 devices" in page
-    assert "99872 more, not examined." in page
+    assert "99872 more devices were not examined." in page
 
 
 def test_an_answer_of_another_kind_is_left_out(document_of_lies):

@@ -7,7 +7,11 @@ import sys
 
 import pytest
 
-from accel_tools.doctor.damage import find_damage, find_noexec_mount
+from accel_tools.doctor.damage import (
+    find_damage,
+    find_damage_of_import,
+    find_noexec_mount,
+)
 
 TEXT = "value = 1\n"
 
@@ -59,6 +63,24 @@ def test_a_file_that_this_user_may_not_read_is_named(installed):
     found = find_damage("torch")
     assert found.what == "this user may not read torch/library.so"
     assert found.step == f"as the owner of the files: chmod -R a+rX {installed}"
+
+
+def test_damage_of_a_required_package_is_named_if_the_error_names_its_module(installed):
+    site = installed.parent
+    with (site / "torch-2.9.0+cpu.dist-info" / "METADATA").open("a") as file:
+        file.write("Requires-Dist: needed-one (>=1)\n")
+    metadata = site / "needed_one-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: needed-one\nVersion: 1.0\n"
+    )
+    (metadata / "RECORD").write_text("needed_one.py,sha256=x,9\n")
+    (site / "needed_one.py").write_text("")  # as after a full disk
+    error = "ImportError: cannot import name 'x' from 'needed_one'"
+    found = find_damage_of_import("torch", error)
+    assert found.what.endswith("needed_one.py has 0 bytes instead of 9")
+    assert found.step == "pip install --force-reinstall --no-deps needed-one==1.0"
+    assert find_damage_of_import("torch", "OSError: no") is None
 
 
 def test_of_a_package_that_is_not_installed_nothing_is_known():

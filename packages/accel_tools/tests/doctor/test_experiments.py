@@ -1,215 +1,23 @@
-"""Experiments: the search for the changes that alter an outcome, and real runs of small programs."""
+"""Experiments in real child processes."""
 
 import os
+import py_compile
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from accel_core.settings import Settings
 from accel_tools.doctor.experiments import table, trial
 from accel_tools.doctor.experiments.cases import (
-    Phase,
-    describe_unproven,
     find_cause,
     find_failed_programs,
 )
-from accel_tools.doctor.experiments.search import Experiment, Search
 from accel_tools.doctor.experiments.trial import (
-    Change,
-    Device,
     Outcome,
     Program,
     StartFile,
 )
-from accel_tools.doctor.records import DiagnosticContext
-from accel_tools.doctor.topics import ranks_connect
-
-# ------------------------------------------------------------------------- the search
-
-FAILED = Outcome(error="it fails")
-WELL = Outcome(imported=("torch",))
-
-
-def row(name, **fields):
-    change = Change(unset_variables=frozenset({name}))
-    return Experiment(change, name, lambda _: f"unset {name}", **fields)
-
-
-def searched(rows, is_successful, deadline=None):
-    """What a search finds where `is_successful` gets the names that are left out; and its runs."""
-    runs = []
-
-    def run(change):
-        runs.append(set(change.unset_variables))
-        return WELL if is_successful(set(change.unset_variables)) else FAILED
-
-    deadline = time.monotonic() + 60 if deadline is None else deadline
-    search = Search(run, lambda outcome: outcome.is_successful, deadline)
-    return search.find_causes(rows, FAILED), runs
-
-
-NAMES = [f"V{number}" for number in range(40)]
-ROWS = [row(name) for name in NAMES]
-
-
-@pytest.mark.parametrize(
-    "causes",
-    [{"V0"}, {"V39"}, {"V3", "V4"}, {"V0", "V39"}, {"V1", "V17", "V30"}],
-    ids=sorted,
-)
-def test_all_causes_among_many_changes_are_found_and_no_other(causes):
-    result, runs = searched(ROWS, lambda out: causes <= out)
-    assert {cause.name for cause in result.causes} == causes
-    assert len(runs) < 50
-
-
-def test_a_likely_change_is_tried_first():
-    rows = [*ROWS, row("LIKELY", is_likely=lambda _: True)]
-    result, runs = searched(rows, lambda out: "LIKELY" in out)
-    assert [cause.name for cause in result.causes] == ["LIKELY"]
-    # Twice the same again, the change, and the proof put back and left out again.
-    assert runs == [set(), set(), {"LIKELY"}, set(), {"LIKELY"}]
-
-
-def test_what_no_change_alters_is_told_after_few_runs():
-    result, runs = searched(ROWS, lambda _: False)
-    assert result.causes == ()
-    assert result.tried == tuple(ROWS)
-    assert runs == [set(), set(), set(NAMES)]
-
-
-def test_a_program_that_fails_only_sometimes_proves_nothing():
-    outcomes = iter([False, True])
-    result, _ = searched(ROWS, lambda _: next(outcomes))
-    assert result.is_flaky is True
-    assert result.causes == ()
-
-
-def test_a_proof_that_does_not_repeat_is_none():
-    outcomes = iter([False, False, True, True])
-    rows = [row("LIKELY", is_likely=lambda _: True)]
-    result, _ = searched(rows, lambda _: next(outcomes))
-    assert result.is_flaky is True
-    assert result.causes == ()
-
-
-def test_a_cause_is_found_although_leaving_all_out_breaks_the_program():
-    def run(change):
-        if "NEEDED" in change.unset_variables:
-            return Outcome(error="the device is gone")
-        return WELL if "CAUSE" in change.unset_variables else FAILED
-
-    rows = [row("NEEDED"), row("OTHER"), row("CAUSE")]
-    search = Search(run, lambda outcome: outcome.is_successful, time.monotonic() + 60)
-    result = search.find_causes(rows, FAILED)
-    assert [cause.name for cause in result.causes] == ["CAUSE"]
-
-
-def test_a_cause_behind_another_is_found_by_the_second_error():
-    """A folder on PYTHONPATH and a limit of memory; leaving all out removes torch too."""
-
-    def run(change):
-        if "NEEDED" in change.unset_variables:
-            return Outcome(error="the device is gone")
-        if "FIRST" not in change.unset_variables:
-            return Outcome(error="the first error")
-        return (
-            WELL
-            if "SECOND" in change.unset_variables
-            else Outcome(error="another error")
-        )
-
-    first = row("FIRST", is_likely=lambda o: "first" in o.error, may_be_needed=True)
-    second = row("SECOND", is_likely=lambda o: "another" in o.error)
-    needed = row("NEEDED", may_be_needed=True)
-    search = Search(run, lambda outcome: outcome.is_successful, time.monotonic() + 60)
-    result = search.find_causes([needed, second, first], run(Change()))
-    assert {cause.name for cause in result.causes} == {"FIRST", "SECOND"}
-
-
-def test_a_cause_that_only_follows_another_error_is_proven_alone():
-    def run(change):
-        if "CAUSE" in change.unset_variables:
-            return WELL
-        return Outcome(
-            error="another" if "OTHER" in change.unset_variables else "the first"
-        )
-
-    other = row("OTHER", is_likely=lambda o: "first" in o.error)
-    cause = row("CAUSE", is_likely=lambda o: "another" in o.error)
-    search = Search(run, lambda outcome: outcome.is_successful, time.monotonic() + 60)
-    result = search.find_causes([other, cause], run(Change()))
-    assert [each.name for each in result.causes] == ["CAUSE"]
-
-
-def test_without_time_to_find_the_cause_the_changes_among_which_it_is_are_given():
-    def run(change):
-        if change.unset_variables:
-            search.deadline = 0  # the time is over
-        return WELL if "V3" in change.unset_variables else FAILED
-
-    search = Search(run, lambda outcome: outcome.is_successful, time.monotonic() + 60)
-    result = search.find_causes(ROWS[:4], FAILED)
-    assert [each.name for each in result.suspects] == ["V0", "V1", "V2", "V3"]
-    text, step = describe_unproven(result)
-    assert text.startswith(
-        "The program works with all of these changes, so the cause is among"
-    )
-    assert "--experiment-seconds" in step
-
-
-def test_a_program_that_hangs_is_repeated_only_once():
-    runs = []
-
-    def run(change):
-        runs.append(change)
-        return Outcome(error="no response", is_timed_out=True)
-
-    search = Search(run, lambda outcome: outcome.is_successful, time.monotonic() + 60)
-    search.find_causes(ROWS, run(Change()))
-    assert len(runs) == 1 + 1 + 1  # the outcome itself, once again, and all changes
-
-
-def test_what_is_not_tried_in_time_is_told():
-    result, runs = searched(ROWS, lambda _: True, deadline=time.monotonic() - 1)
-    assert runs == []
-    assert result.tried == ()
-    assert result.untried == tuple(ROWS)
-
-
-# ----------------------------------------------------------------------- what is better
-
-
-def compute_case(before):
-    program = Program(("torch",), {}, 60)
-    [case] = find_failed_programs(program, before, None)
-    return case
-
-
-def test_a_change_that_hides_the_device_that_fails_has_not_mended_it():
-    bad = Device("card:1", error="lost")
-    good = Device("card:0")
-    before = Outcome(imported=("torch",), count=2, devices=(good, bad))
-    case = compute_case(before)
-    assert case.phase is Phase.COMPUTE
-    hidden = Outcome(imported=("torch",), count=1, devices=(good,))
-    mended = Outcome(imported=("torch",), count=2, devices=(good, Device("card:1")))
-    assert not case.is_better(hidden)
-    assert case.is_better(mended)
-
-
-def test_missing_devices_are_a_case_of_their_own():
-    before = Outcome(imported=("torch",), count=1, devices=(Device("card:0"),))
-    [case] = find_failed_programs(Program(("torch",), {}, 60), before, 4)
-    assert case.phase is Phase.COUNT
-    assert case.is_better(Outcome(imported=("torch",), count=2))
-    four = Outcome(imported=("torch",), count=4)
-    assert case.describe_success(four) == "this machine shows 4 devices"
-
-
-# ---------------------------------------------------------------------------- real runs
 
 
 @pytest.fixture
@@ -288,6 +96,30 @@ def test_a_file_that_runs_at_python_s_start_is_named(program, tmp_path):
     found = proof(replace(spoiled, start_files=start_files))
     assert found.text == f"Proven: without the start-up file {file} `import stub` works"
     assert found.step == f"remove {file}, which runs when Python starts"
+
+
+def test_a_start_file_that_sets_a_variable_is_named_instead_of_the_variable(
+    program, tmp_path, monkeypatch
+):
+    """This process has run the file too, so that its children inherit the variable."""
+    source = "import os\nif 'SPOILED' in os.environ: raise OSError('no')"
+    spoiled = program(source, SPOILED="1")
+    monkeypatch.setenv("SPOILED", "1")
+    file = tmp_path / "library" / "sitecustomize.py"
+    file.write_text("import os\nos.environ['SPOILED'] = '1'")
+    start_file = StartFile(str(file), ("import sitecustomize",))
+    found = proof(replace(spoiled, start_files=(start_file,)))
+    assert found.step == f"remove {file}, which runs when Python starts"
+
+
+def test_a_damaged_compiled_file_is_proven(program, tmp_path):
+    spoiled = program("value = 1")
+    library = tmp_path / "library"
+    compiled = Path(py_compile.compile(str(library / "stub.py")))
+    compiled.write_bytes(compiled.read_bytes()[:20])
+    found = proof(replace(spoiled, package_folders=(str(library),)))
+    assert found.text.startswith("Proven: without Python's compiled files in ")
+    assert found.step == f"find {library} -name '*.pyc' -delete"
 
 
 def test_a_start_file_of_no_distribution_is_tried_before_the_variables(program):
@@ -445,32 +277,3 @@ def test_a_value_that_may_be_secret_is_not_shown(program):
     source = "import os\nif 'ZAP_TOKEN' in os.environ: raise OSError('no')"
     found = proof(program(source, ZAP_TOKEN="hunter2"))
     assert found.text == "Proven: without ZAP_TOKEN=… `import stub` works"
-
-
-# ------------------------------------------------------------------------------- ranks
-
-
-@pytest.fixture
-def found(monkeypatch):
-    """Returns the finding on two ranks of this host, with these variables."""
-    pytest.importorskip("torch")
-
-    def find(**variables):
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        context = DiagnosticContext(Settings(), dict(os.environ))
-        [finding] = ranks_connect.topic(2, 120).examine(context)
-        return finding
-
-    return find
-
-
-def test_ranks_of_this_host_meet(found):
-    assert found().code == "ranks.met"
-
-
-def test_what_keeps_ranks_apart_is_proven(found):
-    apart = found(GLOO_SOCKET_IFNAME="eth99")
-    assert apart.code == "ranks.not-met"
-    assert apart.proof == "Proven: without GLOO_SOCKET_IFNAME='eth99' they connect"
-    assert apart.step == "unset GLOO_SOCKET_IFNAME"

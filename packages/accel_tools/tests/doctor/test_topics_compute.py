@@ -1,9 +1,12 @@
 """The doctor's topic that computes on each device."""
 
+from types import SimpleNamespace
+
 import pytest
 from accel_tests.plugins import ACCELERATOR
 
 from accel_core.backend import Visibility
+from accel_tools.doctor.topics import compute
 
 COMPUTE = ("doctor", "--topic", "compute", "--no-experiments")
 #: As CUDA on a host whose fabric manager is not up.
@@ -56,3 +59,18 @@ def test_fewer_devices_than_a_variable_names_are_told(npu):
 
 def test_as_many_devices_as_a_variable_names_are_not_missing(npu):
     assert "compute.missing" not in found(npu, NPU_VISIBLE_DEVICES="0,1")
+
+
+def test_simulated_devices_that_are_missing_are_told():
+    """A simulated device is on no bus, so that only the request has the expected number."""
+    cuda, cpu = SimpleNamespace(name="cuda"), SimpleNamespace(name="cpu")
+    survey = SimpleNamespace(verdicts=(cuda, cpu))
+
+    def count(verdict, request):
+        context = SimpleNamespace(environ={"ACCEL_SIMULATE": request})
+        return compute._simulated_devices(verdict, context, survey)
+
+    assert count(cuda, "cuda:4") == 4
+    assert count(cuda, "CUDA") == 1
+    assert count(cpu, "cuda:4") is None
+    assert count(SimpleNamespace(name="generic"), "acme:3") == 3

@@ -6,12 +6,12 @@
     accelerator = accelerate.Accelerator()
 
 Accelerate keeps one state per process. All `PartialState` and `Accelerator` objects share this state, and the
-first object decides the device. Without this module, Accelerate picks from a fixed list of vendors.
-`partial_state` creates the state for any backend, by constructor arguments and the environment variable that
-Accelerate reads. The variable stays set, so child processes get the same device, as does code that creates
-the state again (Transformers' `TrainingArguments`). If Accelerate would choose another device after a reset,
-the reset raises an error. No function of Accelerate is replaced. Importing this module does not import
-Accelerate.
+first object decides the device. Without this module, Accelerate chooses from a fixed list of vendors.
+`partial_state` creates the state for any backend, with constructor arguments and the environment variable
+that Accelerate reads. The variable stays set, so child processes get the same device, and so does code that
+creates the state again (Transformers' `TrainingArguments`). If Accelerate would choose a different device
+after a reset of the state, the reset raises an error. No function of Accelerate is replaced. Importing this
+module does not import Accelerate.
 
 `accel run` and `ACCEL_INTEGRATIONS=auto` call `prepare`. The first `Accelerator()` then creates the state for
 the chosen accelerator, even if a library creates that object. `Accelerator(cpu=True)` still selects the CPU.
@@ -31,13 +31,13 @@ from accel_core.errors import IntegrationError, IntegrationMissingError
 from accel_core.interface.devices import current_torch_accelerator
 from accel_train.import_hook import ImportHook
 from accel_train.launch.communication import communication_of
-from accel_train.launch.launchers import adopt_launcher
+from accel_train.launch.launchers import set_torchrun_variables
 from accel_train.launch.variables import LOCAL_RANK
 from accel_train.moving import keep_parameters
 from accel_train.private_names import (
     ACCELERATE_RANK_TYPES,
     TRANSFORMERS_DEVICE_ORDER,
-    accelerate_asks_for_cpu,
+    accelerate_requests_cpu,
     accelerate_state,
     set_accelerate_state,
 )
@@ -56,9 +56,10 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
 
     Call this function before the first `accelerate.Accelerator()`. In a rank that a launcher started (`accel
     run`, torchrun), the function selects the rank's device and starts the process group with the backend's
-    communication library. `kwargs` go to `PartialState`, which passes `timeout` to `init_process_group`. If
-    Accelerate already has a state for the same device, that state is returned unchanged. The function sets
-    `ACCELERATE_TORCH_DEVICE` for this process and its children, and calls `keep_parameters`.
+    communication library. `kwargs` are passed to `PartialState`, which passes `timeout` to
+    `init_process_group`. If Accelerate already has a state for the same device, that state is returned
+    unchanged. The function sets `ACCELERATE_TORCH_DEVICE` for this process and its children, and calls
+    `keep_parameters`.
 
     Raises `IntegrationMissingError` if Accelerate is not installed. Raises `IntegrationError` if Accelerate
     has already chosen a different device, or cannot use the accelerator's device. Also raises the errors of
@@ -71,7 +72,7 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
         accelerator = accel_core.accelerator(name)
     shared_state = accelerate_state(accelerate.PartialState)
     if shared_state:
-        return _checked_state(accelerate.PartialState(), accelerator)
+        return _check_state(accelerate.PartialState(), accelerator)
     if isinstance(shared_state, _StateOnDemand):
         shared_state.accelerator = accelerator
     else:
@@ -80,14 +81,14 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
         # On the CPU, Accelerate sets each rank's number itself.
         state = accelerate.PartialState(cpu=True, **kwargs)
         os.environ[_DEVICE_VARIABLE] = "cpu"
-        return _checked_state(state, accelerator)
-    adopt_launcher()
+        return _check_state(state, accelerator)
+    set_torchrun_variables()
     is_rank = bool(os.environ.get(LOCAL_RANK.name, "").strip())
     device = _select_device(accelerator, is_rank=is_rank)
     if is_rank:
         kwargs.setdefault("backend", communication_of(accelerator))
     os.environ[_DEVICE_VARIABLE] = device
-    state = _new_state(accelerate, accelerator, kwargs)
+    state = _create_state(accelerate, accelerator, kwargs)
     distributed_types = accelerate.DistributedType
     if is_rank and state.distributed_type == distributed_types.NO:
         # Accelerate has a type for each vendor that it supports. MULTI_GPU is right for any other vendor,
@@ -96,7 +97,7 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
         state.distributed_type = getattr(
             distributed_types, vendor_type, distributed_types.MULTI_GPU
         )
-    return _checked_state(state, accelerator)
+    return _check_state(state, accelerator)
 
 
 def _select_device(accelerator: Accelerator, *, is_rank: bool) -> str:
@@ -110,13 +111,14 @@ def _select_device(accelerator: Accelerator, *, is_rank: bool) -> str:
         index = accelerator.current_device()
     accelerator.set_device(index)
     device = str(accelerator.device(index))
-    if is_rank and ":" not in device:
-        # A rank has one device (on Gaudi), and DistributedDataParallel needs its index.
+    has_index = ":" in device
+    if is_rank and not has_index:
+        # A Gaudi device has no index if the process uses one device. DistributedDataParallel needs an index.
         device = f"{device}:{accelerator.current_device()}"
     return device
 
 
-def _new_state(
+def _create_state(
     accelerate: Any, accelerator: Accelerator, options: dict[str, Any]
 ) -> Any:
     """Return a new `PartialState`, created with the keyword arguments `options`.
@@ -148,24 +150,23 @@ def _import_accelerate() -> Any:
         ) from None
 
 
-def _checked_state(state: Any, accelerator: Accelerator) -> Any:
-    """Return Accelerate's `state`, and prepare torch for moving modules to the state's device.
+def _check_state(state: Any, accelerator: Accelerator) -> Any:
+    """Check that Accelerate's `state` is for the device type of `accelerator`, and return the state.
 
-    Raises `IntegrationError` if the state's device type is not the device type of `accelerator`.
+    Also prepares torch for moving modules to the device. Raises `IntegrationError` for a different type.
     """
     if state.device.type == accelerator.device().type:
         keep_parameters(accelerator)
         return state
     shared_state = accelerate_state(state)
-    if (
-        isinstance(shared_state, _FixedState)
-        and shared_state.accelerator is not accelerator
-    ):
-        raise IntegrationError(
-            f"partial_state() was called for {shared_state.accelerator.name} first, and now for "
-            f"{accelerator.name}, but a process can have only one Accelerate state. Name the same backend "
-            "in both calls, or start another process."
-        )
+    if isinstance(shared_state, _FixedState):
+        earlier_accelerator = shared_state.accelerator
+        if earlier_accelerator is not accelerator:
+            raise IntegrationError(
+                f"partial_state() was called for {earlier_accelerator.name} first, and now for "
+                f"{accelerator.name}, but a process can have only one Accelerate state. Name the same "
+                "backend in both calls, or start another process."
+            )
     raise IntegrationError(
         f"Accelerate has chosen {state.device}, but accel-core has chosen {accelerator.name} (device type "
         f"{accelerator.device().type}): Accelerate's state was created before accel-train could set the "
@@ -181,14 +182,14 @@ def _device_index_of_rank(accelerator: Accelerator) -> int:
         return rank
     raise IntegrationError(
         f"rank {rank} of this host needs a separate device, but the number of {accelerator.name} devices "
-        f"that are visible to the rank is {count}. Accelerate gives the n-th rank of a host the n-th device. "
-        "Start at most as many ranks as devices, and do not limit each rank to one device "
+        f"that are visible to the rank is {count}. In Accelerate, the n-th rank of a host uses the n-th "
+        "device. Start at most as many ranks as devices, and do not limit each rank to one device "
         "(accel run --one-device-per-rank)."
     )
 
 
 class _FixedState(dict[str, Any]):
-    """Accelerate's shared state, which raises an error if a reset would lose the accelerator."""
+    """Accelerate's shared state for an accelerator. A reset raises an error if it would change the device."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         super().__init__()
@@ -210,10 +211,7 @@ class _FixedState(dict[str, Any]):
         super().clear()
 
     def _reset_problem(self) -> str:
-        """Return why Accelerate must not be reset, as a clause.
-
-        Returns an empty string if Accelerate would choose the same device after a reset.
-        """
+        """Return what would go wrong after a reset; empty if Accelerate would choose the same device."""
         import torch
 
         device_type = self.accelerator.device().type
@@ -231,39 +229,42 @@ class _FixedState(dict[str, Any]):
 class _StateOnDemand(_FixedState):
     """A shared state that is filled for the chosen accelerator when Accelerate checks whether it is empty.
 
-    Accelerate compares the state with an empty dict for this check. The check after a reset fills the state
-    again.
+    For this check, Accelerate compares the state with an empty dict. The first check after a reset fills the
+    state again.
     """
 
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self) -> None:
         super().__init__(None)  # type: ignore[arg-type] # nothing is chosen yet
-        self._is_being_made = False
+        self._is_being_filled = False
         #: The value that this object has set for `ACCELERATE_TORCH_DEVICE`; `None` if it has set none.
         self._device_variable_value: str | None = None
 
     def __eq__(self, other: object) -> bool:
-        if not self and not self._is_being_made:
-            self._is_being_made = True
+        is_empty = len(self) == 0
+        if is_empty and not self._is_being_filled:
+            self._is_being_filled = True
             try:
-                self._make_state()
+                self._fill()
             finally:
-                self._is_being_made = False
+                self._is_being_filled = False
         return dict.__eq__(self, other)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def clear(self) -> None:
-        """Reset the state; the next check fills it again."""
+        """Empty the state. The next comparison with an empty dict fills the state again."""
         dict.clear(self)
 
-    def _make_state(self) -> None:
-        """Fill the state for the chosen accelerator, unless the program has chosen a device itself."""
-        if os.environ.get(_DEVICE_VARIABLE) not in (None, self._device_variable_value):
+    def _fill(self) -> None:
+        """Fill the state for the chosen accelerator, unless the program itself has chosen a device."""
+        variable_value = os.environ.get(_DEVICE_VARIABLE)
+        is_set_by_program = variable_value not in (None, self._device_variable_value)
+        if is_set_by_program:
             return
-        if accelerate_asks_for_cpu(__name__):
+        if accelerate_requests_cpu(__name__):
             # The variable would take precedence over the program's `cpu=True`.
             os.environ.pop(_DEVICE_VARIABLE, None)
         else:
@@ -278,11 +279,11 @@ def _set_state_on_demand(module: ModuleType) -> Iterator[None]:
     set_accelerate_state(module.PartialState, _StateOnDemand())
 
 
-_hook = ImportHook({"accelerate.state": _set_state_on_demand}, {})
+_hook = ImportHook(contexts={"accelerate.state": _set_state_on_demand}, callbacks={})
 
 
 def prepare() -> None:
-    """Install an import hook that makes Accelerate's first state one for the chosen accelerator.
+    """Install an import hook that makes Accelerate create its state for the chosen accelerator.
 
     No accelerator is chosen until Accelerate needs its state.
     """
@@ -291,7 +292,7 @@ def prepare() -> None:
 
 def _is_available(torch: Any, device_type: str) -> bool:
     """Return whether torch has a device of the type `device_type`."""
-    # torch.tpu has no `is_available`. Transformers makes the same check as this branch.
+    # torch.tpu has no `is_available`. For TPUs, Transformers makes the same check as the code here.
     if device_type == "tpu":
         current = current_torch_accelerator(torch)
         if current is None or current.type != device_type:

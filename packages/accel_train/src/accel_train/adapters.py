@@ -1,7 +1,7 @@
 """Adapt accelerators of DeepSpeed's interface to accel_core's interface.
 
-An entry point of the group `accel.adapters` names this module. Choosing an accelerator imports this module,
-so the module imports the DeepSpeed integration only when needed.
+An entry point of the group `accel.adapters` names this module. Choosing an accelerator imports this module.
+To keep that fast, the module imports the DeepSpeed integration only when it is needed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ __all__ = ["adapt", "prepared"]
 
 
 def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
-    """Return an accelerator that adapts `foreign`, an instance or a class of DeepSpeed's interface.
+    """Return an accelerator that adapts `foreign`, which is a class of DeepSpeed's interface or its instance.
 
     Returns `None` if `foreign` is neither. `backend` is the declaration of the accelerator. If `backend` is
-    `None`, the declaration is made from what `foreign` reports. Raises `InvalidAcceleratorError` if no
-    instance can be created, or if `foreign` is for another device type than `backend`.
+    `None`, a declaration is made from the values that `foreign` reports. Raises `InvalidAcceleratorError` if
+    no instance can be created, or if `foreign` is for a different device type than `backend`.
     """
     from accel_train.deepspeed import adapter
 
@@ -30,8 +30,11 @@ def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
 
 @contextlib.contextmanager
 def prepared() -> Iterator[None]:
-    """Return a context manager in which an imported DeepSpeed uses accel_core's accelerator."""
-    finder: Any = _DeepSpeedWatcher()
+    """Return a context manager that prepares DeepSpeed if it is imported within the block.
+
+    The imported DeepSpeed then uses accel_core's accelerator.
+    """
+    finder: Any = _DeepSpeedImportFinder()
     sys.meta_path.insert(0, finder)
     try:
         yield
@@ -39,8 +42,8 @@ def prepared() -> Iterator[None]:
         sys.meta_path.remove(finder)
 
 
-class _DeepSpeedWatcher:
-    """A finder that finds no module, but prepares the integration just before `deepspeed` is imported."""
+class _DeepSpeedImportFinder:
+    """A finder that finds no module. It prepares the integration just before `deepspeed` is imported."""
 
     def find_spec(self, name: str, *_: object) -> None:
         """Prepare the DeepSpeed integration if `name` is `deepspeed`. Always return `None`."""

@@ -1,14 +1,13 @@
 """Call a function on the accelerator in a child process, so that a crash in vendor code ends only the child.
 
-The child process chooses the accelerator as `get_accelerator()` does and then calls the function, so torch is
-imported once. If the child process crashes while it chooses, each candidate is tried in a separate child
-process. The chosen candidate is then used in a further child process, which imports no other candidate.
+The child process chooses the accelerator as `get_accelerator()` does, and then calls the function, so torch
+is imported only once. If the child process crashes during the choice, each candidate is tried in a separate
+child process. The chosen candidate is then used in one more child process, which imports no other candidate.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import warnings
@@ -62,7 +61,7 @@ _MAX_SKIPPED_STEPS = 8
 
 
 class Chosen(NamedTuple):
-    """The accelerator that a function gets in the child process, and how it was chosen."""
+    """The accelerator that a function uses in the child process, and how the accelerator was chosen."""
 
     accelerator: Accelerator
     #: How the accelerator was chosen; `None` if the caller named it.
@@ -97,11 +96,9 @@ class _LastStep(NamedTuple):
     accelerator: str
 
     @classmethod
-    def of_report(cls, report: child.ChildReport) -> _LastStep:
+    def from_report(cls, report: child.ChildReport) -> _LastStep:
         """Return the step that the child process reported last."""
-        if report.stage.startswith("["):
-            return cls(*json.loads(report.stage))
-        return cls(report.stage, "")
+        return cls(report.stage, report.stage_facts.get("accelerator", ""))
 
 
 def call_on_accelerator(
@@ -119,10 +116,10 @@ def call_on_accelerator(
 
     `function` is a top-level function of a module. `pin` names the accelerator; `None` means the chosen
     accelerator. Errors about `pin` quote the text of `settings.request`. `timeout` is the time limit in
-    seconds for the choice and the call together; `None` means no limit. `live` shows the child's output while
-    the child runs. With `skip_crashes`, if a step of `function` crashes the child process, `function` is
-    called again without that step, for up to 8 steps. `arguments["skipped"]` then maps the name of each
-    skipped step to how the process ended. `start` is the function that starts the child process.
+    seconds for the choice and the call together; `None` means no limit. With `live`, the child's output is
+    shown while the child runs. With `skip_crashes`, if a step of `function` crashes the child process,
+    `function` is called again without that step, for up to 8 steps. `arguments["skipped"]` then maps the name
+    of each skipped step to how the process ended. `start` is the function that starts the child process.
 
     Raises the errors of choosing an accelerator, and `BackendUnavailableError` if the child process ends
     without a result.
@@ -139,19 +136,23 @@ def call_on_accelerator(
     while True:
         report = _run_child(job, timeout, live=live, start=start)
         if report.answer is not None:
-            return _result(report.answer, crashes)
-        last = _LastStep.of_report(report)
-        may_skip = skip_crashes and _can_skip(last.step, skipped)
-        if last.accelerator and may_skip:
+            return _parse_answer(report.answer, crashes)
+        last = _LastStep.from_report(report)
+        has_chosen = bool(last.accelerator)
+        is_choice_isolated = "isolated" in job
+        if has_chosen and skip_crashes and _can_skip(last.step, skipped):
             skipped[last.step] = f"the child process {report.ending}{report.last_words}"
-        elif last.accelerator or "isolated" in job:
+        elif has_chosen or is_choice_isolated:
             # The crash happened with the chosen accelerator, so choosing in child processes would not help.
             raise BackendUnavailableError(_crash_message(last, report))
         else:
             choice = _choose_in_children(settings, pin)
-            crashes += choice.crashes or [
-                f"The child process that chose an accelerator {report.ending} at: {last.step}"
-            ]
+            if choice.crashes:
+                crashes += choice.crashes
+            else:
+                crashes.append(
+                    f"The child process that chose an accelerator {report.ending} at: {last.step}"
+                )
             job |= choice.job_entries
 
 
@@ -167,7 +168,10 @@ def _run_child(
     live: bool,
     start: Callable[..., Any] | None,
 ) -> child.ChildReport:
-    """Run `run_job` in a child process. Unless `live`, print the child's output if the child has a result.
+    """Run `run_job` in a child process, and return a report.
+
+    With `live`, the child's output is printed while the child runs. Otherwise, it is printed at the end, if
+    the child has a result.
 
     Raises `BackendUnavailableError` if the child process cannot be started.
     """
@@ -197,7 +201,7 @@ def _choose_in_children(settings: Settings, pin: Pin | None) -> _ChoiceInChildre
     """
     if pin is not None:
         settings = replace(settings, pins=(qualified_pin(settings, pin),))
-    # `settings` are isolated too, so that the command reports a crash instead of ending.
+    # With isolated settings, plugins too are loaded in child processes, so a crash does not end the command.
     settings = replace(settings, isolated=True)
     record = with_autoload_conflicts(select(settings, isolated=True), settings)
     if record.error is not None:
@@ -205,7 +209,7 @@ def _choose_in_children(settings: Settings, pin: Pin | None) -> _ChoiceInChildre
     chosen = record.chosen
     assert chosen is not None
     crashes = [
-        _skipped_backend(verdict)
+        _skipped_backend_sentence(verdict)
         for verdict in record.verdicts
         if verdict.status in (Status.CRASHED, Status.TIMED_OUT)
     ]
@@ -221,7 +225,7 @@ def _choose_in_children(settings: Settings, pin: Pin | None) -> _ChoiceInChildre
     return _ChoiceInChildren(job_entries, crashes)
 
 
-def _skipped_backend(verdict: Verdict) -> str:
+def _skipped_backend_sentence(verdict: Verdict) -> str:
     """Return a sentence that names the skipped backend, the reason, and the next step if there is one."""
     hint = f". Next step: {verdict.hint}" if verdict.hint else ""
     return f"{verdict.name} ({verdict.provenance}) is skipped: {verdict.reason}{hint}"
@@ -238,8 +242,8 @@ def _crash_message(last: _LastStep, report: child.ChildReport) -> str:
     )
 
 
-def _result(answer: dict[str, Any], crashes: list[str]) -> ChildResult:
-    """Return the result that `answer`, of `run_job`, contains. Raises the error that the answer contains."""
+def _parse_answer(answer: dict[str, Any], crashes: list[str]) -> ChildResult:
+    """Return the result in `answer`, which `run_job` returned, or raise the error in `answer`."""
     if "error" in answer:
         error_class: type[AccelError] = getattr(
             errors, answer["error"], BackendUnavailableError
@@ -271,15 +275,15 @@ def run_in_child(
 ) -> ChildResult:
     """Call `function` on an accelerator in a child process, and return the function's result.
 
-    The accelerator is the one called `name`, or the chosen accelerator if `name` is `None`. `timeout` is in
-    seconds. `options` are further keyword arguments of `call_on_accelerator`. Prints a warning to stderr for
-    each backend that crashed during the choice, and a warning if the CPU is used.
+    `name` names the accelerator; `None` means the chosen accelerator. `timeout` is in seconds. `options` are
+    further keyword arguments of `call_on_accelerator`. Prints a warning to stderr for each backend that
+    crashed during the choice, and a warning if the CPU is used.
 
     Raises the errors of `call_on_accelerator`. Errors about `name` repeat the command as the user typed it.
     """
     if name is not None:
         typed_command = f"{click.get_current_context().command_path} {name}"
-        settings = replace(settings, request=typed_command)
+        settings = replace(settings, request=typed_command, is_pinned_by_variable=False)
     result = call_on_accelerator(
         function, arguments, settings, timeout=timeout, pin=name, **options
     )
@@ -309,18 +313,18 @@ def fallback_warning_as_message() -> contextlib.AbstractContextManager[None]:
 def _redirect_fallback_warnings(
     handle: Callable[[AcceleratorFallbackWarning], None],
 ) -> Iterator[None]:
-    """Within the block, call `handle` with each CPU fallback warning. Show all other warnings as usual."""
+    """Call `handle` with each CPU fallback warning in a `with` block. Show all other warnings as usual."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", AcceleratorFallbackWarning)
-        show_as_usual = warnings.showwarning
+        original_showwarning = warnings.showwarning
 
         def show(
-            message: Warning | str, category: type[Warning], *rest: Any, **more: Any
+            message: Warning | str, category: type[Warning], *args: Any, **kwargs: Any
         ) -> None:
             if isinstance(message, AcceleratorFallbackWarning):
                 handle(message)
             else:
-                show_as_usual(message, category, *rest, **more)
+                original_showwarning(message, category, *args, **kwargs)
 
         warnings.showwarning = show
         yield
@@ -332,30 +336,31 @@ def _redirect_fallback_warnings(
 def run_job(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
     """Get the accelerator and call the job's function, in the child process. Return the function's result.
 
-    `stage` records each step as the step begins. An `AccelError` is returned as its class name and message.
+    `stage` is called with each step when the step begins. If an `AccelError` is raised, its class name and
+    message are returned.
     """
     if job.get("isolated"):
         # Other code in this process may search for plugins, and must not load those that crashed.
         os.environ[ACCEL_PROBE.name] = "isolated"
     fallback_warnings: list[tuple[str, bool]] = []
 
-    def note_fallback(warning: AcceleratorFallbackWarning) -> None:
+    def collect_warning(warning: AcceleratorFallbackWarning) -> None:
         fallback_warnings.append((str(warning), warning.merely_absent))
 
-    def report_choosing(step: str) -> None:
-        stage(json.dumps(_LastStep(step, "")))
+    def report_choosing(step: guard.Step) -> None:
+        stage(step.text)
 
     try:
         with (
-            _redirect_fallback_warnings(note_fallback),
+            _redirect_fallback_warnings(collect_warning),
             guard.steps_to(report_choosing),
         ):
-            chosen = _accelerator_of_job(job)
+            chosen = _get_accelerator_for_job(job)
         accelerator = chosen.accelerator
         full_name = f"{accelerator.name} ({accelerator.backend.provenance})"
 
         def report_progress(step: str) -> None:
-            stage(json.dumps(_LastStep(step, full_name)))
+            stage(step, accelerator=full_name)
 
         module, _, name = job["function"].partition(":")
         function: ChildFn = getattr(import_module(module), name)
@@ -369,7 +374,7 @@ def run_job(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
     return {"value": value, "backend": asdict(backend), "fallback": fallback_warnings}
 
 
-def _accelerator_of_job(job: dict[str, Any]) -> Chosen:
+def _get_accelerator_for_job(job: dict[str, Any]) -> Chosen:
     """Return the accelerator that the job names, or the chosen accelerator if the job names none."""
     if job["pin"] is None:
         accelerator = get_accelerator()

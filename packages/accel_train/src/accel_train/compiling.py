@@ -1,4 +1,4 @@
-"""Make torch.compile use the accelerator's compiler by default, within a block or while a framework trains.
+"""Make torch.compile use the accelerator's compiler by default, in a block or while a framework trains.
 
 Importing this module does not import torch.
 """
@@ -20,9 +20,14 @@ if TYPE_CHECKING:
     from accel_core import Accelerator
 
 __all__ = [
-    "COMPILER_NAME", "checked_compiler", "default_compiler", "default_compiler_for_integration",
-    "has_inductor_code", "listed_compiler", "no_inductor_code_error",
-]  # fmt: skip
+    "COMPILER_NAME",
+    "default_compiler",
+    "default_compiler_for_integration",
+    "has_inductor_code",
+    "no_inductor_code_error",
+    "require_listed_compiler",
+    "select_compiler",
+]
 
 #: The name of accel_train's torch.compile backend, which calls the chosen accelerator's compiler.
 COMPILER_NAME = "accel"
@@ -33,20 +38,20 @@ _INDUCTOR_DEVICE_TYPES = ("cpu", "cuda", "xpu", "mps", "mtia")
 
 @contextmanager
 def default_compiler(accelerator: Accelerator | None = None) -> Iterator[str]:
-    """Make `torch.compile` without `backend=` use the accelerator's compiler, within a block.
+    """Make `torch.compile` without `backend=` use the accelerator's compiler, within a `with` block.
 
     Also works as a decorator. If `accelerator` is `None`, the current accelerator is used. Yields the
     compiler's name. torch's default compiler is set for all threads. The end of the block restores the
     previous default, even if blocks of several threads overlap. A function that was compiled in the block
     keeps its compiler.
 
-    Raises `UnsupportedError` in three cases. torch does not list the compiler. The compiler is inductor, and
-    inductor has no code for the device type. The compiler is not inductor, and torch is older than 2.13,
-    which introduced the setting.
+    Raises `UnsupportedError` if torch does not list the compiler. Also raises it if the compiler is inductor
+    and inductor has no code for the device type, or if the compiler is not inductor and torch is older than
+    2.13, which introduced the setting.
     """
     if accelerator is None:
         accelerator = accel_core.get_accelerator()
-    compiler = checked_compiler(accelerator)
+    compiler = select_compiler(accelerator)
     register(accelerator)
     torch = import_torch()
     if hasattr(torch.compiler, "set_default_backend"):
@@ -64,17 +69,19 @@ def default_compiler(accelerator: Accelerator | None = None) -> Iterator[str]:
 
 @contextmanager
 def default_compiler_for_integration(accelerator: Accelerator) -> Iterator[None]:
-    """Set torch's default compiler within the block, unless the present default suits the device.
+    """Set torch's default compiler within a `with` block, if torch's own default does not suit the device.
 
-    Integrations call this function. The first `torch.compile` looks the compiler up, so a program that
+    Integrations call this function. The compiler is looked up by the first `torch.compile`, so a program that
     compiles nothing loses no time and gets no error. A default that the program has set is kept.
     """
     torch = import_torch()
-    if (
-        accelerator.device_type in _INDUCTOR_DEVICE_TYPES
-        or not hasattr(torch.compiler, "set_default_backend")
-        or torch.compiler.get_default_backend() not in (_INDUCTOR, COMPILER_NAME)
-    ):
+    is_needed = accelerator.device_type not in _INDUCTOR_DEVICE_TYPES
+    if not is_needed or not hasattr(torch.compiler, "set_default_backend"):
+        yield
+        return
+    default = torch.compiler.get_default_backend()
+    is_set_by_program = default not in (_INDUCTOR, COMPILER_NAME)
+    if is_set_by_program:
         yield
         return
     register(accelerator)
@@ -82,27 +89,27 @@ def default_compiler_for_integration(accelerator: Accelerator) -> Iterator[None]
         yield
 
 
-def checked_compiler(accelerator: Accelerator, named: str = "") -> str:
-    """Return the compiler's name after checking it: `named`, or by default the accelerator's compiler.
+def select_compiler(accelerator: Accelerator, requested: str = "") -> str:
+    """Return the name of the compiler to use, after checking that it supports the accelerator's device type.
 
-    If `named` is empty or `"accel"`, the name is that of the accelerator's compiler. Raises
-    `UnsupportedError` if torch does not list the accelerator's compiler, or if the compiler is inductor and
-    inductor has no code for the device type. If the backend declares inductor, the code is not checked,
-    because a vendor may register its code only when inductor is called.
+    The compiler is `requested`. If `requested` is empty or `"accel"`, it is the accelerator's compiler.
+    Raises `UnsupportedError` if torch does not list the accelerator's compiler, or if the compiler is
+    inductor and inductor has no code for the device type. If the backend declares inductor, the code is not
+    checked, because a vendor may register its code only when inductor is called.
     """
-    if named in ("", COMPILER_NAME):
-        compiler = listed_compiler(accelerator)
+    if requested in ("", COMPILER_NAME):
+        compiler = require_listed_compiler(accelerator)
     else:
-        compiler = named
-    is_declared = accelerator.backend.compile_backend == _INDUCTOR
-    if compiler != _INDUCTOR or is_declared:
+        compiler = requested
+    declares_inductor = accelerator.backend.compile_backend == _INDUCTOR
+    if compiler != _INDUCTOR or declares_inductor:
         return compiler
     if not has_inductor_code(accelerator.device_type):
         raise no_inductor_code_error(accelerator.device_type)
     return compiler
 
 
-def listed_compiler(accelerator: Accelerator) -> str:
+def require_listed_compiler(accelerator: Accelerator) -> str:
     """Return the name of the accelerator's compiler. Raises `UnsupportedError` if torch does not list it."""
     from torch._dynamo import lookup_backend
     from torch._dynamo.exc import InvalidBackend
@@ -126,7 +133,7 @@ def listed_compiler(accelerator: Accelerator) -> str:
 def has_inductor_code(device_type: str) -> bool:
     """Return whether inductor can generate code for the device type.
 
-    For types other than cpu, cuda, xpu, mps and mtia, this imports inductor, which takes seconds.
+    For types other than cpu, cuda, xpu, mps and mtia, this function imports inductor, which takes seconds.
     """
     if device_type in _INDUCTOR_DEVICE_TYPES:
         return True
@@ -149,7 +156,7 @@ def no_inductor_code_error(device_type: str) -> UnsupportedError:
 
 
 class _DefaultBlock:
-    """An active block that sets torch's default compiler, and the default to restore at the block's end."""
+    """An active `with` block that sets torch's default compiler, and the default to restore at its end."""
 
     def __init__(self, previous_default: Any) -> None:
         self.previous_default = previous_default
@@ -163,10 +170,10 @@ _default_blocks: list[_DefaultBlock] = []
 
 @contextmanager
 def _torch_default(compiler: str) -> Iterator[None]:
-    """Set torch's default compiler within the block, and restore the previous one.
+    """Set torch's default compiler within a `with` block, and restore the previous default afterwards.
 
-    Blocks of several threads may end in any order. The block that was entered last restores the default. An
-    earlier block passes the default that it would restore to the block that was entered after it.
+    Blocks of several threads may end in any order. Only the block that was entered last changes torch's
+    default when it ends. An earlier block passes the default that it would restore to the next block.
     """
     torch = import_torch()
     with _lock:

@@ -13,7 +13,7 @@ __all__ = ["register"]
 
 
 def register(accelerator: Accelerator) -> None:
-    """Register the accelerator's device type with dynamo, if the type is on PrivateUse1 and not registered.
+    """Register the accelerator's device type with dynamo, if the type uses PrivateUse1 and is not registered.
 
     If the vendor registers an interface later, the vendor's interface replaces this one.
     """
@@ -32,18 +32,32 @@ def register(accelerator: Accelerator) -> None:
             dynamo.register_interface_for_device(f"{device_type}:{index}", interface)
 
 
-def _names_and_multiprocessors(accelerator: Accelerator) -> list[Any]:
-    """Return the properties of each device that dynamo and inductor read: name and multiprocessor count."""
-    namespaces = []
+def _properties_for_inductor(accelerator: Accelerator) -> list[Any]:
+    """Return each device's name and multiprocessor count, which dynamo and inductor read."""
+    properties_of_devices = []
     for index in range(accelerator.device_count()):
         properties = accelerator.device_properties(index)
-        namespaces.append(
-            SimpleNamespace(
-                name=properties.name,
-                multi_processor_count=properties.multiprocessors or 1,
-            )
+        properties_for_inductor = SimpleNamespace(
+            name=properties.name,
+            multi_processor_count=properties.multiprocessors or 1,
         )
-    return namespaces
+        properties_of_devices.append(properties_for_inductor)
+    return properties_of_devices
+
+
+def _capability_text(accelerator: Accelerator, device: Any) -> str:
+    """Return the device's compute capability, such as `"9.0"`; empty if the vendor defines none."""
+    capability = accelerator.device_properties(device).capability
+    if capability is None:
+        return ""
+    return ".".join(str(number) for number in capability)
+
+
+def _is_bf16_supported(accelerator: Accelerator, *, emulated: bool) -> bool:
+    """Return whether the device computes in bfloat16 itself, or with `emulated` also by emulation."""
+    if emulated:
+        return accelerator.is_bf16_supported()
+    return accelerator.is_bf16_native()
 
 
 def _interface_class(base: Any, accelerator: Accelerator) -> Any:
@@ -52,7 +66,7 @@ def _interface_class(base: Any, accelerator: Accelerator) -> Any:
     # Cached, because worker processes that compile must not start the device.
     @functools.cache
     def all_properties() -> list[Any]:
-        return _names_and_multiprocessors(accelerator)
+        return _properties_for_inductor(accelerator)
 
     def properties_of(device: Any = None) -> Any:
         index = getattr(device, "index", device)
@@ -96,16 +110,11 @@ def _interface_class(base: Any, accelerator: Accelerator) -> Any:
 
         @staticmethod
         def get_compute_capability(device: Any = None) -> str:
-            capability = accelerator.device_properties(device).capability
-            return "" if capability is None else ".".join(map(str, capability))
+            return _capability_text(accelerator, device)
 
         @staticmethod
         def is_bf16_supported(including_emulation: bool = False) -> bool:
-            return (
-                accelerator.is_bf16_supported()
-                if including_emulation
-                else accelerator.is_bf16_native()
-            )
+            return _is_bf16_supported(accelerator, emulated=including_emulation)
 
         @staticmethod
         def is_triton_capable(device: Any = None) -> bool:  # noqa: ARG004 - torch's signature

@@ -14,28 +14,28 @@ __all__ = ["ImportHook"]
 
 
 class ImportHook:
-    """A finder for `sys.meta_path` that returns the other finders' spec and wraps the spec's loader.
+    """A finder for `sys.meta_path` that calls functions when certain modules are imported.
 
-    `around[name](module)` returns a context manager, in which the module called `name` is executed on import.
-    `before[name]()` is called before the code of the module called `name` runs, either on import or as a
-    script (`python -m`).
+    The finder returns another finder's spec, and wraps the loader of the spec. `contexts[name](module)`
+    returns a context manager in which the module called `name` is executed on import. `callbacks[name]()` is
+    called before the code of the module called `name` runs, either on import or as a script (`python -m`).
     """
 
     def __init__(
         self,
-        around: Mapping[str, Callable[[ModuleType], AbstractContextManager[None]]],
-        before: Mapping[str, Callable[[], None]],
+        contexts: Mapping[str, Callable[[ModuleType], AbstractContextManager[None]]],
+        callbacks: Mapping[str, Callable[[], None]],
     ) -> None:
-        self._around = around
-        self._before = before
-        #: The searches that are running, each as the thread's id and the module's name.
+        self._contexts = contexts
+        self._callbacks = callbacks
+        #: The running searches for modules, each as the thread's id and the module's name.
         self._searches: set[tuple[int, str]] = set()
 
     def install(self) -> None:
         """Put this hook first in `sys.meta_path`, before finders that handle every name (editable installs).
 
-        If this module was imported before and is imported again, a hook of the earlier import for the same
-        modules is removed. Otherwise each of the two hooks would set a different accelerator.
+        A program may import this module a second time, as a new module. The hook that the first module
+        installed for the same modules is then removed, because each hook would set a different accelerator.
         """
         if self in sys.meta_path:
             return
@@ -55,11 +55,12 @@ class ImportHook:
 
         Returns `None` for a module that this hook does not handle or that no other finder finds.
         """
-        if name not in self._around and name not in self._before:
+        if name not in self._contexts and name not in self._callbacks:
             return None
-        # Another finder may search all finders and so call this hook again, which then returns `None`.
+        # Another finder may search all finders and so call this hook again. The inner call returns `None`.
         search = (threading.get_ident(), name)
-        if search in self._searches:
+        is_inner_call = search in self._searches
+        if is_inner_call:
             return None
         self._searches.add(search)
         try:
@@ -87,21 +88,21 @@ class ImportHook:
 
         The loader stays the same object, because other code may check its type or read the source from it.
         """
-        around = self._around.get(name)
-        if around:
+        context = self._contexts.get(name)
+        if context:
             original_exec_module = loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
-                with around(module):
+                with context(module):
                     original_exec_module(module)
 
             loader.exec_module = exec_module
-        before = self._before.get(name)
-        if before:
+        callback = self._callbacks.get(name)
+        if callback:
             original_get_code = loader.get_code
 
             def get_code(fullname: str) -> Any:
-                before()
+                callback()
                 return original_get_code(fullname)
 
             loader.get_code = get_code
@@ -115,4 +116,4 @@ class ImportHook:
         class_name = (finder_class.__module__, finder_class.__qualname__)
         if class_name != (__name__, ImportHook.__qualname__):
             return False
-        return bool(finder._around.keys() == self._around.keys())
+        return bool(finder._contexts.keys() == self._contexts.keys())

@@ -18,9 +18,9 @@ __all__ = ["keep_parameters"]
 
 
 def keep_parameters(accelerator: Accelerator) -> None:
-    """Make torch swap parameters in `module.to()`, if that call would otherwise create new parameters.
+    """Make torch swap parameters in `module.to()`, if `module.to()` would otherwise create new parameters.
 
-    This calls torch's `set_swap_module_params_on_conversion`, which holds for the whole process.
+    Calls torch's `set_swap_module_params_on_conversion`, whose effect is for the whole process.
     `module.to()` then raises an error for a parameter that an autograd graph still refers to, because torch
     cannot swap such a parameter.
     """
@@ -30,5 +30,6 @@ def keep_parameters(accelerator: Accelerator) -> None:
     layer = torch.nn.Module()
     layer.weight = weight
     moved_layer = layer.to(accelerator.device())
-    if moved_layer.weight is not weight:
+    is_parameter_kept = moved_layer.weight is weight
+    if not is_parameter_kept:
         torch.__future__.set_swap_module_params_on_conversion(True)

@@ -17,7 +17,7 @@ __all__ = [
     "TRANSFORMERS_DEVICE_ORDER",
     "VERIFIED_RELEASES",
     "PrivateNames",
-    "accelerate_asks_for_cpu",
+    "accelerate_requests_cpu",
     "accelerate_state",
     "deepspeed_accelerator",
     "had_process_group",
@@ -101,8 +101,8 @@ def lightning_arguments() -> dict[str, Any]:
     """Return the local variables of the Lightning connector that is on the call stack.
 
     The variables include the arguments that the program passed to Lightning, and the
-    connector as `self`. Lightning passes neither to a class in its registry. The result
-    is empty if no connector is on the stack.
+    connector as `self`. When Lightning creates an object of a class in its registry, it
+    passes neither. The result is empty if no connector is on the call stack.
     """
     frame = sys._getframe()
     while frame.f_back is not None:
@@ -113,11 +113,11 @@ def lightning_arguments() -> dict[str, Any]:
     return {}
 
 
-def accelerate_asks_for_cpu(caller: str) -> bool:
-    """Return whether the `accelerate.state` code on the call stack has `cpu=True`.
+def accelerate_requests_cpu(caller: str) -> bool:
+    """Return whether a function of `accelerate.state` on the call stack has `cpu=True`.
 
-    `caller` is the name of the module that this code calls. Accelerate's state does not
-    contain the argument yet at that time.
+    The call stack is read because Accelerate's state does not contain the argument yet.
+    `caller` is the name of the module that calls this function. Its frames are skipped.
     """
     frame = sys._getframe()
     own_modules = (__name__, caller)
@@ -139,9 +139,9 @@ def accelerate_state(partial_state: Any) -> Any:
 
 
 def set_accelerate_state(partial_state: Any, state: dict[str, Any]) -> None:
-    """Replace the dictionary that all `PartialState` objects share with `state`.
+    """Set the dictionary that all of Accelerate's `PartialState` objects share to `state`.
 
-    Call this function before the first such object is created.
+    Call this function before the first `PartialState` object is created.
     """
     partial_state._shared_state = state
 

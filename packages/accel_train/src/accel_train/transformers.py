@@ -6,8 +6,8 @@
     class Arguments(AcceleratorArguments, TrainingArguments):
         pass
 
-`TrainingArguments` resets Accelerate's state and picks from a fixed list of vendors. On a device of any other
-vendor, each of several ranks would train alone. The mixin uses the state that
+`TrainingArguments` resets Accelerate's state and chooses from a fixed list of vendors. On a device of any
+other vendor, each of several ranks would train alone. The mixin uses the state that
 `accel_train.accelerate.partial_state` creates. Importing this module imports neither Transformers nor
 Accelerate.
 """
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import accel_core
 from accel_core.errors import IntegrationError
 from accel_train.accelerate import partial_state
-from accel_train.compiling import checked_compiler
+from accel_train.compiling import select_compiler
 from accel_train.loading import can_pin_memory
 from accel_train.private_names import ACCELERATE_LOSS_SCALING_TYPES, VERIFIED_RELEASES
 
@@ -63,9 +63,10 @@ class AcceleratorArguments:
         torch_compile_mode: str | None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise `IntegrationError` if the subclass would not use the mixin's device.
+        """Raise `IntegrationError` if a subclass would not use the mixin's device.
 
-        The error is raised if Transformers has no method to override, or if its class precedes the mixin.
+        The subclass would not use it if Transformers' class lacks the method that the mixin overrides, or if
+        Transformers' class precedes the mixin.
         """
         super().__init_subclass__(**kwargs)
         base_classes = {base.__name__: base for base in reversed(cls.__mro__)}
@@ -87,11 +88,12 @@ class AcceleratorArguments:
     def _validate_args(self) -> None:
         """Check the compiler and the data types for the chosen accelerator, then run Transformers' checks."""
         if self.torch_compile or self.torch_compile_mode or self.torch_compile_backend:
-            self.torch_compile_backend = _compiler_in_accelerates_list(
+            self.torch_compile_backend = _compiler_that_accelerate_accepts(
                 self.torch_compile_backend or ""
             )
-        _require_loss_scaling(accel_core.get_accelerator(), self.fp16)
-        # Transformers checks bfloat16 only for the vendors that it supports, and not if `use_cpu` is set.
+        if self.fp16:
+            _require_loss_scaling(accel_core.get_accelerator())
+        # Transformers can check bfloat16 only on vendors that it supports. `use_cpu` turns the check off.
         use_cpu = self.use_cpu
         if self.bf16 or self.bf16_full_eval:
             self.use_cpu = use_cpu or accel_core.get_accelerator().is_bf16_supported()
@@ -110,8 +112,8 @@ class AcceleratorArguments:
         is_cpu = accelerator.device().type == "cpu"
         if self.use_cpu and not is_cpu:
             raise IntegrationError(
-                f"use_cpu=True, but accel_core has chosen {accelerator.name}: leave use_cpu out, or set "
-                "DS_ACCELERATOR=cpu"
+                f"use_cpu=True, but accel-core has chosen {accelerator.name}. Remove use_cpu, or set "
+                "DS_ACCELERATOR=cpu."
             )
         if self.deepspeed:
             raise IntegrationError(
@@ -129,25 +131,24 @@ class AcceleratorArguments:
         )
         self._n_gpu = 0 if is_cpu else 1  # Each process uses one device.
         # On a device without pinned memory, torch would raise an error at the first batch.
-        self.dataloader_pin_memory = self.dataloader_pin_memory and (
-            is_cpu or can_pin_memory(accelerator)
-        )
+        if self.dataloader_pin_memory and not is_cpu:
+            self.dataloader_pin_memory = can_pin_memory(accelerator)
         if self.gradient_checkpointing:
             _warn_about_checkpointing(accelerator)
         device: torch.device = self.distributed_state.device
         return device
 
 
-def _compiler_in_accelerates_list(named: str) -> str:
-    """Return the compiler called `named`, or the accelerator's compiler if `named` is empty.
+def _compiler_that_accelerate_accepts(requested: str) -> str:
+    """Return the name of the compiler: `requested`, or the accelerator's compiler if `requested` is empty.
 
     Without a name, Transformers would use inductor. Raises `IntegrationError` if Accelerate's list does not
     include the compiler.
     """
-    compiler = checked_compiler(accel_core.get_accelerator(), named)
+    compiler = select_compiler(accel_core.get_accelerator(), requested)
     utils = importlib.import_module("accelerate.utils")
-    accepted = [backend.value for backend in utils.DynamoBackend]
-    if compiler.upper() in accepted:
+    accepted_names = [backend.value for backend in utils.DynamoBackend]
+    if compiler.upper() in accepted_names:
         return compiler
     raise IntegrationError(
         f"torch_compile: Accelerate's compilers (DynamoBackend) do not include {compiler!r}. Leave "
@@ -163,15 +164,16 @@ def _warn_about_checkpointing(accelerator: Accelerator) -> None:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
-def _require_loss_scaling(accelerator: Accelerator, fp16: bool) -> None:
-    """Raise `IntegrationError` if `fp16` is set and Accelerate does not scale losses on the device."""
-    if not fp16 or accelerator.device().type in ("cpu", *ACCELERATE_LOSS_SCALING_TYPES):
+def _require_loss_scaling(accelerator: Accelerator) -> None:
+    """Raise `IntegrationError` if Accelerate does not scale losses on the device, which float16 requires."""
+    device_type = accelerator.device().type
+    if device_type in ("cpu", *ACCELERATE_LOSS_SCALING_TYPES):
         return
     alternative = "neither fp16 nor bf16"
     if accelerator.is_bf16_supported():
         alternative = "bf16=True"
     raise IntegrationError(
         f"fp16=True: Accelerate scales losses on {', '.join(ACCELERATE_LOSS_SCALING_TYPES)} only, "
-        f"not on {accelerator.device().type}. Use {alternative}, "
-        "or write a training loop with get_accelerator().grad_scaler()"
+        f"not on {device_type}. Use {alternative}, or write a training loop with "
+        "get_accelerator().grad_scaler()"
     )

@@ -3,8 +3,9 @@
 If a program lacks one line, it silently trains on the CPU, or each of its ranks trains alone.
 `accel_train_startup` calls `warn_if_unused` at the end of a process. Only rank 0 of a job prints a warning.
 
-A device counts as used if a parameter is on it at that time. If no parameter is left, the device counts as
-used if the program had more than 1 KiB allocated there at one time: a barrier's few bytes are not use.
+A device counts as used if a parameter is on the device at the end. If no parameter is left, the device counts
+as used if the program had more than 1 KiB allocated there at one time. A barrier allocates only a few bytes,
+so it does not count.
 """
 
 from __future__ import annotations
@@ -65,46 +66,48 @@ def warn_if_unused() -> None:
             if accelerator is not None and _is_unused(accelerator, device_types):
                 warning = _unused_warning(accelerator, on_cpu=has_cpu_parameters)
                 sys.stderr.write(f"accel: {escape_control_chars(warning)}\n")
-        if device_types and _trained_alone():
+        has_parameters = bool(device_types)
+        if has_parameters and _has_trained_alone():
             sys.stderr.write(f"accel: {_trained_alone_warning()}\n")
 
 
 def _may_warn() -> bool:
     """Return whether this process may print warnings.
 
-    Only rank 0 of a program that has imported torch may, and only without `ACCEL_UNUSED=ignore`.
+    Only rank 0 of a program that has imported torch may print them, and only without `ACCEL_UNUSED=ignore`.
     """
-    with suppress(AccelError):
-        is_program = (
-            multiprocessing.parent_process() is None
-            and "torch" in sys.modules
-            and not _is_launcher()
-        )
-        if not is_program or ACCEL_UNUSED.read(os.environ):
-            return False
-        return RANK.read(os.environ) == 0
+    is_child = multiprocessing.parent_process() is not None
+    if is_child or "torch" not in sys.modules or _is_launcher():
+        return False
+    with suppress(AccelError):  # A variable may have an invalid value.
+        is_ignored = ACCEL_UNUSED.read(os.environ)
+        is_rank_0 = RANK.read(os.environ) == 0
+        return is_rank_0 and not is_ignored
     return False
 
 
 def _is_launcher() -> bool:
     """Return whether this process starts ranks (torchrun, `accelerate launch`, `deepspeed`)."""
-    main = getattr(getattr(sys.modules.get("__main__"), "__spec__", None), "name", "")
-    return any(name == main or name in sys.modules for name in _LAUNCHERS)
+    main_spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    main_module = getattr(main_spec, "name", "")
+    return any(name == main_module or name in sys.modules for name in _LAUNCHERS)
 
 
 def _expected_accelerator() -> Any:
-    """Return the accelerator that the program was expected to use; `None` if that is the CPU or none.
+    """Return the accelerator that the program was expected to use; `None` if it was not expected to use one.
 
-    A program is expected to use one if `accel run` started it, or if it chose an accelerator and trained.
+    A program is expected to use an accelerator if `accel run` started the program, or if the program chose an
+    accelerator and trained. The CPU does not count as an accelerator.
     """
     was_launched = bool(os.environ.get(VARIABLE))
-    if not was_launched and not (_has_chosen() and _has_trained()):
+    has_chosen_and_trained = _has_chosen_accelerator() and _has_trained()
+    if not was_launched and not has_chosen_and_trained:
         return None
     accelerator = accel_core.get_accelerator()
     return None if accelerator.device().type == "cpu" else accelerator
 
 
-def _has_chosen() -> bool:
+def _has_chosen_accelerator() -> bool:
     """Return whether the program has chosen an accelerator."""
     current = sys.modules.get("accel_core.current")
     return getattr(current, "_chosen", None) is not None
@@ -162,23 +165,26 @@ class _ImportedFramework(NamedTuple):
 
 
 def _imported_frameworks() -> list[_ImportedFramework]:
-    """Return the imported frameworks that do not use an accelerator, the likeliest first.
+    """Return the imported frameworks that do not use an accelerator, in the order of likelihood.
 
-    A framework whose training submodule is imported is likelier to be the one that trains. A top-level
-    package may be imported by another framework only.
+    The first framework is most likely the framework that trains. A framework whose training submodule is
+    imported comes before a framework whose top-level package is imported, because the package may be imported
+    only by another framework.
     """
     frameworks = [
         _ImportedFramework(framework.module, framework.name, framework.usage)
         for framework in FRAMEWORKS
         if framework.usage
     ]
+    # False sorts before True, so the submodules come first.
     frameworks.sort(key=_is_top_package)
     candidates = [_ImportedFramework(*row) for row in TAKING_A_DEVICE] + frameworks
-    on_accelerator = _modules_on_accelerator()
+    modules_on_accelerator = _modules_on_accelerator()
     return [
         framework
         for framework in candidates
-        if framework.module in sys.modules and framework.module not in on_accelerator
+        if framework.module in sys.modules
+        and framework.module not in modules_on_accelerator
     ]
 
 
@@ -190,8 +196,10 @@ def _is_top_package(framework: _ImportedFramework) -> bool:
 def _modules_on_accelerator() -> set[str]:
     """Return the modules of imported frameworks whose state shows that they do not use the CPU."""
     modules: set[str] = set()
-    state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
-    device = accelerate_state(state).get("device") if state is not None else None
+    partial_state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
+    device = None
+    if partial_state is not None:
+        device = accelerate_state(partial_state).get("device")
     # Without a device in its state, Accelerate is imported but not used.
     if device is None or device.type != "cpu":
         modules.update(("accelerate", "transformers.trainer"))
@@ -200,7 +208,7 @@ def _modules_on_accelerator() -> set[str]:
     return modules
 
 
-def _trained_alone() -> bool:
+def _has_trained_alone() -> bool:
     """Return whether `accel run` started several ranks and this rank never had a process group."""
     has_failed = hasattr(sys, "last_type")
     if not os.environ.get(VARIABLE) or has_failed:
@@ -213,7 +221,7 @@ def _trained_alone_warning() -> str:
     ranks = WORLD_SIZE.read(os.environ)
     return (
         f"{ranks} ranks ran this program without a process group, so each rank trained alone. "
-        "To run one process, run accel run --nproc-per-node 1. To train with all ranks together, call "
+        "To start only one process, use accel run --nproc-per-node 1. To train with all ranks together, call "
         "accel_train.init_process_group(). Set ACCEL_UNUSED=ignore if independent ranks are intended."
     )
 

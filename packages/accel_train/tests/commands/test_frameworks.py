@@ -98,7 +98,7 @@ SUPPORT = {
         CALLED._replace(integration="deepspeed"),
         ACME,
         "supported",
-        "by itself under accel run; else call",
+        "automatic under accel run; otherwise call",
     ),
     "an entry point that is not there": (
         LATER,
@@ -128,7 +128,7 @@ def test_a_framework_with_a_declared_entry_point_is_supported():
     framework = LATER._replace(group="accel.process_groups", adapter=entry_point.module)
     assert support_of(framework, ACME) == (
         "supported",
-        "by itself, as 'staged' in accel.process_groups",
+        "automatic, through the entry point 'staged' in accel.process_groups",
     )
 
 
@@ -154,10 +154,10 @@ def test_the_installed_frameworks_are_listed_and_none_is_imported(frameworks):
         line.split("  ")[0]: " ".join(line.split()) for line in done.stdout.splitlines()
     }
     assert (
-        "1.15.0 partial by itself under accel run; else call accel_train.accelerate;"
+        "1.15.0 partial automatic under accel run; otherwise call accel_train.accelerate;"
         in rows["Accelerate"]
     )
-    assert "6.0.0 partial by itself under accel run" in rows["Transformers"]
+    assert "6.0.0 partial automatic under accel run" in rows["Transformers"]
     assert (
         "2.8.12 partial DataLoaders(..., device=accel_core.get_accelerator().device());"
         in rows["fastai"]

@@ -109,7 +109,7 @@ def test_an_operator_that_cannot_be_used_ends_with_1_and_the_next_step(
     assert "accel-card 1.0 would be tried, but cannot be used." in done.stdout
     assert reason in done.stdout
     assert (
-        "install a plugin or DeepSpeed (pip install deepspeed) that provides it for card"
+        "install a plugin or DeepSpeed (pip install deepspeed) that provides the operator for card"
         in done.stdout
     )
 
@@ -126,7 +126,7 @@ def test_an_unknown_operator_is_bad_usage_with_close_matches(card):
     assert error["type"] == "UsageError"
     assert (
         error["message"]
-        == "no operator and no backend is named 'zzz'. `accel ops` lists all."
+        == "no operator and no backend is named 'zzz'. `accel ops` lists all operators."
     )
 
 

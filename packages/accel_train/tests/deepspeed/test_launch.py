@@ -140,7 +140,7 @@ def test_an_installation_without_the_entry_point_is_found_out(monkeypatch):
     from accel_train.deepspeed import _child_activation
 
     monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
-    assert _child_activation.missing_activation() == ""
+    assert _child_activation.missing_activation_reason() == ""
     installed = packages.entry_points
     for missing in ("torch.backends", "accel.integrations"):
 
@@ -150,9 +150,11 @@ def test_an_installation_without_the_entry_point_is_found_out(monkeypatch):
         monkeypatch.setattr(packages, "entry_points", without)
         assert (
             f"entry point in the group {missing} is not installed"
-            in _child_activation.missing_activation()
+            in _child_activation.missing_activation_reason()
         )
-        assert "Install accel-train again" in _child_activation.missing_activation()
+        assert (
+            "Install accel-train again" in _child_activation.missing_activation_reason()
+        )
 
 
 # --- several hosts --------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What `accel verify` and the doctor say of the real DeepSpeed."""
+"""Level 4 of `accel verify` with DeepSpeed, on a device that works and on one that fails."""
 
 import json
 
@@ -8,10 +8,6 @@ from accel_tests.on_disk import install_strangers
 from patched import with_path
 
 from accel_testing.conformance.catalogue import checks
-
-# ---------------------------------------------------------------------------- verify
-# Level 4 of `accel verify`: what it says of DeepSpeed on a device that works, and on one that does not.
-
 
 GROUP = "frameworks.deepspeed."
 NAMES = [check.name for check in checks() if check.name.startswith(GROUP)]
@@ -64,50 +60,3 @@ def test_what_is_broken_is_found_where_it_is_used(on_acme, tmp_path):
     assert (
         "bfloat16" in wrong["zero_in_bfloat16"] or "bf16" in wrong["zero_in_bfloat16"]
     )
-
-
-# ---------------------------------------------------------------------------- doctor
-# The doctor asks the real DeepSpeed what it would choose.
-
-
-DOCTOR = [
-    "-m",
-    "accel_core",
-    "doctor",
-    "--topic",
-    "frameworks",
-    "--json",
-    "--timeout",
-    "50",
-]
-
-
-CHOICES = [
-    ({}, "frameworks.same", {"what": " would choose cpu too"}),
-    # A pin that only we understand: accel-train serves it, if torch loads it.
-    (
-        {"DS_ACCELERATOR": "npu,cpu", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
-        "frameworks.fails",
-        {
-            "level": "warning",
-            "what": "DS_ACCELERATOR",
-            "step": "export DS_ACCELERATOR=cpu;",
-        },
-    ),
-    (
-        {"DS_ACCELERATOR": "npu,cpu", "ACCEL_INTEGRATIONS": "deepspeed"},
-        "frameworks.integrated",
-        {},
-    ),
-]
-
-
-@pytest.mark.parametrize(("variables", "code", "words"), CHOICES)
-def test_what_deepspeed_would_choose(child, on_cpu, variables, code, words):
-    environ = {
-        name: value for name, value in on_cpu.items() if name != "DS_ACCELERATOR"
-    }
-    [topic] = json.loads(child(DOCTOR, {**environ, **variables}).stdout)["topics"]
-    [finding] = topic["findings"]
-    assert finding["code"] == code
-    assert [key for key, text in words.items() if text not in finding[key]] == []

@@ -1,6 +1,5 @@
-"""The cost of accel-train's entry points, and an adapter that fails."""
+"""An adapter imports neither torch nor a framework before it is asked."""
 
-import warnings
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -8,11 +7,6 @@ import pytest
 from accel_tests.children import clean_environment, run_python
 
 import accel_train.integrations
-from accel_train.integrations._warned import errors_as_warning
-
-# ---------------------------------------------------------------------------- imports
-# What our entry points cost: an adapter imports nothing of torch's or a framework's before it is asked.
-
 
 ADAPTERS = sorted(
     file.stem
@@ -62,17 +56,3 @@ def test_a_name_that_an_adapter_lacks_is_an_attribute_error(name):
     module = __import__(f"accel_train.integrations.{name}", fromlist=[name])
     with pytest.raises(AttributeError, match="has no attribute 'missing'"):
         module.missing  # noqa: B018
-
-
-# -------------------------------------------------------------------- errors_as_warning
-# An adapter that fails warns once, and does not fail the import of the framework.
-
-
-def test_an_error_becomes_one_warning_and_no_error_where_warnings_are():
-    with pytest.warns(RuntimeWarning) as seen:  # noqa: PT031
-        warnings.simplefilter("error")
-        with errors_as_warning("verl", "See why: accel why"):
-            raise ValueError("no device.")
-    assert [str(one.message) for one in seen] == [
-        "verl cannot use accel's accelerator: ValueError: no device. See why: accel why"
-    ]

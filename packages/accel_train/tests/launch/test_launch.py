@@ -80,7 +80,7 @@ def test_where_no_variable_is_set_the_vendor_is_asked_for_ids_that_are_no_indice
 ):
     source = (
         ACCELERATOR.format(count="return 2")
-        + f"    def _every_id(self):\n        return {ids}\n"
+        + f"    def _all_device_ids(self):\n        return {ids}\n"
     )
     source += (
         "    def device_properties(self, device_index=None):\n"

@@ -9,7 +9,7 @@ import pytest
 from accel_tests.children import clean_environment, run_command
 
 from accel_core import LaunchError
-from accel_train.launch.launchers import launched_by, torchrun_variables
+from accel_train.launch.launchers import find_launcher, torchrun_variables
 from accel_train.launch.rendezvous import read_rank
 
 #: As `mpirun -n 2` of Open MPI 4.1.4 sets them for its second process on one host.
@@ -97,12 +97,12 @@ def test_pmi2_under_slurm_has_the_local_rank_in_slurms_variable():
 def test_a_batch_script_is_no_rank():
     """Slurm sets these in the script of `sbatch --ntasks=8`, which is one process."""
     batch = {"SLURM_JOB_ID": "1", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}
-    assert launched_by(batch) is None
+    assert find_launcher(batch) is None
     assert torchrun_variables(batch) == {}
 
 
 def test_a_later_rank_of_pmix_is_known_to_have_others():
-    launcher = launched_by({"PMIX_RANK": "1"})
+    launcher = find_launcher({"PMIX_RANK": "1"})
     assert launcher is not None
     assert launcher.name == "PMIx"
 

@@ -58,7 +58,7 @@ def test_all_ranks_learn_the_round_and_the_hosts(store):
 def test_what_an_earlier_round_left_in_the_store_is_not_believed(store):
     """torchrun's agents keep one store over all restarts."""
     first = all_agree(store, [record(0), record(1), record(2)])
-    store.set("word/2", "of a rank that died before it was answered")
+    store.set("token/2", "of a rank that died before it was answered")
     wrong = all_agree(store, [record(0), record(1), record(2, backend="npu")])
     assert all(isinstance(error, RankMismatchError) for error in wrong)
     third = all_agree(store, [record(0), record(1), record(2)])
@@ -75,7 +75,7 @@ def test_absent_ranks_are_named(store):
 
 def test_a_silent_rank_0_is_named(store, monkeypatch):
     monkeypatch.setattr("accel_train.launch.agreement._GRACE", 0.1)
-    words = r"rank 1 \(host host1\): rank 0 did not answer within 0.3 s"
+    words = r"rank 1 \(host host1\): rank 0 did not respond within 0.3 s"
     with pytest.raises(RankLostError, match=words) as raised:
         agree(store, record(1), 2, 0.2)
     assert raised.value.ranks == (0,)
@@ -109,7 +109,7 @@ def test_nccl_of_a_cuda_build_and_of_a_rocm_build_do_not_meet(store):
 def test_a_rank_that_is_late_is_waited_for(store):
     with ThreadPoolExecutor() as pool:
         zero = pool.submit(agree, store, record(0), 2, 20)
-        store.set("word/1", "stale")
+        store.set("token/1", "stale")
         time.sleep(0.3)
         assert (
             agree(store, record(1), 2, 20)[1] == zero.result()[1] == ["host0", "host1"]
@@ -121,9 +121,9 @@ def test_a_rank_of_another_version_is_named_on_every_rank(store):
     from torch.distributed import PrefixStore
 
     def join_as_rank_1():
-        store.set("word/1", "a word")
-        store.wait(["answer/a word"])
-        own = PrefixStore(store.get("answer/a word").decode(), store)
+        store.set("token/1", "a token")
+        store.wait(["reply/a token"])
+        own = PrefixStore(store.get("reply/a token").decode(), store)
         own.set("record/1", '{"rank": 1, "host": "b", "colour": "red"}')
         own.wait(["verdict"])
         own.add("verdict-read", 1)

@@ -1,10 +1,16 @@
 """Where the hosts of a job meet."""
 
+import subprocess
+import sys
 from argparse import Namespace
 
 import pytest
 
-from accel_train.launch.network import rendezvous_endpoint
+from accel_train.launch.network import (
+    check_loopback,
+    network_settings,
+    rendezvous_endpoint,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,3 +29,39 @@ def test_the_endpoint_or_the_masters_address_is_where_the_hosts_meet(
         rdzv_endpoint=endpoint, master_addr="127.0.0.1", master_port=29501
     )
     assert rendezvous_endpoint(arguments) == (host, port)
+
+
+def test_an_endpoint_without_a_port_has_torchruns_default_port():
+    """torch 2.13 leaves the port open, and `accel run --nnodes 2` ended with a TypeError."""
+    arguments = Namespace(rdzv_endpoint="", master_addr="127.0.0.1", master_port=None)
+    assert rendezvous_endpoint(arguments) == ("127.0.0.1", 29500)
+
+
+@pytest.mark.parametrize(
+    ("variable", "step"), [("2", "unset PET_NNODES"), ("", "--nnodes 1")]
+)
+def test_a_job_that_waits_for_other_hosts_is_told_what_makes_it_wait(
+    monkeypatch, variable, step
+):
+    monkeypatch.setenv("PET_NNODES", variable)
+    arguments = Namespace(
+        nnodes="2", rdzv_endpoint="", master_addr="127.0.0.1", master_port=None
+    )
+    [note] = network_settings(arguments).notes
+    assert f"alone: {step}." in note
+
+
+def test_a_host_that_cannot_connect_to_itself_is_found():
+    """A sandbox's network namespace, whose interface lo is down."""
+    source = (
+        "from accel_train.launch.network import check_loopback as why; print(why())"
+    )
+    command = ["unshare", "--net", "--map-root-user", sys.executable, "-c", source]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("unshare is missing")
+    if "unshare" in ended.stderr:
+        pytest.skip(ended.stderr)
+    assert ended.stdout.strip() == "Network is unreachable"
+    assert check_loopback() == ""

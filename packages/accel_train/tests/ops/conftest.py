@@ -37,9 +37,9 @@ def disk(tmp_path, monkeypatch):
     for name in [n for n in sys.modules if n.partition(".")[0] == "deepspeed"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(tmp_path)
-    op_builders._builders_in.cache_clear()
+    op_builders._parse_builders.cache_clear()
     yield Disk(tmp_path)
-    op_builders._builders_in.cache_clear()
+    op_builders._parse_builders.cache_clear()
     for name in set(sys.modules) - before:
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]

@@ -48,11 +48,11 @@ def test_a_builder_that_says_no_is_quoted_without_colours(capsys):
     says = "\x1b[93m [WARNING] \x1b[0m odd_op needs libodd.\n\x1b[93m [WARNING] \x1b[0m install libodd-dev"
     builder = Builder(compatible=False, says=says)
     assert (
-        op_builders.incompatibility(builder)
+        op_builders.incompatibility_reason(builder)
         == "odd_op needs libodd; install libodd-dev"
     )
     assert (
-        op_builders.incompatibility(Builder(compatible=False))
+        op_builders.incompatibility_reason(Builder(compatible=False))
         == "DeepSpeed's own check rejects it"
     )
     assert capsys.readouterr().out == ""
@@ -65,22 +65,24 @@ def test_what_has_to_be_compiled_needs_a_compiler_ninja_and_for_cuda_the_toolkit
     builder = Builder("csrc/odd.cpp")
     assert (
         "the C++ compiler 'c++' is missing: install one, or set CXX"
-        in op_builders.incompatibility(builder)
+        in op_builders.incompatibility_reason(builder)
     )
     tools("c++")
-    assert "pip install ninja" in op_builders.incompatibility(builder)
+    assert "pip install ninja" in op_builders.incompatibility_reason(builder)
     tools("ninja")
-    assert op_builders.incompatibility(builder) == ""
+    assert op_builders.incompatibility_reason(builder) == ""
     cpp_extension = pytest.importorskip("torch.utils.cpp_extension")
     builder = Builder("csrc/odd.cpp", "csrc/odd.cu")
     for home in ("CUDA_HOME", "ROCM_HOME"):
         monkeypatch.setattr(cpp_extension, home, None)
     monkeypatch.setattr("torch.version.cuda", "12.6")
-    assert "nvcc is missing" in op_builders.incompatibility(builder)
-    monkeypatch.setattr("torch.version.cuda", "0.0 (simulated)")
-    assert "does not run on a simulated device" in op_builders.incompatibility(builder)
+    assert "nvcc is missing" in op_builders.incompatibility_reason(builder)
+    monkeypatch.setattr("torch.version.cuda", "0.0")
+    assert "does not run on a simulated device" in op_builders.incompatibility_reason(
+        builder
+    )
     monkeypatch.setenv("CXX", "ccache clang++-99")
-    assert "the C++ compiler 'ccache' is missing" in op_builders.incompatibility(
+    assert "the C++ compiler 'ccache' is missing" in op_builders.incompatibility_reason(
         Builder("csrc/odd.cpp")
     )
 
@@ -104,7 +106,7 @@ def test_deepspeeds_cuda_code_needs_the_nvcc_of_torchs_cuda(
     nvcc.chmod(0o755)
     monkeypatch.setattr(cpp_extension, "CUDA_HOME", str(tmp_path / "cuda"))
     monkeypatch.setattr("torch.version.cuda", "12.6")
-    answer = op_builders.incompatibility(Builder("csrc/odd.cpp", "csrc/odd.cu"))
+    answer = op_builders.incompatibility_reason(Builder("csrc/odd.cpp", "csrc/odd.cu"))
     assert fault in answer
     assert bool(answer) is bool(fault)
 
@@ -112,7 +114,7 @@ def test_deepspeeds_cuda_code_needs_the_nvcc_of_torchs_cuda(
 def test_what_is_built_needs_nothing(disk, tools, tmp_path):
     builder = Builder("csrc/odd.cpp")
     assert op_builders.is_built(Builder()) is True
-    assert op_builders.incompatibility(Builder()) == ""
+    assert op_builders.incompatibility_reason(Builder()) == ""
     assert op_builders.is_built(builder) is False
     disk.deepspeed("acme")
     (tmp_path / "deepspeed" / "ops" / "odd").mkdir()
@@ -124,7 +126,7 @@ def test_what_is_built_needs_nothing(disk, tools, tmp_path):
         / "odd_op.cpython-311-x86_64-linux-gnu.so"
     ).touch()
     assert op_builders.is_built(builder) is True
-    assert op_builders.incompatibility(builder) == ""
+    assert op_builders.incompatibility_reason(builder) == ""
 
 
 @pytest.mark.skipif(os.name == "nt", reason="torch takes no other compiler there")

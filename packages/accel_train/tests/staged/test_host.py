@@ -35,9 +35,9 @@ def test_a_host_copy_is_contiguous_and_other_memory():
 def test_the_next_collective_uses_the_memory_again():
     memory, tensor = HostMemory(), torch.ones(1000)
     memory.copy_of(tensor)
-    memory.reuse()
+    memory.start_reuse()
     first = memory.copy_of(tensor).data_ptr()
-    memory.reuse()
+    memory.start_reuse()
     assert memory.copy_of(tensor).data_ptr() == first
 
 
@@ -46,7 +46,7 @@ def test_tensors_of_one_collective_do_not_overlap():
     given = [torch.full((n,), n, dtype=torch.int8) for n in (1, 3, 65)]
     given.append(torch.ones(4, dtype=torch.float64))
     for _ in range(2):
-        memory.reuse()
+        memory.start_reuse()
         assert all(
             host.equal(tensor)
             for host, tensor in zip(map(memory.copy_of, given), given, strict=True)
@@ -60,10 +60,10 @@ def test_tensors_of_one_collective_do_not_overlap():
 def test_memory_of_a_collective_that_failed_is_not_used_again():
     memory, tensor = HostMemory(), torch.ones(1000)
     memory.copy_of(tensor)
-    memory.reuse()
+    memory.start_reuse()
     held = memory.copy_of(tensor)
-    memory.forget()
-    memory.reuse()
+    memory.discard()
+    memory.start_reuse()
     assert memory.copy_of(tensor).data_ptr() != held.data_ptr()
 
 

@@ -212,7 +212,7 @@ def test_devices_that_mean_nothing_are_refused(devices):
 
 def test_strategies_that_cannot_be_are_refused_with_what_works():
     refused(
-        r"strategy='deepspeed': on cpu.*activate\(\)$",
+        r"strategy='deepspeed' is not supported on cpu.*activate\(\)\.$",
         trainer_options,
         "cpu",
         strategy="deepspeed",
@@ -239,7 +239,7 @@ def test_accelerators_travel_to_spawned_processes():
 def test_numbers_that_the_device_lacks_are_refused_with_those_that_it_has():
     words = (
         "^precision='64-true': npu does not support this number format. "
-        "Use '16-mixed' or 'bf16-mixed', or '32-true'$"
+        "Use '16-mixed' or 'bf16-mixed' or '32-true'.$"
     )
     for kind, options in ((pl.Trainer, trainer_options), (Fabric, fabric_options)):
         refused(words, kind, **options(devices=1), precision="64-true")

@@ -34,7 +34,7 @@ class CUDAAccelerator(TorchAccelerator):
     `CUDA_VISIBLE_DEVICES`, torch starts the driver to count devices.
     """
 
-    _vendor_ranges = "nvtx"
+    _range_module = "nvtx"
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
@@ -51,7 +51,7 @@ class CUDAAccelerator(TorchAccelerator):
         `CUDA_VISIBLE_DEVICES`: `"GPU-…"` or `"MIG-…"`.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         properties = super().device_properties(device_index)
         if properties.uuid is None:
             return properties
@@ -70,7 +70,7 @@ class CUDAAccelerator(TorchAccelerator):
         unknown = (0, 0)
         if not self.is_available():
             return unknown
-        capability = self._if_supported(self.device_module.get_device_capability)
+        capability = self._call_if_supported(self.device_module.get_device_capability)
         return capability or unknown
 
     # Data types
@@ -92,7 +92,9 @@ class CUDAAccelerator(TorchAccelerator):
         and AMD's MI300, MI350 and RDNA 4.
         """
         if self._is_rocm and self.is_available():
-            properties = self._if_supported(self.device_module.get_device_properties)
+            properties = self._call_if_supported(
+                self.device_module.get_device_properties
+            )
             architecture = str(getattr(properties, "gcnArchName", ""))
             return architecture.startswith(_FP8_ARCHITECTURES_OF_AMD)
         return self._compute_capability() >= (8, 9)

@@ -89,7 +89,7 @@ class HPUAccelerator(TorchAccelerator):
         self._torch.utils.deterministic.fill_uninitialized_memory = False
         return (*changed, "torch.use_deterministic_algorithms(True)")
 
-    def _every_id(self) -> tuple[int | str, ...] | None:
+    def _all_device_ids(self) -> tuple[int | str, ...] | None:
         """Return the module id of each device, by index; `None` if they are unknown.
 
         A module id can differ from the device's index.
@@ -106,14 +106,14 @@ class HPUAccelerator(TorchAccelerator):
         """Return True: if memory is short, an allocation waits until work frees memory."""
         return True
 
-    def _device_number(self, device: Any) -> int | None:
+    def _unchecked_index(self, device: Any) -> int | None:
         """Return the index of a device; `None` for a device without an index.
 
         Raises `InvalidDeviceError` for a negative index.
         """
         if device is None:
             return None
-        number = super()._device_number(device)
+        number = super()._unchecked_index(device)
         # A program may pass -1 if the variable for its local rank is not set.
         if number is not None and number < 0:
             raise InvalidDeviceError(f"{self.name}: device index {number} is negative")
@@ -121,7 +121,7 @@ class HPUAccelerator(TorchAccelerator):
 
     def _check_device(self, device_index: Device, device: Device) -> None:
         """Raise `InvalidDeviceError` for a negative index or a device of another type."""
-        self._device_number(self._one_device(device_index, device))
+        self._unchecked_index(self._device_argument(device_index, device))
 
     def device_name(self, device_index: Device = None, device: Device = None) -> str:
         """Return `"hpu"`; the index is ignored."""
@@ -208,7 +208,7 @@ class HPUAccelerator(TorchAccelerator):
         report how much is reserved.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         bridge_stats = super().memory_stats(device_index)
         stats = dict(bridge_stats)
         for torch_key, bridge_key in _BRIDGE_KEYS.items():

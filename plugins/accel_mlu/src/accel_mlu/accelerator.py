@@ -19,10 +19,10 @@ class MLUAccelerator(TorchAccelerator):
     """
 
     # DeepSpeed (0.19.8) trains in float16 on every MLU.
-    _fp16_on_every_device = True
+    _has_fp16_on_every_device = True
     # In DeepSpeed (0.19.8), `device(i)` is a context manager that selects the device.
     _warns_of_device_blocks = True
-    _vendor_ranges = "cnpx"
+    _range_module = "cnpx"
 
     def is_triton_supported(self) -> bool:
         """Return whether a device is available and Cambricon's Triton is installed."""

@@ -25,7 +25,7 @@ class MPSAccelerator(TorchAccelerator):
     """
 
     # Metal has always had float16.
-    _fp16_on_every_device = True
+    _has_fp16_on_every_device = True
 
     # Nature and devices
 
@@ -47,7 +47,7 @@ class MPSAccelerator(TorchAccelerator):
     ) -> DeviceProperties:
         """Return the properties, with the chip's name and the number of its GPU cores."""
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         properties = replace(super().device_properties(device_index), integrated=True)
         metal = self._torch.backends.mps
         # torch before 2.7 lacks these functions, and they need a device.

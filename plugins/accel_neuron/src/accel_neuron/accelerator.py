@@ -85,7 +85,7 @@ class NeuronAccelerator(TorchAccelerator):
 
     def manual_seed(self, seed: int) -> None:
         """Seed the current device; the random states of other devices do not change."""
-        if self._lookup("manual_seed") is not None:
+        if self._vendor_attribute("manual_seed") is not None:
             super().manual_seed(seed)
             return
         # This TorchNeuron can only seed all devices, so the states of other devices are
@@ -119,7 +119,7 @@ class NeuronAccelerator(TorchAccelerator):
 
         Raises `UnsupportedError` if torch.neuron has no such function.
         """
-        function = self._lookup(name)
+        function = self._vendor_attribute(name)
         if function is None:
             raise self._unsupported(name)
         return cast("Callable[..., Any]", function)

@@ -34,7 +34,7 @@ class NPUAccelerator(TorchAccelerator):
     """
 
     # Every Ascend NPU computes in float16.
-    _fp16_on_every_device = True
+    _has_fp16_on_every_device = True
 
     supports_nvtx_domain = True
 
@@ -43,7 +43,7 @@ class NPUAccelerator(TorchAccelerator):
     ) -> torch.Stream:
         """Return this thread's current stream on the device."""
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         with self.device_guard(device_index):
             return super().current_stream(device_index)
 
@@ -52,7 +52,7 @@ class NPUAccelerator(TorchAccelerator):
     ) -> torch.Stream:
         """Return the device's default stream."""
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         with self.device_guard(device_index):
             return super().default_stream(device_index)
 

@@ -21,7 +21,7 @@ class SDAAAccelerator(TorchAccelerator):
     """
 
     # DeepSpeed (0.19.8) trains in float16 on every Tecorigin card.
-    _fp16_on_every_device = True
+    _has_fp16_on_every_device = True
     # In DeepSpeed (0.19.8), `device(i)` is a context manager that selects the device.
     _warns_of_device_blocks = True
 

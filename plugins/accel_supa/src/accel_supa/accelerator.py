@@ -18,8 +18,8 @@ class SUPAAccelerator(TorchAccelerator):
     """
 
     # DeepSpeed (0.19.8) trains in float16 on every Biren GPU.
-    _fp16_on_every_device = True
-    _vendor_ranges = "brtx"
+    _has_fp16_on_every_device = True
+    _range_module = "brtx"
 
     def is_fp64_supported(self) -> bool:
         """Return False: torch_supa raises "SUPA device does not support double

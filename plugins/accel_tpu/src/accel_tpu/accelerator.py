@@ -75,7 +75,7 @@ class TPUAccelerator(TorchAccelerator):
         file name.
         """
         if device is not None:
-            device_index = self._one_device(device_index, device)
+            device_index = self._device_argument(device_index, device)
         properties = super().device_properties(device_index)
         if self._library is None:
             return properties

@@ -19,7 +19,7 @@ class XPUAccelerator(TorchAccelerator):
     """
 
     # Every Intel GPU computes in float16.
-    _fp16_on_every_device = True
+    _has_fp16_on_every_device = True
 
     def communication_backend_name(self) -> str:
         """Return `"xccl"`, or `"ccl"` if torch lacks xccl and oneCCL's bindings exist.
@@ -48,7 +48,7 @@ class XPUAccelerator(TorchAccelerator):
         """
         if not self.is_available():
             return True
-        properties = self._if_supported(self.device_module.get_device_properties)
+        properties = self._call_if_supported(self.device_module.get_device_properties)
         if properties is None:
             return False
         # A torch that does not report `has_fp64` is assumed to support float64.

@@ -12,7 +12,12 @@ import torch
 
 from accel_simulated import device as simulated
 from accel_simulated.parts.devices import _get_device_index
-from accel_simulated.parts.lifecycle import _lazy_call, _lazy_init, cached_generators
+from accel_simulated.parts.lifecycle import (
+    _lazy_call,
+    _lazy_init,
+    cached_generators,
+    is_initialized,
+)
 
 __all__ = [
     "get_rng_state", "get_rng_state_all", "initial_seed", "manual_seed", "manual_seed_all", "seed",
@@ -37,7 +42,8 @@ def get_rng_state_all() -> list[torch.Tensor]:
 
 
 def set_rng_state(new_state: torch.Tensor, device: Any = NAME) -> None:
-    state = new_state.clone()
+    # Like torch.cuda: a started runtime takes the state now, and a copy would fail in torch's FakeTensorMode.
+    state = new_state if is_initialized() else new_state.clone()
     _lazy_call(lambda: _generator(device).set_state(state))
 
 

@@ -19,7 +19,7 @@ import click
 
 from accel_core import __version__, package_folders
 from accel_core.hardware import vendors
-from accel_core.plugins import declarers, installed_names
+from accel_core.plugins import declaring_distributions, installed_names
 from accel_core.text import one_line
 
 __all__ = ["SERVED_BY_TORCH", "TORCH_TYPES", "command"]
@@ -59,7 +59,7 @@ def _flag(question: str) -> str:
 
 
 def _require_name(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    """Return the name. Raises `click.UsageError` if it is not a valid backend name."""
+    """Return the name of the new backend. Raises `click.UsageError` if it is not valid."""
     if (
         not _NAME_PATTERN.fullmatch(value)
         or len(value) > 40
@@ -74,10 +74,10 @@ def _require_name(_ctx: click.Context, _param: click.Parameter, value: str) -> s
 def _require_one_line(
     _ctx: click.Context, param: click.Parameter, value: str | None
 ) -> str | None:
-    """Return the text. Raises `click.UsageError` if it contains line breaks or control characters."""
+    """Return the value of an option. Raises `click.UsageError` if it contains control characters."""
     if value is not None and not value.isprintable():
         raise click.BadParameter(
-            f"{value!r} is written into files; expected one line of plain text."
+            f"{value!r} contains a line break or control character; expected one line of plain text."
         )
     return value
 
@@ -171,7 +171,10 @@ def _require_usable_names(name: str, answers: dict[str, str | bool]) -> None:
 
 
 def _require_free(name: str, private_use1: object) -> None:
-    """Raise `click.UsageError` for a name that is in use; `private_use1` is `None` if it was not given."""
+    """Raise `click.UsageError` if a plugin, a package of this project or torch uses the name.
+
+    `private_use1` is the answer to the question of the same name, or `None` without an answer.
+    """
     conflict = _conflict_with_package(name) or _conflict_with_torch(name, private_use1)
     if conflict:
         raise click.UsageError(
@@ -180,14 +183,14 @@ def _require_free(name: str, private_use1: object) -> None:
 
 
 def _conflict_with_package(name: str) -> str:
-    """Return a clause about the project's package or installed plugin with this name; empty if unused."""
+    """Return which package or installed plugin uses the name, as a clause; empty if none does."""
     if name in vendors.FIRST_PARTY and name not in installed_names():
         plugin = vendors.FIRST_PARTY[name]
         return f"{plugin} provides this backend: {vendors.install_command(plugin)}"
     if name in _PROJECT_MODULES:
         return f"accel_{name} is a package of this project"
     if name in installed_names():
-        owners = ", ".join(sorted(declarers(name))) or "accel-core"
+        owners = ", ".join(sorted(declaring_distributions(name))) or "accel-core"
         return f"{owners} provides this backend, and is installed"
     return ""
 
@@ -271,7 +274,10 @@ def _write(name: str, output: Path, answers: dict[str, Any], *, defaults: bool) 
 
 @contextlib.contextmanager
 def _temporary_folder(output: Path) -> Iterator[Path]:
-    """Yield a folder next to `output`. Raises `click.ClickException` if it cannot be written."""
+    """Yield the path of a temporary folder next to `output`, which is removed at the end.
+
+    Raises `click.ClickException` if the folder cannot be written.
+    """
     try:
         with tempfile.TemporaryDirectory(
             prefix=f".{output.name}-", dir=output.absolute().parent
@@ -284,12 +290,13 @@ def _temporary_folder(output: Path) -> Iterator[Path]:
 
 
 def _answer_error(message: str, answers: dict[str, Any]) -> str:
-    """Return the template's error about an answer, with the option that sets the answer."""
+    """Return the message of the template on an invalid answer, with the option that sets the answer."""
     match = re.search(r"question '(\w+)': (.*)", message, re.DOTALL)
     if match is None:
         return one_line(message)
     question, problem = match.groups()
-    answer = (
-        f" {answers[question]!r}" if question in answers else ", which is not given"
-    )
+    if question in answers:
+        answer = f" {answers[question]!r}"
+    else:
+        answer = ", which is not given"
     return one_line(f"{_flag(question)}{answer}: {problem}.")

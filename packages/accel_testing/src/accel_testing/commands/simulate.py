@@ -21,7 +21,7 @@ from accel_core.errors import AccelError, IntegrationMissingError, LaunchError
 from accel_core.hardware import vendors
 from accel_testing.conformance.simulated import simulator
 
-__all__ = ["become", "command", "runnable"]
+__all__ = ["command", "replace_process", "resolve_command"]
 
 
 class _Command(click.Command):
@@ -34,7 +34,7 @@ class _Command(click.Command):
         return super().parse_args(ctx, args)
 
 
-def _complete(
+def _complete_word(
     ctx: click.Context, _param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete device names for the first word and for each word of --build, and otherwise files."""
@@ -80,7 +80,7 @@ def _complete(
     nargs=-1,
     type=click.UNPROCESSED,
     metavar="DEVICE[:COUNT] [--] COMMAND...",
-    shell_complete=_complete,
+    shell_complete=_complete_word,
 )
 @click.pass_context
 def command(
@@ -109,9 +109,9 @@ def command(
             ctx,
         )
     try:
-        provider = _provider()
+        provider = _load_provider()
         if listing:
-            _list(provider)
+            _list_devices(provider)
         elif building:
             _build(provider, words, output)
         else:
@@ -121,8 +121,11 @@ def command(
         sys.exit(status_of(error))
 
 
-def _provider() -> Any:
-    """Return the module that simulates devices. Raises `IntegrationMissingError` if none is installed."""
+def _load_provider() -> Any:
+    """Return the module of accel-simulated that simulates devices.
+
+    Raises `IntegrationMissingError` if accel-simulated is not installed.
+    """
     entry_point = simulator()
     if entry_point is None:
         raise IntegrationMissingError(
@@ -141,7 +144,7 @@ def _build(provider: Any, names: tuple[str, ...], folder: Path | None) -> None:
         click.echo(f"On machines with the same torch and no compiler, set {setting}")
 
 
-def _list(provider: Any) -> None:
+def _list_devices(provider: Any) -> None:
     """Print the devices that can be simulated, and whether each is built."""
     with answering(as_json=False) as output:
         note = page.paragraph(
@@ -188,15 +191,15 @@ def _run(
         )
     if reports:
         provider.check_reports(reports)
-    arguments = runnable(command)
+    arguments = resolve_command(command)
     environ = {**os.environ, **provider.environment(device)}
     if reports:
         ctx.exit(provider.run_recorded(arguments, environ, reports, command))
-    become(ctx, arguments, environ)
+    replace_process(ctx, arguments, environ)
 
 
-def runnable(words: Sequence[str]) -> list[str]:
-    """Return the command with the program's full path.
+def resolve_command(words: Sequence[str]) -> list[str]:
+    """Return the command `words` with the full path of its program.
 
     A script that is not executable is run with this Python. Raises `LaunchError` if the program does not
     exist.
@@ -207,7 +210,7 @@ def runnable(words: Sequence[str]) -> list[str]:
     return [sys.executable, *words]
 
 
-def become(
+def replace_process(
     ctx: click.Context, arguments: list[str], environ: Mapping[str, str]
 ) -> None:
     """Replace this process by the command; on Windows, where this is impossible, wait for the command."""
@@ -236,7 +239,10 @@ def _find_program(name: str) -> str:
 
 
 def _module_of(name: str) -> str:
-    """Return the module for a missing command, such as `torch.distributed.run` for `torchrun`."""
+    """Return the module to run with `python -m` in place of a missing command.
+
+    For `torchrun`, this is `torch.distributed.run`.
+    """
     if name.isidentifier() and find_spec(name):
         return name
     for script in metadata.entry_points(group="console_scripts", name=name):

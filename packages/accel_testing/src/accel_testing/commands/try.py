@@ -12,7 +12,7 @@ from accel_core.cli.output import status_of
 from accel_core.errors import AccelError, BackendNotFoundError
 from accel_core.settings import permitted_entry_points
 from accel_core.text import did_you_mean
-from accel_testing.commands.simulate import become, runnable
+from accel_testing.commands.simulate import replace_process, resolve_command
 
 __all__ = ["command"]
 
@@ -53,9 +53,9 @@ def command(ctx: click.Context, name: str, words: tuple[str, ...]) -> None:
                 "Next step: accel simulate --list lists simulated devices"
             )
         variables, description = entry_points[name].load()()
-        arguments = runnable(program)
+        arguments = resolve_command(program)
     except AccelError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(status_of(error))
     click.echo(description, err=True)
-    become(ctx, arguments, {**os.environ, **variables})
+    replace_process(ctx, arguments, {**os.environ, **variables})

@@ -48,7 +48,10 @@ _COLUMNS = ("LEVEL", "PASSED", "FAILED", "NOT CLAIMED", "")
 def _read_expected(
     _ctx: click.Context, _param: click.Parameter, value: Path | None
 ) -> tuple[Path, Expected] | None:
-    """Return the path and content of the file with expected results; a usage error if it is invalid."""
+    """Return the path and content of the file with expected results.
+
+    Raises `click.BadParameter` if the file is invalid.
+    """
     if value is None:
         return None
     try:
@@ -60,7 +63,7 @@ def _read_expected(
 def _require_checks(
     _ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return the names of checks; a usage error if a name is unknown."""
+    """Return the names of checks. Raises `click.BadParameter` if a name is unknown."""
     known = [check.name for check in checks()]
     unknown = [name for name in value if name not in known]
     if unknown:
@@ -73,9 +76,9 @@ def _require_checks(
 def _require_folder(
     _ctx: click.Context, _param: click.Parameter, value: Path | None
 ) -> Path | None:
-    """Return the path of a report to write; a usage error if its folder is missing.
+    """Return the path of a report to write. Raises `click.BadParameter` if its folder is missing.
 
-    The folder is checked before the checks run, which may take minutes.
+    click calls this function before the checks, which may take minutes.
     """
     if value is not None and not value.absolute().parent.is_dir():
         folder = shlex.quote(str(value.parent))
@@ -86,7 +89,7 @@ def _require_folder(
 
 
 def _report_option(name: str, description: str) -> Callable[[Any], Any]:
-    """Return the option `--NAME FILE` that also writes the report as described."""
+    """Return the option `--NAME FILE`, which writes the report in the format of the description."""
     path_type = click.Path(dir_okay=False, writable=True, path_type=Path)
     help_text = f"Also write the report as {description}."
     return click.option(
@@ -200,9 +203,9 @@ def command(
 
 
 def _exit_status(report: ConformanceReport) -> int:
-    """Return 0 if checks ran and no result is bad, otherwise 1."""
+    """Return 0 if at least one check ran and all results are good, otherwise 1."""
     all_good = all(result.outcome.is_good for result in report.results)
-    return 0 if all_good and _has_run(report) else 1
+    return 0 if all_good and _has_run_any_check(report) else 1
 
 
 def _interrupt_on_sigterm() -> None:
@@ -281,7 +284,7 @@ def _find_backend(name: Pin | None, settings: Settings) -> Verdict:
     return find_backends(Pin("generic", ""), isolated, loader)[0]
 
 
-def _has_run(report: ConformanceReport) -> bool:
+def _has_run_any_check(report: ConformanceReport) -> bool:
     """Return whether any check above level 0, which needs no device, could run."""
     results = [result for result in report.results if result.check.level > 0]
     return any(
@@ -329,7 +332,7 @@ def _report_page(report: ConformanceReport) -> list[page.Part]:
         *_header(report),
         page.paragraph(),
         page.table(_COLUMNS, rows),
-        *_section("Failed", _merge_not_run(failed)),
+        *_section("Failed", _merge_checks_that_did_not_run(failed)),
         *_section("Expected failures and skips", expected),
         *_not_claimed(report),
     ]
@@ -374,7 +377,7 @@ def _not_claimed(report: ConformanceReport) -> list[page.Part]:
 
 def _next_step(report: ConformanceReport) -> list[page.Part]:
     """Return the next step for a machine without the device; empty if the device is present."""
-    if report.simulated or _has_run(report):
+    if report.simulated or _has_run_any_check(report):
         return []
     return [
         page.paragraph(),
@@ -422,18 +425,18 @@ def _result_line(result: Result) -> page.Part:
     )
 
 
-def _merge_not_run(results: list[Result]) -> list[Result]:
-    """Return the results; merge the checks of a level that could not run for the same reason."""
+def _merge_checks_that_did_not_run(results: list[Result]) -> list[Result]:
+    """Return the results, with one result for all checks of a level that did not run for one reason."""
     merged: list[Result] = []
     for (outcome, message, level), group in groupby(
         results,
         key=lambda result: (result.outcome, result.message, result.check.level),
     ):
-        alike = list(group)
-        if outcome is Outcome.NOT_RUN and message and len(alike) > 1:
-            name = f"L{level}: {len(alike)} checks"
-            check = alike[0].check._replace(name=name)
-            merged.append(alike[0]._replace(check=check))
+        group_results = list(group)
+        if outcome is Outcome.NOT_RUN and message and len(group_results) > 1:
+            first = group_results[0]
+            name = f"L{level}: {len(group_results)} checks"
+            merged.append(first._replace(check=first.check._replace(name=name)))
         else:
-            merged += alike
+            merged += group_results
     return merged

@@ -8,24 +8,25 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from accel_core.text import escape_control_chars
 from accel_tools.bench.records import Measurement
-from accel_tools.bench.units import in_words, scaled
+from accel_tools.bench.units import format_value, format_with_prefix
 
-__all__ = ["FORMS", "draw"]
+__all__ = ["SUFFIXES", "draw"]
 
-#: Suffixes of chart files; `.txt` needs no matplotlib.
-FORMS = (".svg", ".png", ".txt")
+#: The suffixes of chart files; matplotlib is not needed for `.txt`.
+SUFFIXES = (".svg", ".png", ".txt")
 #: The heading of each panel, by the first part of the measurements' names.
-_PANELS = {
+_HEADINGS = {
     "copy": "Copy bandwidth (higher is better)",
     "matrix": "Matrix product rate (higher is better)",
     "launch": "Launch latency (lower is better)",
     "collective": "Collective bus bandwidth (higher is better)",
 }
-_NOW, _BEFORE = "#0969da", "#afb8c1"
+#: The colours of the bars for this run and for the earlier run.
+_COLOUR_NOW, _COLOUR_BEFORE = "#0969da", "#afb8c1"
 #: The width in columns of a text chart, and of its longest bar.
 _TEXT_WIDTH, _BAR_WIDTH = 100, 40
 
@@ -40,7 +41,7 @@ def draw(
     """Write a bar chart of `measurements` to `path`.
 
     Args:
-        path: The chart file. Its suffix, one of `FORMS`, selects the format.
+        path: The chart file. Its suffix, one of `SUFFIXES`, selects the format.
         title: The first line above the chart.
         subtitle: The second line above the chart.
         measurements: The run to draw.
@@ -51,112 +52,132 @@ def draw(
     """
     panels = list(_panels(measurements))
     if path.suffix.lower() == ".txt":
-        path.write_text(
-            _as_text(title, subtitle, panels, before or {}), encoding="utf-8"
-        )
+        text = _draw_text(title, subtitle, panels, before or {})
+        path.write_text(text, encoding="utf-8")
     else:
-        _as_picture(path, title, subtitle, panels, before or {})
+        _draw_picture(path, title, subtitle, panels, before or {})
 
 
-def _panels(
-    measurements: Sequence[Measurement],
-) -> Iterator[tuple[str, list[Measurement]]]:
-    """Yield the heading and the measurements of each panel that has measurements."""
-    for kind, heading in _PANELS.items():
-        rows = [m for m in measurements if m.name.partition(".")[0] == kind]
-        if rows:
-            yield heading, rows
+class _Panel(NamedTuple):
+    """A part of the chart, with measurements of one kind."""
+
+    heading: str
+    measurements: list[Measurement]
 
 
-def _values(
-    row: Measurement, before: Mapping[str, Measurement]
-) -> tuple[float, float | None]:
-    """Return the value in this run and the value in the earlier run.
+def _panels(measurements: Sequence[Measurement]) -> Iterator[_Panel]:
+    """Yield a panel for each kind of measurement that the run has."""
+    for kind, heading in _HEADINGS.items():
+        of_kind = [m for m in measurements if m.name.partition(".")[0] == kind]
+        if of_kind:
+            yield _Panel(heading, of_kind)
 
-    The earlier value is `None` if the earlier run does not have the measurement in the
-    same unit.
+
+def _earlier_value(
+    measurement: Measurement, before: Mapping[str, Measurement]
+) -> float | None:
+    """Return the measurement's value in the earlier run.
+
+    Returns `None` if the earlier run does not have the measurement in the same unit.
     """
-    old = before.get(row.name)
-    if old is None or old.unit != row.unit:
-        return row.value or 0.0, None
-    return row.value or 0.0, old.value
+    earlier = before.get(measurement.name)
+    if earlier is None or earlier.unit != measurement.unit:
+        return None
+    return earlier.value
 
 
-def _bar_label(row: Measurement, old: float | None) -> str:
-    """Return the text next to a bar: the value, or the reason why the value is missing."""
-    if row.value is None:
-        return escape_control_chars(f"{row.outcome.value}: {row.reason}")
-    if old is None:
-        return in_words(row)
-    return f"{in_words(row)}, before {scaled(old, row.unit)}"
+def _longest_bar(panel: _Panel, before: Mapping[str, Measurement]) -> float:
+    """Return the largest value of a panel in this run and in the earlier run; 1 if all values are 0."""
+    values = []
+    for measurement in panel.measurements:
+        values.append(measurement.value or 0.0)
+        values.append(_earlier_value(measurement, before) or 0.0)
+    return max(values) or 1.0
 
 
-def _as_picture(
+def _bar_label(measurement: Measurement, earlier: float | None) -> str:
+    """Return the text next to a bar: the value, or the reason why the value is missing.
+
+    `earlier` is the value in the earlier run, or `None`.
+    """
+    if measurement.value is None:
+        return escape_control_chars(
+            f"{measurement.outcome.value}: {measurement.reason}"
+        )
+    value = format_value(measurement)
+    if earlier is None:
+        return value
+    return f"{value}, before {format_with_prefix(earlier, measurement.unit)}"
+
+
+def _draw_picture(
     path: Path,
     title: str,
     subtitle: str,
-    panels: Sequence[tuple[str, list[Measurement]]],
+    panels: Sequence[_Panel],
     before: Mapping[str, Measurement],
 ) -> None:
+    """Draw the chart with matplotlib, and write it as SVG or PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    heights = [len(rows) + 1 for _, rows in panels] or [1]
+    heights = [len(panel.measurements) + 1 for panel in panels] or [1]
     figure = Figure(figsize=(9, 1 + 0.32 * sum(heights)), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)  # This canvas draws without a screen.
     figure.suptitle(_heading(title, subtitle), fontsize=10, parse_math=False)
-    axes = figure.subplots(
+    grid = figure.subplots(
         len(heights), squeeze=False, gridspec_kw={"height_ratios": heights}
-    )[:, 0]
-    for panel, (heading, rows) in zip(axes, panels, strict=False):
-        _draw_panel(panel, heading, rows, before)
+    )
+    # A chart without panels has one empty axes.
+    for axes, panel in zip(grid[:, 0], panels, strict=False):
+        _draw_panel(axes, panel, before)
     figure.savefig(path)
 
 
 def _heading(title: str, subtitle: str) -> str:
+    """Return the two lines above the chart."""
     return f"{escape_control_chars(title)}\n{escape_control_chars(subtitle)}"
 
 
-def _draw_panel(
-    panel: Any,
-    heading: str,
-    rows: Sequence[Measurement],
-    before: Mapping[str, Measurement],
-) -> None:
-    """Draw a bar for each measurement into the matplotlib axes `panel`.
+def _draw_panel(axes: Any, panel: _Panel, before: Mapping[str, Measurement]) -> None:
+    """Draw a bar for each measurement of a panel into matplotlib's `axes`.
 
-    A thinner bar below it shows the measurement of the earlier run, if there is one.
+    If the earlier run has the measurement, a thinner bar below shows its value in the earlier run.
     """
-    panel.set_title(heading, loc="left", fontsize=10)
-    panel.set_xticks([])
-    panel.set_yticks(range(len(rows)), [row.title for row in rows], fontsize=8)
-    panel.set_ylim(len(rows) - 0.4, -0.6)
-    panel.tick_params(length=0)
-    panel.spines[:].set_visible(False)
-    for position, row in enumerate(rows):
-        now, old = _values(row, before)
+    titles = [measurement.title for measurement in panel.measurements]
+    axes.set_title(panel.heading, loc="left", fontsize=10)
+    axes.set_xticks([])
+    axes.set_yticks(range(len(titles)), titles, fontsize=8)
+    axes.set_ylim(len(titles) - 0.4, -0.6)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    for position, measurement in enumerate(panel.measurements):
+        now = measurement.value or 0.0
+        earlier = _earlier_value(measurement, before)
         # The error bar has the length of the interquartile range of the repeats.
-        error = now * (row.spread or 0.0) / 2
-        panel.barh(position - 0.1, now, 0.5, color=_NOW, xerr=error or None)
-        if old is not None:
-            panel.barh(position + 0.3, old, 0.3, color=_BEFORE)
-        panel.text(
-            max(now + error, old or 0.0),
+        error = now * (measurement.spread or 0.0) / 2
+        axes.barh(position - 0.1, now, 0.5, color=_COLOUR_NOW, xerr=error or None)
+        if earlier is not None:
+            axes.barh(position + 0.3, earlier, 0.3, color=_COLOUR_BEFORE)
+        axes.text(
+            max(now + error, earlier or 0.0),
             position,
-            f" {_bar_label(row, old)}",
+            f" {_bar_label(measurement, earlier)}",
             va="center",
             fontsize=8,
             parse_math=False,
         )
-    panel.set_xlim(0, 1.6 * max(panel.get_xlim()[1], 1e-30))
+    # The labels need space to the right of the longest bar.
+    axes.set_xlim(0, 1.6 * max(axes.get_xlim()[1], 1e-30))
 
 
-def _as_text(
+def _draw_text(
     title: str,
     subtitle: str,
-    panels: Sequence[tuple[str, list[Measurement]]],
+    panels: Sequence[_Panel],
     before: Mapping[str, Measurement],
 ) -> str:
+    """Draw the chart as text."""
     from rich.bar import Bar
     from rich.console import Console
     from rich.table import Table
@@ -166,18 +187,20 @@ def _as_text(
         file=io.StringIO(), width=_TEXT_WIDTH, color_system=None, legacy_windows=False
     )
     console.print(Text(_heading(title, subtitle)))
-    for heading, rows in panels:
-        values = [_values(row, before) for row in rows]
-        largest = max(max(now, old or 0.0) for now, old in values) or 1.0
+    for panel in panels:
+        longest = _longest_bar(panel, before)
         table = Table.grid(padding=(0, 2, 0, 0))
-        for row, (now, old) in zip(rows, values, strict=True):
-            bar = (
-                Bar(largest, 0, now, width=_BAR_WIDTH) if row.value is not None else ""
-            )
-            table.add_row(row.title, bar, Text(_bar_label(row, old)))
-            if old is not None:
-                table.add_row("  before", Bar(largest, 0, old, width=_BAR_WIDTH), "")
-        console.print(Text(f"\n{heading}"))
+        for measurement in panel.measurements:
+            earlier = _earlier_value(measurement, before)
+            bar: Bar | str = ""
+            if measurement.value is not None:
+                bar = Bar(longest, 0, measurement.value, width=_BAR_WIDTH)
+            label = Text(_bar_label(measurement, earlier))
+            table.add_row(measurement.title, bar, label)
+            if earlier is not None:
+                bar = Bar(longest, 0, earlier, width=_BAR_WIDTH)
+                table.add_row("  before", bar, "")
+        console.print(Text(f"\n{panel.heading}"))
         console.print(table)
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()

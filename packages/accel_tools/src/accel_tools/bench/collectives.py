@@ -9,11 +9,12 @@ its port in the meantime.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core import hardware
 from accel_core.errors import AccelError, LaunchError
@@ -22,16 +23,18 @@ from accel_core.interface.devices import missing_defaults
 from accel_core.sandbox import child
 from accel_core.settings import DS_ACCELERATOR
 from accel_core.torch_import import import_torch
-from accel_tools.bench.copies import buffer_bytes, in_bytes, is_on_host
+from accel_tools.bench.copies import buffer_size, is_on_host
 from accel_tools.bench.records import Effort, Measurement, Outcome, Step
 from accel_tools.bench.timing import Samples, make_measurement, mark_wrong
+from accel_tools.bench.units import format_bytes
 
 if TYPE_CHECKING:
     import torch
 
     from accel_core import Accelerator
+    from accel_train.launch.plan import Cores
 
-__all__ = ["collectives"]
+__all__ = ["collective_steps"]
 
 #: For each collective, the factor for `n` ranks by which bytes per second are multiplied to
 #: get the bus bandwidth, the load of one link, which does not depend on `n`:
@@ -47,9 +50,28 @@ _EXTRA_SECONDS = 30.0
 _MAX_CALLS = 16
 #: The return code of a process that `child.end_all` kills with SIGKILL.
 _KILLED = -9
+#: The size in bytes of a float32 number.
+_FLOAT32_BYTES = 4
 
 
-def collectives(
+class RankTiming(NamedTuple):
+    """One rank's timings of a collective."""
+
+    #: The seconds per call, one number for each repeat.
+    seconds: list[float]
+    #: The number of calls in each repeat.
+    calls: int
+    #: The size of the tensor in bytes.
+    bytes: int
+    #: Whether the result of the last call is correct.
+    is_correct: bool
+
+
+#: The timings of one rank, by the name of the collective.
+RankTimings = dict[str, RankTiming]
+
+
+def collective_steps(
     accelerator: Accelerator, effort: Effort, ranks: int | None
 ) -> list[Step]:
     """Return a list with one step, which measures all collectives between `ranks` ranks.
@@ -68,90 +90,110 @@ def _measure(
             ranks = max(2, accelerator.device_count())
         if ranks < 2:
             reason = "a collective needs at least two ranks"
-            return _without_value(Outcome.NOT_MEASURED, reason)
-        return _measure_with(accelerator, effort, ranks)
-    except (
-        AccelError
-    ) as error:  # torch.distributed or a communication backend is missing.
-        return _without_value(Outcome.NOT_MEASURED, _cause(str(error)))
+            return _without_values(Outcome.NOT_MEASURED, reason)
+        return _measure_with_ranks(accelerator, effort, ranks)
+    except AccelError as error:
+        # torch.distributed or a communication backend is missing.
+        return _without_values(Outcome.NOT_MEASURED, _line_with_cause(str(error)))
     except PLUGIN_ERRORS as error:
-        return _without_value(Outcome.FAILED, _cause(root_cause(error)))
+        return _without_values(Outcome.FAILED, _line_with_cause(root_cause(error)))
 
 
-def _measure_with(
+def _measure_with_ranks(
     accelerator: Accelerator, effort: Effort, ranks: int
 ) -> list[Measurement]:
-    is_shared = not is_on_host(accelerator) and accelerator.device_count() < ranks
-    note = _note(accelerator, ranks, is_shared=is_shared)
+    """Start the ranks, and return one measurement per collective."""
+    shares_devices = not is_on_host(accelerator) and accelerator.device_count() < ranks
+    note = _describe_ranks(accelerator, ranks, shares_devices=shares_devices)
     try:
-        answers = _run_ranks(accelerator, effort, ranks)
+        timings_of_ranks = _run_ranks(accelerator, effort, ranks)
     except _RankFailedError as error:
         # Most vendors' libraries reject two ranks on one device. This is not a failure.
-        outcome = Outcome.NOT_MEASURED if is_shared else Outcome.FAILED
-        return _without_value(outcome, f"{note}: {_cause(str(error))}")
-    return [_row(kind, [a[kind] for a in answers], note) for kind in _BUS_FACTORS]
+        outcome = Outcome.NOT_MEASURED if shares_devices else Outcome.FAILED
+        return _without_values(outcome, f"{note}: {_line_with_cause(str(error))}")
+    measurements = []
+    for collective in _BUS_FACTORS:
+        timings = [timings[collective] for timings in timings_of_ranks]
+        measurements.append(_combine_ranks(collective, timings, note))
+    return measurements
 
 
-def _without_value(outcome: Outcome, reason: str) -> list[Measurement]:
-    """Return one measurement without a value per collective."""
-    return [
-        Measurement(f"collective.{kind}", kind, "B/s", outcome, reason=reason)
-        for kind in _BUS_FACTORS
-    ]
+def _without_values(outcome: Outcome, reason: str) -> list[Measurement]:
+    """Return one measurement per collective, without a value but with the reason."""
+    measurements = []
+    for collective in _BUS_FACTORS:
+        name = f"collective.{collective}"
+        measurements.append(
+            Measurement(name, collective, "B/s", outcome, reason=reason)
+        )
+    return measurements
 
 
-def _cause(problem: str) -> str:
+def _line_with_cause(message: str) -> str:
     """Return the line of an error message that states the cause.
 
     This is the line after "Last error:", or otherwise the first line. torch's messages about
     NCCL begin with the location in C++ code and give the cause after "Last error:".
     """
-    first, _, rest = problem.partition("\n")
-    _, _, cause = rest.partition("Last error:")
-    return cause.strip().partition("\n")[0] or first
+    first_line, _, other_lines = message.partition("\n")
+    _, _, last_error = other_lines.partition("Last error:")
+    return last_error.strip().partition("\n")[0] or first_line
 
 
-def _note(accelerator: Accelerator, ranks: int, *, is_shared: bool) -> str:
+def _describe_ranks(
+    accelerator: Accelerator, ranks: int, *, shares_devices: bool
+) -> str:
     """Describe the number of ranks, their communication backend, and whether they share devices."""
     from accel_train.launch.communication import communication_of
 
-    note = f"{ranks} ranks over {communication_of(accelerator)}"
-    if not is_shared:
-        return note
-    devices = accelerator.device_count()
-    return f"{note}, sharing {devices} device{'' if devices == 1 else 's'}"
+    description = f"{ranks} ranks over {communication_of(accelerator)}"
+    if shares_devices:
+        devices = accelerator.device_count()
+        description += f", sharing {devices} device{'' if devices == 1 else 's'}"
+    return description
 
 
-def _row(kind: str, answers: Sequence[dict[str, Any]], note: str) -> Measurement:
-    """Return the measurement of a collective from the answers of all ranks.
+def _combine_ranks(
+    collective: str, timings: Sequence[RankTiming], note: str
+) -> Measurement:
+    """Return the measurement of a collective from the timings of all ranks, in the order of the ranks.
 
-    The time of a repeat is the time of its slowest rank. An answer is the dictionary that
-    `_time_collective` returns in a rank.
+    The time of a repeat is the time of its slowest rank.
     """
-    by_repeat = zip(*(answer["seconds"] for answer in answers), strict=True)
-    seconds = tuple(max(of_ranks) for of_ranks in by_repeat)
-    size = answers[0]["bytes"]
-    samples = Samples(seconds, answers[0]["calls"], 0)
-    work = size * _BUS_FACTORS[kind](len(answers))
-    name = f"collective.{kind}"
-    row = make_measurement(name, kind, "B/s", samples, work, in_bytes(size), note)
-    wrong = [str(rank) for rank, answer in enumerate(answers) if not answer["right"]]
-    if not wrong:
-        return row
-    return mark_wrong(row, f"rank {', '.join(wrong)} received wrong data")
+    times_by_repeat = zip(*(timing.seconds for timing in timings), strict=True)
+    seconds = tuple(max(times) for times in times_by_repeat)
+    size = timings[0].bytes
+    samples = Samples(seconds, timings[0].calls, 0)
+    measurement = make_measurement(
+        f"collective.{collective}",
+        collective,
+        "B/s",
+        samples,
+        work=size * _BUS_FACTORS[collective](len(timings)),
+        size=format_bytes(size),
+        note=note,
+    )
+    wrong_ranks = []
+    for rank, timing in enumerate(timings):
+        if not timing.is_correct:
+            wrong_ranks.append(str(rank))
+    if wrong_ranks:
+        reason = f"rank {', '.join(wrong_ranks)} received wrong data"
+        return mark_wrong(measurement, reason)
+    return measurement
 
 
 # --- Starting the ranks --------------------------------------------------------------
 
 
 class _RankFailedError(Exception):
-    """A rank reported an error, or the rank's process ended without an answer."""
+    """A rank reported an error, or the rank's process ended without a result."""
 
 
 def _run_ranks(
     accelerator: Accelerator, effort: Effort, ranks: int
-) -> list[dict[str, Any]]:
-    """Run the ranks and return the answer of each rank, a dictionary by collective.
+) -> list[RankTimings]:
+    """Run the ranks in child processes, and return the timings of each rank.
 
     Raises `LaunchError` if torch was built without torch.distributed, and
     `_RankFailedError` if a rank fails.
@@ -164,35 +206,45 @@ def _run_ranks(
     accelerator.empty_cache()
     jobs = [_job(accelerator, effort, rank, ranks, store.port) for rank in range(ranks)]
 
-    def start(job: dict[str, Any]) -> child.ChildReport:
+    def run_rank(job: dict[str, Any]) -> child.ChildReport:
         report = child.run(_run_rank, job, effort.collective_seconds)
         if report.answer is None or "error" in report.answer:
             child.end_all()  # The other ranks would wait for the failed rank.
         return report
 
-    return _answers(child.run_in_parallel(start, jobs, ranks))
+    return _read_timings(child.run_in_parallel(run_rank, jobs, ranks))
 
 
-def _answers(reports: Sequence[child.ChildReport]) -> list[dict[str, Any]]:
-    """Return the answers of all ranks; raise `_RankFailedError` with the first error."""
+def _read_timings(reports: Sequence[child.ChildReport]) -> list[RankTimings]:
+    """Return the timings of all ranks; raise `_RankFailedError` with the first error."""
     answers = [report.answer for report in reports if report.answer is not None]
     for answer in answers:
         if "error" in answer:
             raise _RankFailedError(str(answer["error"]))
-    ended = [rank for rank, report in enumerate(reports) if report.answer is None]
-    if ended:
-        # Killed ranks come last: they were killed because an earlier rank had failed.
-        ended.sort(key=lambda rank: reports[rank].returncode == _KILLED)
-        rank, report = ended[0], reports[ended[0]]
+    failed_ranks = [rank for rank, r in enumerate(reports) if r.answer is None]
+    if failed_ranks:
+        # Killed ranks come last, because they were killed after another rank had failed.
+        failed_ranks.sort(key=lambda rank: reports[rank].returncode == _KILLED)
+        rank = failed_ranks[0]
+        report = reports[rank]
         last_line = "".join(report.stderr.splitlines()[-1:])
         raise _RankFailedError(f"rank {rank} {report.ending}. {last_line}".strip())
-    return answers
+    timings_of_ranks = []
+    for answer in answers:
+        timings = {
+            collective: RankTiming(**answer[collective]) for collective in answer
+        }
+        timings_of_ranks.append(timings)
+    return timings_of_ranks
 
 
 def _job(
     accelerator: Accelerator, effort: Effort, rank: int, ranks: int, port: int
 ) -> dict[str, Any]:
-    """Return the job of one rank, with its number, cores, environment variables and message size."""
+    """Return the argument of `_run_rank` for one rank, as plain values.
+
+    The job has the rank's number, its CPU cores and environment variables, and the size of the tensor.
+    """
     from accel_train.launch.communication import communication_of
     from accel_train.launch.environment import pin_of
     from accel_train.launch.variables import ACCEL_COMMUNICATION_BACKEND
@@ -206,40 +258,40 @@ def _job(
         "LOCAL_RANK": str(rank if on_host else rank % devices),
         "LOCAL_SIZE": str(ranks),
     }
-    cores, threads = _cores(accelerator, rank, ranks)
-    if cores and not os.environ.get("OMP_NUM_THREADS"):
-        environment["OMP_NUM_THREADS"] = str(threads)
+    share = _share_of_cores(accelerator, rank, ranks)
+    if share is not None and not os.environ.get("OMP_NUM_THREADS"):
+        environment["OMP_NUM_THREADS"] = str(share.threads)
     message = effort.message_host_bytes if on_host else effort.message_device_bytes
-    per_device = -(-ranks // devices)  # The number of ranks per device is rounded up.
-    size = buffer_bytes(accelerator, message * per_device) // per_device
+    ranks_per_device = math.ceil(ranks / devices)
+    size_for_device = buffer_size(accelerator, message * ranks_per_device)
+    numbers = size_for_device // ranks_per_device // _FLOAT32_BYTES
     return {
         "environment": environment,
-        "cores": cores,
+        "cores": list(share.ids) if share is not None else [],
         "rank": rank,
         "ranks": ranks,
         "port": port,
-        "bytes": size // 4 * 4,  # A float32 number has 4 bytes.
+        "bytes": numbers * _FLOAT32_BYTES,
         "effort": effort._asdict(),
     }
 
 
-def _cores(accelerator: Accelerator, rank: int, ranks: int) -> tuple[list[int], int]:
+def _share_of_cores(accelerator: Accelerator, rank: int, ranks: int) -> Cores | None:
     """Return the rank's CPU cores, which are near its device, and its number of threads.
 
-    The list of cores is empty if the allowed cores are unknown.
+    Returns `None` if the cores that this process may use are unknown.
     """
     from accel_train.launch.plan import assign_cores
 
     allowed = hardware.allowed_cores()
     if not allowed:
-        return [], 0
+        return None
     nodes: list[int | None] = [None] * ranks
     if not is_on_host(accelerator):
         devices = accelerator.device_count()
         nodes = [_numa_node(accelerator, index % devices) for index in range(ranks)]
     quota = hardware.cgroup_cpu_quota()
-    share = assign_cores(nodes, allowed, quota=quota)[rank]
-    return list(share.ids), share.threads
+    return assign_cores(nodes, allowed, quota=quota)[rank]
 
 
 def _numa_node(accelerator: Accelerator, index: int) -> int | None:
@@ -260,7 +312,7 @@ def _numa_node(accelerator: Accelerator, index: int) -> int | None:
 def _run_rank(job: dict[str, Any], _stage: Callable[[str], None]) -> dict[str, Any]:
     """Join the process group and time each collective; runs in the child process of a rank.
 
-    Returns the answers of `_time_collective` by collective, or `{"error": message}`.
+    Returns the fields of a `RankTiming` by collective, or `{"error": message}`. `job` is a result of `_job`.
     """
     from accel_train import init_process_group
 
@@ -280,10 +332,11 @@ def _run_rank(job: dict[str, Any], _stage: Callable[[str], None]) -> dict[str, A
         with init_process_group(
             store=store, rank=job["rank"], world_size=job["ranks"], timeout=timeout
         ) as group:
-            return {
-                kind: _time_collective(kind, group, job["bytes"], effort)
-                for kind in _BUS_FACTORS
-            }
+            timings = {}
+            for collective in _BUS_FACTORS:
+                timing = _time_collective(collective, group, job["bytes"], effort)
+                timings[collective] = timing._asdict()
+            return timings
     except AccelError as error:
         return {"error": str(error)}
     except PLUGIN_ERRORS as error:
@@ -291,57 +344,61 @@ def _run_rank(job: dict[str, Any], _stage: Callable[[str], None]) -> dict[str, A
 
 
 def _time_collective(
-    kind: str, group: Any, size: int, effort: Effort
-) -> dict[str, Any]:
-    """Time one collective of `size` bytes, with the same number of repeats in every rank.
+    collective: str, group: Any, size: int, effort: Effort
+) -> RankTiming:
+    """Time one collective of a float32 tensor of `size` bytes, in one rank.
 
-    Returns a dictionary with `seconds` (a list with the seconds per call of each repeat),
-    `calls` (the number of calls in each repeat), `bytes` (`size`) and `right` (whether the
-    result of the last call is correct).
+    All ranks of the process group must call this function, and all make the same number of calls.
     """
     torch = import_torch()
     distributed = torch.distributed
-    tensor = torch.empty(size // 4, dtype=torch.float32, device=group.device)
+    count = size // _FLOAT32_BYTES
+    tensor = torch.empty(count, dtype=torch.float32, device=group.device)
     # The pattern repeats the numbers 1 to 16: small sums stay exact, and a shift is detected.
-    pattern = (torch.arange(size // 4) % 16 + 1).to(torch.float32)
-    on_device = pattern.to(group.device)
+    pattern = (torch.arange(count) % 16 + 1).to(torch.float32)
+    pattern_on_device = pattern.to(group.device)
 
-    def repeat(calls: int) -> float:
-        tensor.copy_(on_device)
-        if kind == "broadcast" and group.rank:
+    def time_repeat(calls: int) -> float:
+        tensor.copy_(pattern_on_device)
+        if collective == "broadcast" and group.rank != 0:
             tensor.zero_()
         group.accelerator.synchronize()
         distributed.barrier()
         group.accelerator.synchronize()
-        return _seconds_per_call(kind, tensor, calls, group.accelerator)
+        return _seconds_per_call(collective, tensor, calls, group.accelerator)
 
-    repeat(1)  # The first call is slower, so it is not counted.
-    once = _mean_of_ranks(repeat(1), group)
-    calls = min(_MAX_CALLS, max(1, round(effort.repeat_seconds / once)))
-    seconds = [repeat(calls) for _ in range(_repeats(calls * once, effort))]
-    factor = float(group.world_size) ** calls if kind == "all_reduce" else 1.0
-    right = torch.allclose(tensor.to("cpu") / factor, pattern, rtol=1e-4)
-    return {"seconds": seconds, "calls": calls, "bytes": size, "right": bool(right)}
+    time_repeat(calls=1)  # The first call is slower, so it is not counted.
+    seconds_per_call = _mean_of_ranks(time_repeat(calls=1), group)
+    calls = round(effort.repeat_seconds / seconds_per_call)
+    calls = min(_MAX_CALLS, max(1, calls))
+    repeats = _number_of_repeats(calls * seconds_per_call, effort)
+    seconds = [time_repeat(calls) for _ in range(repeats)]
+    factor = 1.0
+    if collective == "all_reduce":
+        # Each call multiplies the tensor, which is the same in all ranks, by their number.
+        factor = float(group.world_size) ** calls
+    is_correct = torch.allclose(tensor.to("cpu") / factor, pattern, rtol=1e-4)
+    return RankTiming(seconds, calls, size, bool(is_correct))
 
 
-def _repeats(seconds: float, effort: Effort) -> int:
-    """Return the number of repeats, each of which takes `seconds`.
+def _number_of_repeats(repeat_seconds: float, effort: Effort) -> int:
+    """Return the number of repeats, each of which takes `repeat_seconds`.
 
     On a very slow device, the number may be less than `effort.min_repeats`.
     """
-    repeats = max(effort.min_repeats, effort.seconds / seconds)
-    most = max(1.0, 4 * effort.seconds / seconds)
-    return int(min(effort.max_repeats, repeats, most))
+    wanted = max(effort.min_repeats, effort.seconds / repeat_seconds)
+    affordable = max(1.0, 4 * effort.seconds / repeat_seconds)
+    return int(min(effort.max_repeats, wanted, affordable))
 
 
 def _seconds_per_call(
-    kind: str, tensor: torch.Tensor, calls: int, accelerator: Accelerator
+    collective: str, tensor: torch.Tensor, calls: int, accelerator: Accelerator
 ) -> float:
-    """Call the collective `calls` times and return the mean seconds per call; above 0."""
+    """Call the collective `calls` times, and return the mean seconds per call, which is above 0."""
     distributed = import_torch().distributed
     start = time.perf_counter()
     for _ in range(calls):
-        if kind == "all_reduce":
+        if collective == "all_reduce":
             distributed.all_reduce(tensor)
         else:
             distributed.broadcast(tensor, 0)
@@ -350,9 +407,9 @@ def _seconds_per_call(
 
 
 def _mean_of_ranks(seconds: float, group: Any) -> float:
-    """Return the mean of `seconds` over all ranks.
+    """Return the mean over all ranks of their values of `seconds`; the mean is above 0.
 
-    With the same mean in all ranks, all ranks make the same number of calls.
+    Because the mean is the same in all ranks, all ranks make the same number of calls.
     """
     torch = import_torch()
     total = torch.full((1,), seconds, dtype=torch.float32, device=group.device)

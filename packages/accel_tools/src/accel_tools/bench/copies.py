@@ -15,6 +15,7 @@ from accel_tools.bench.timing import (
     run_measurement,
     take_samples,
 )
+from accel_tools.bench.units import format_bytes
 from accel_tools.machine import last_level_cache
 
 if TYPE_CHECKING:
@@ -22,16 +23,18 @@ if TYPE_CHECKING:
 
     from accel_core import Accelerator
 
-__all__ = ["buffer_bytes", "copies", "in_bytes", "is_on_host"]
+__all__ = ["buffer_size", "copy_steps", "is_on_host"]
 
 #: The assumed size in bytes of the last-level caches, if their size is unknown.
 _DEFAULT_CACHE = 32 * 2**20
+#: The unit in bytes of the size of a buffer.
+_PAGE = 4096
 _HOST_MEMORY = "the device uses the host's memory, so there is nothing to copy"
 _NOT_EQUAL = "the copy differs from its source"
 
 
-class _Copied(NamedTuple):
-    """Result of timed copies."""
+class _TimedCopies(NamedTuple):
+    """The result of timed copies."""
 
     samples: Samples
     #: Bytes per copy from which the rate is computed.
@@ -42,7 +45,7 @@ class _Copied(NamedTuple):
     is_equal: bool
 
 
-def copies(accelerator: Accelerator, effort: Effort) -> list[Step]:
+def copy_steps(accelerator: Accelerator, effort: Effort) -> list[Step]:
     """Return one benchmark step per kind of copy.
 
     A rate between host and device counts each byte once. A rate on one device counts
@@ -53,30 +56,32 @@ def copies(accelerator: Accelerator, effort: Effort) -> list[Step]:
         _step(
             "copy.to_device.pinned",
             "to device, pinned",
-            lambda: _to_device(accelerator, effort, pinned=True),
+            lambda: _time_copies_to_device(accelerator, effort, pinned=True),
         ),
         _step(
             "copy.to_device.pageable",
             "to device, pageable",
-            lambda: _to_device(accelerator, effort, pinned=False),
+            lambda: _time_copies_to_device(accelerator, effort, pinned=False),
         ),
         _step(
             "copy.to_host.pinned",
             "to host, pinned",
-            lambda: _to_host(accelerator, effort, pinned=True),
+            lambda: _time_copies_to_host(accelerator, effort, pinned=True),
         ),
         _step(
             "copy.to_host.pageable",
             "to host, pageable",
-            lambda: _to_host(accelerator, effort, pinned=False),
+            lambda: _time_copies_to_host(accelerator, effort, pinned=False),
         ),
         _step(
             "copy.both_ways",
             "both ways at once",
-            lambda: _both_ways(accelerator, effort),
+            lambda: _time_simultaneous_copies(accelerator, effort),
         ),
         _step(
-            "copy.on_device", "on the device", lambda: _on_device(accelerator, effort)
+            "copy.on_device",
+            "on the device",
+            lambda: _time_copies_on_device(accelerator, effort),
         ),
     ]
     if not is_on_host(accelerator) and accelerator.device_count() > 1:
@@ -84,19 +89,23 @@ def copies(accelerator: Accelerator, effort: Effort) -> list[Step]:
             _step(
                 "copy.to_next",
                 "to the next device",
-                lambda: _to_next_device(accelerator, effort),
+                lambda: _time_copies_to_next_device(accelerator, effort),
             )
         )
     return steps
 
 
-def _step(name: str, title: str, copy: Callable[[], _Copied]) -> Step:
+def _step(name: str, title: str, time_copies: Callable[[], _TimedCopies]) -> Step:
+    """Return a step that calls `time_copies`, and makes a measurement of the result."""
+
     def measure() -> Measurement:
-        copied = copy()
-        row = make_measurement(
-            name, title, "B/s", copied.samples, copied.work, copied.size
+        copies = time_copies()
+        measurement = make_measurement(
+            name, title, "B/s", copies.samples, copies.work, copies.size
         )
-        return row if copied.is_equal else mark_wrong(row, _NOT_EQUAL)
+        if not copies.is_equal:
+            return mark_wrong(measurement, _NOT_EQUAL)
+        return measurement
 
     return Step(f"copy {title}", lambda: [run_measurement(name, title, "B/s", measure)])
 
@@ -106,41 +115,34 @@ def is_on_host(accelerator: Accelerator) -> bool:
     return accelerator.device().type == "cpu"
 
 
-def in_bytes(amount: int) -> str:
-    """Return an amount of bytes as text, such as `"128 MiB"`, `"512 KiB"` or `"100 B"`."""
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if amount >= size and not amount * 4 % size:
-            return f"{amount / size:g} {unit}"
-    return f"{amount} B"
+def buffer_size(accelerator: Accelerator, size: int) -> int:
+    """Return the size in bytes of a buffer on the device: `size`, or less if memory is scarce.
 
-
-def buffer_bytes(accelerator: Accelerator, size: int) -> int:
-    """Return the size in bytes of a buffer on the device.
-
-    The size is `size`, limited to an eighth of the device's free memory, and rounded down to
-    a multiple of 4 KiB. It is at least 4 KiB.
+    The size is limited to an eighth of the device's free memory, and rounded down to a multiple of
+    4 KiB. The minimum is 4 KiB.
     """
     try:
-        free = accelerator.available_memory()
+        limit = accelerator.available_memory() // 8
     except UnsupportedError:
-        free = 8 * size
-    return max(4096, min(size, free // 8) // 4096 * 4096)
+        limit = size
+    pages = min(size, limit) // _PAGE
+    return max(1, pages) * _PAGE
 
 
-def host_bytes(accelerator: Accelerator, effort: Effort) -> int:
-    """Return the size in bytes of a buffer in host memory that exceeds the CPU's caches."""
+def host_buffer_size(accelerator: Accelerator, effort: Effort) -> int:
+    """Return the size in bytes of a buffer in host memory that is larger than the CPU's caches."""
     caches = effort.cache_multiple * (last_level_cache() or _DEFAULT_CACHE)
     size = min(max(effort.min_bytes, caches), effort.max_bytes)
-    return buffer_bytes(accelerator, size)
+    return buffer_size(accelerator, size)
 
 
 # --- Tensors -------------------------------------------------------------------------
 
 
 def _pattern(size: int) -> Any:
-    """Return a host tensor of `size` bytes, with different int32 numbers.
+    """Return an int32 tensor of `size` bytes in host memory, with the numbers 1, 2, 3 and so on.
 
-    Because all numbers differ, a copy that shifts the data is detected.
+    All numbers differ, so that a copy that shifts the data is detected.
     """
     torch = import_torch()
     return torch.arange(1, size // 4 + 1, dtype=torch.int32)
@@ -149,14 +151,14 @@ def _pattern(size: int) -> Any:
 def _zeros(size: int, device: Any) -> Any:
     """Return an int32 tensor of `size` bytes on `device`, filled with zeros.
 
-    `torch.empty` would not do: all unwritten pages of host memory map to one page, which
+    `torch.empty` is not used, because all unwritten pages of host memory map to one page, which
     would be copied from a cache.
     """
     torch = import_torch()
     return torch.zeros(size // 4, dtype=torch.int32, device=device)
 
 
-def _pinned(accelerator: Accelerator, tensor: torch.Tensor) -> torch.Tensor:
+def _pin(accelerator: Accelerator, tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy of `tensor` in pinned memory.
 
     Raises `UnsupportedError` if the accelerator does not support pinned memory.
@@ -172,46 +174,51 @@ def _current_device(accelerator: Accelerator) -> Any:
 
 
 def _is_equal(target: torch.Tensor, source: torch.Tensor) -> bool:
+    """Return whether two tensors, which may be on different devices, have the same numbers."""
     return bool(import_torch().equal(target.to("cpu"), source.to("cpu")))
 
 
 # --- Copies --------------------------------------------------------------------------
 
 
-def _to_device(accelerator: Accelerator, effort: Effort, *, pinned: bool) -> _Copied:
+def _time_copies_to_device(
+    accelerator: Accelerator, effort: Effort, *, pinned: bool
+) -> _TimedCopies:
     """Time copies to the device from pinned or pageable host memory."""
-    size = _crossing_bytes(accelerator, effort)
+    size = _host_copy_size(accelerator, effort)
     pattern = _pattern(size)
-    source = _pinned(accelerator, pattern) if pinned else pattern
+    source = _pin(accelerator, pattern) if pinned else pattern
     target = _zeros(size, _current_device(accelerator))
-    samples = _copy(accelerator, effort, source, target, pinned=pinned)
-    return _Copied(samples, size, in_bytes(size), _is_equal(target, pattern))
+    samples = _time_host_copies(accelerator, effort, source, target, pinned=pinned)
+    return _TimedCopies(samples, size, format_bytes(size), _is_equal(target, pattern))
 
 
-def _to_host(accelerator: Accelerator, effort: Effort, *, pinned: bool) -> _Copied:
+def _time_copies_to_host(
+    accelerator: Accelerator, effort: Effort, *, pinned: bool
+) -> _TimedCopies:
     """Time copies from the device to pinned or pageable host memory."""
-    size = _crossing_bytes(accelerator, effort)
+    size = _host_copy_size(accelerator, effort)
     pattern = _pattern(size)
     source = pattern.to(_current_device(accelerator))
     target = _zeros(size, "cpu")
     if pinned:
-        target = _pinned(accelerator, target)
-    samples = _copy(accelerator, effort, source, target, pinned=pinned)
+        target = _pin(accelerator, target)
+    samples = _time_host_copies(accelerator, effort, source, target, pinned=pinned)
     # The target is compared with the pattern, because the copy to the device may be wrong too.
-    return _Copied(samples, size, in_bytes(size), _is_equal(target, pattern))
+    return _TimedCopies(samples, size, format_bytes(size), _is_equal(target, pattern))
 
 
-def _crossing_bytes(accelerator: Accelerator, effort: Effort) -> int:
+def _host_copy_size(accelerator: Accelerator, effort: Effort) -> int:
     """Return the number of bytes to copy between host and device.
 
     Raises `UnsupportedError` if the device uses the host's memory.
     """
     if is_on_host(accelerator):
         raise UnsupportedError(_HOST_MEMORY)
-    return buffer_bytes(accelerator, effort.copy_bytes)
+    return buffer_size(accelerator, effort.copy_bytes)
 
 
-def _copy(
+def _time_host_copies(
     accelerator: Accelerator,
     effort: Effort,
     source: torch.Tensor,
@@ -219,7 +226,10 @@ def _copy(
     *,
     pinned: bool,
 ) -> Samples:
-    """Time copies between host and device; copies of pinned memory do not block the host."""
+    """Time copies of `source` to `target`, one of which is in host memory.
+
+    Copies from and to pinned memory do not block the host.
+    """
     return take_samples(
         lambda: target.copy_(source, non_blocking=pinned),
         accelerator.synchronize,
@@ -227,62 +237,68 @@ def _copy(
     )
 
 
-def _both_ways(accelerator: Accelerator, effort: Effort) -> _Copied:
+def _time_simultaneous_copies(accelerator: Accelerator, effort: Effort) -> _TimedCopies:
     """Time simultaneous copies to the device and to the host, on one stream each."""
-    size = _crossing_bytes(accelerator, effort)
+    size = _host_copy_size(accelerator, effort)
     if getattr(accelerator.Stream, "one_queue", False):
         raise UnsupportedError(
             f"{accelerator.name} has only one queue, so copies cannot overlap"
         )
     pattern = _pattern(size)
     device = _current_device(accelerator)
-    host_source = _pinned(accelerator, pattern)
-    host_target = _pinned(accelerator, _zeros(size, "cpu"))
+    host_source = _pin(accelerator, pattern)
+    host_target = _pin(accelerator, _zeros(size, "cpu"))
     device_source = pattern.to(device)
     device_target = _zeros(size, device)
     accelerator.synchronize()
     to_device, to_host = accelerator.Stream(), accelerator.Stream()
 
-    def call() -> None:
+    def copy_both_ways() -> None:
         with accelerator.stream(to_device):
             device_target.copy_(host_source, non_blocking=True)
         with accelerator.stream(to_host):
             host_target.copy_(device_source, non_blocking=True)
 
-    samples = take_samples(call, accelerator.synchronize, effort)
+    samples = take_samples(copy_both_ways, accelerator.synchronize, effort)
     is_equal = _is_equal(device_target, pattern) and _is_equal(host_target, pattern)
-    return _Copied(samples, 2 * size, f"{in_bytes(size)} each way", is_equal)
+    return _TimedCopies(samples, 2 * size, f"{format_bytes(size)} each way", is_equal)
 
 
-def _on_device(accelerator: Accelerator, effort: Effort) -> _Copied:
+def _time_copies_on_device(accelerator: Accelerator, effort: Effort) -> _TimedCopies:
     """Time copies within the memory of the current device."""
     if is_on_host(accelerator):
-        size = host_bytes(accelerator, effort)
+        size = host_buffer_size(accelerator, effort)
     else:
-        size = buffer_bytes(accelerator, effort.device_bytes)
-    pattern, device = _pattern(size), _current_device(accelerator)
-    source, target = pattern.to(device), _zeros(size, device)
+        size = buffer_size(accelerator, effort.device_bytes)
+    device = _current_device(accelerator)
+    pattern = _pattern(size)
+    source = pattern.to(device)
+    target = _zeros(size, device)
     samples = take_samples(
         lambda: target.copy_(source), accelerator.synchronize, effort
     )
-    return _Copied(samples, 2 * size, in_bytes(size), _is_equal(target, pattern))
+    return _TimedCopies(
+        samples, 2 * size, format_bytes(size), _is_equal(target, pattern)
+    )
 
 
-def _to_next_device(accelerator: Accelerator, effort: Effort) -> _Copied:
+def _time_copies_to_next_device(
+    accelerator: Accelerator, effort: Effort
+) -> _TimedCopies:
     """Time copies from the current device to the device with the next index."""
-    here = accelerator.current_device()
-    there = (here + 1) % accelerator.device_count()
-    size = buffer_bytes(accelerator, effort.device_bytes)
+    source_index = accelerator.current_device()
+    target_index = (source_index + 1) % accelerator.device_count()
+    size = buffer_size(accelerator, effort.device_bytes)
     pattern = _pattern(size)
-    source = pattern.to(accelerator.device(here))
-    target = _zeros(size, accelerator.device(there))
+    source = pattern.to(accelerator.device(source_index))
+    target = _zeros(size, accelerator.device(target_index))
 
     def wait() -> None:
-        accelerator.synchronize(here)
-        accelerator.synchronize(there)
+        accelerator.synchronize(source_index)
+        accelerator.synchronize(target_index)
 
     samples = take_samples(
         lambda: target.copy_(source, non_blocking=True), wait, effort
     )
-    title = f"{in_bytes(size)}, {here} to {there}"
-    return _Copied(samples, size, title, _is_equal(target, pattern))
+    description = f"{format_bytes(size)}, {source_index} to {target_index}"
+    return _TimedCopies(samples, size, description, _is_equal(target, pattern))

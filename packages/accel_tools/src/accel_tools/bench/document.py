@@ -20,11 +20,12 @@ __all__ = [
     "SCHEMA_VERSION",
     "Change",
     "Run",
-    "compare",
-    "differences",
-    "read",
-    "started",
-    "to_dict",
+    "current_time",
+    "find_changes",
+    "find_differences",
+    "read_run",
+    "run_from_dict",
+    "run_to_dict",
 ]
 
 #: The value of the document's field `document`. It identifies the command that wrote the document.
@@ -32,17 +33,28 @@ KIND = "accel bench"
 #: The version of the document's schema. It increases if a field changes its meaning or is
 #: removed, but not if a field is added.
 SCHEMA_VERSION = 1
-#: Facts that must be equal for two runs to be comparable. Each entry has the part of the
-#: document, the field in that part, and the field's name for people.
+
+
+class _ComparedFact(NamedTuple):
+    """A fact that must be equal in two runs, so that the runs are comparable."""
+
+    #: The part of the document: `"machine"` or `"accelerator"`.
+    part: str
+    #: The field in this part.
+    field: str
+    #: The name of the fact for people.
+    title: str
+
+
 _COMPARED_FACTS = (
-    ("machine", "cpu", "the CPU"),
-    ("machine", "cores", "the number of cores"),
-    ("machine", "system", "the system"),
-    ("machine", "torch", "torch"),
-    ("machine", "torch_threads", "the number of torch's threads"),
-    ("accelerator", "name", "the backend"),
-    ("accelerator", "product", "the device"),
-    ("accelerator", "driver", "the driver"),
+    _ComparedFact("machine", "cpu", "the CPU"),
+    _ComparedFact("machine", "cores", "the number of cores"),
+    _ComparedFact("machine", "system", "the system"),
+    _ComparedFact("machine", "torch", "torch"),
+    _ComparedFact("machine", "torch_threads", "the number of torch's threads"),
+    _ComparedFact("accelerator", "name", "the backend"),
+    _ComparedFact("accelerator", "product", "the device"),
+    _ComparedFact("accelerator", "driver", "the driver"),
 )
 #: A limit that exceeds any rate, time or amount of work.
 _MAX_NUMBER = 1e30
@@ -52,7 +64,7 @@ _MAX_BYTES = 4 * 2**20
 
 
 class Run(NamedTuple):
-    """One run of all measurements."""
+    """One run of `accel bench`: its measurements, and facts about the machine and the accelerator."""
 
     #: The time in UTC at which the run started, in ISO 8601 format.
     time: str
@@ -65,7 +77,7 @@ class Run(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One measurement in two runs, with a value in both runs."""
+    """The change of a measurement between two runs; the measurement has a value in both runs."""
 
     before: Measurement
     now: Measurement
@@ -99,12 +111,12 @@ class Change(NamedTuple):
         }
 
 
-def started() -> str:
-    """Return the current time in UTC in the format of `Run.time`."""
+def current_time() -> str:
+    """Return the current time in UTC in ISO 8601 format, such as `"2026-11-24T09:30:00+00:00"`."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def to_dict(run: Run) -> dict[str, Any]:
+def run_to_dict(run: Run) -> dict[str, Any]:
     """Return the run as plain values, for JSON."""
     return {
         "document": KIND,
@@ -122,7 +134,7 @@ def to_dict(run: Run) -> dict[str, Any]:
 # --- Reading -------------------------------------------------------------------------
 
 
-def read(path: Path) -> Run:
+def read_run(path: Path) -> Run:
     """Read a run from a JSON file that `accel bench --json` wrote.
 
     Raises `ValueError` if the file cannot be read, is not JSON, was written by a different
@@ -138,7 +150,7 @@ def read(path: Path) -> Run:
             f"version {SCHEMA_VERSION}"
         )
     try:
-        return of_dict(document)
+        return run_from_dict(document)
     except KeyError as error:
         raise ValueError(f"it is damaged: the field {error} is missing") from None
     except (TypeError, ValueError, OverflowError) as error:
@@ -158,58 +170,71 @@ def _read_json(path: Path) -> Any:
         return json.loads(data.decode("utf-8"))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    except (
-        ValueError
-    ) as error:  # Errors in the encoding and in JSON are ValueErrors too.
+    except ValueError as error:  # The encoding or the JSON is invalid.
         raise ValueError(
             f"it is not the output of `accel bench --json`: {error}"
         ) from None
 
 
-def of_dict(document: dict[str, Any]) -> Run:
-    """Convert a document that `to_dict` returned to a `Run`.
+def run_from_dict(document: dict[str, Any]) -> Run:
+    """Convert a document of `run_to_dict` to a `Run`.
 
     Raises `KeyError` if a field is missing, `TypeError` if a field has the wrong type, and
     `ValueError` if a field has an impossible value.
     """
-    measurements = _typed(document["measurements"], list)
+    measurements = _require_type(document["measurements"], list)
     return Run(
-        time=_typed(document["time"], str),
-        seconds=_typed(document["seconds"], (int, float)),
-        quick=_typed(document["quick"], bool),
-        machine=_typed(document["machine"], dict),
-        accelerator=_typed(document["accelerator"], dict),
-        measurements=tuple(_measurement(entry) for entry in measurements),
+        time=_require_type(document["time"], str),
+        seconds=_require_type(document["seconds"], (int, float)),
+        quick=_require_type(document["quick"], bool),
+        machine=_require_type(document["machine"], dict),
+        accelerator=_require_type(document["accelerator"], dict),
+        measurements=tuple(_measurement_from_dict(entry) for entry in measurements),
     )
 
 
-def _measurement(entry: Any) -> Measurement:
-    entry = _typed(entry, dict)
+def _measurement_from_dict(entry: Any) -> Measurement:
+    """Convert an entry of a document to a `Measurement`; the errors are those of `run_from_dict`."""
+    entry = _require_type(entry, dict)
     fields = {name: entry[name] for name in Measurement._fields}
     fields["outcome"] = Outcome(fields["outcome"])
-    row = Measurement(**fields)
-    for text in (row.name, row.title, row.unit, row.size, row.note, row.reason):
-        _typed(text, str)
-    for number in (row.value, row.best, row.spread, row.seconds, row.work):
-        if number is not None and not _is_possible(_typed(number, (int, float))):
-            raise ValueError(f"{row.name} has an impossible number: {number}")
-    if (row.outcome is Outcome.MEASURED) != bool(row.value):
+    result = Measurement(**fields)
+    texts = (
+        result.name,
+        result.title,
+        result.unit,
+        result.size,
+        result.note,
+        result.reason,
+    )
+    for text in texts:
+        _require_type(text, str)
+    numbers = (result.value, result.best, result.spread, result.seconds, result.work)
+    for number in numbers:
+        if number is None:
+            continue
+        _require_type(number, (int, float))
+        if not _is_possible(number):
+            raise ValueError(f"{result.name} has an impossible number: {number}")
+    is_measured = result.outcome is Outcome.MEASURED
+    has_value = bool(result.value)
+    if is_measured != has_value:
         raise ValueError(
-            f"{row.name} is {row.outcome.value}, but its value is {row.value}"
+            f"{result.name} is {result.outcome.value}, but its value is {result.value}"
         )
-    return row
+    return result
 
 
 def _is_possible(number: float) -> bool:
-    """Return whether a measurement can have this number.
+    """Return whether a measurement can have this number: 0, or from 1e-30 to 1e30.
 
-    The limits also ensure that the quotient of two such numbers is finite.
+    The limits also ensure that the quotient of two such numbers other than 0 is finite.
     """
     is_in_range = 1 / _MAX_NUMBER <= number <= _MAX_NUMBER
     return math.isfinite(number) and (number == 0 or is_in_range)
 
 
-def _typed(value: Any, kind: type | tuple[type, ...]) -> Any:
+def _require_type(value: Any, kind: type | tuple[type, ...]) -> Any:
     """Return `value`; raise `TypeError` if it is not an instance of `kind`.
 
     A bool does not count as a number.
@@ -225,12 +250,14 @@ def _typed(value: Any, kind: type | tuple[type, ...]) -> Any:
 # --- Comparing -----------------------------------------------------------------------
 
 
-def compare(before: Sequence[Measurement], now: Sequence[Measurement]) -> list[Change]:
+def find_changes(
+    before: Sequence[Measurement], now: Sequence[Measurement]
+) -> list[Change]:
     """Return a `Change` for each measurement that has a value in both runs, in the order of `now`."""
-    by_name = {measurement.name: measurement for measurement in before}
+    old_by_name = {measurement.name: measurement for measurement in before}
     changes = []
     for new in now:
-        old = by_name.get(new.name)
+        old = old_by_name.get(new.name)
         if old is None or old.unit != new.unit:
             continue
         if old.value and new.value:
@@ -238,16 +265,19 @@ def compare(before: Sequence[Measurement], now: Sequence[Measurement]) -> list[C
     return changes
 
 
-def differences(before: Run, now: Run) -> list[str]:
+def find_differences(before: Run, now: Run) -> list[str]:
     """Return the reasons why the figures of two runs are hard to compare, one sentence each.
 
-    The list is empty if the facts about the two runs are equal.
+    A reason is a difference in the machine, the device, or the option --quick.
     """
     sentences = []
-    for part, field, words in _COMPARED_FACTS:
-        old, new = getattr(before, part).get(field), getattr(now, part).get(field)
+    for fact in _COMPARED_FACTS:
+        old = getattr(before, fact.part).get(fact.field)
+        new = getattr(now, fact.part).get(fact.field)
         if old != new:
-            sentences.append(f"{words} was {_shown(old)} and is {_shown(new)}")
+            sentences.append(
+                f"{fact.title} was {_value_or_unknown(old)} and is {_value_or_unknown(new)}"
+            )
     if before.quick and not now.quick:
         sentences.append("the earlier run used --quick, but this run did not")
     if now.quick and not before.quick:
@@ -255,5 +285,6 @@ def differences(before: Run, now: Run) -> list[str]:
     return sentences
 
 
-def _shown(value: object) -> str:
+def _value_or_unknown(value: object) -> str:
+    """Return the value as text, or `"unknown"` for `None` and an empty string."""
     return "unknown" if value in (None, "") else str(value)

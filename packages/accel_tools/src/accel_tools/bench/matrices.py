@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core.errors import UnsupportedError
 from accel_core.torch_import import import_torch
-from accel_tools.bench.copies import buffer_bytes
+from accel_tools.bench.copies import buffer_size
 from accel_tools.bench.records import Effort, Measurement, Step
 from accel_tools.bench.timing import (
     fastest_trial,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from accel_core import Accelerator
 
-__all__ = ["launches", "matrices"]
+__all__ = ["launch_steps", "matrix_steps"]
 
 #: Data types that have a row, whether the device supports them or not.
 _DTYPES = ("float64", "float32", "float16", "bfloat16")
@@ -41,15 +41,16 @@ _TF32_EPS = 2.0**-10
 # --- Matrices ------------------------------------------------------------------------
 
 
-def matrices(accelerator: Accelerator, effort: Effort) -> list[Step]:
+def matrix_steps(accelerator: Accelerator, effort: Effort) -> list[Step]:
     """Return one benchmark step per data type.
 
     Each step multiplies two n × n matrices, which takes 2n³ floating-point operations.
     """
-    return [_step(accelerator, dtype, effort) for dtype in _DTYPES]
+    return [_matrix_step(accelerator, dtype, effort) for dtype in _DTYPES]
 
 
-def _step(accelerator: Accelerator, dtype: str, effort: Effort) -> Step:
+def _matrix_step(accelerator: Accelerator, dtype: str, effort: Effort) -> Step:
+    """Return the step that measures matrix products of a data type, such as `"float32"`."""
     name, title = f"matrix.{dtype}", f"matrix {dtype}"
 
     def measure() -> Measurement:
@@ -90,28 +91,35 @@ def _measure_product(
     accelerator: Accelerator, dtype: torch.dtype, effort: Effort, name: str, title: str
 ) -> Measurement:
     """Time matrix products of a suitable size, and check the last product."""
-    rows, matrices = _fitting_matrices(accelerator, dtype, effort)
+    torch = import_torch()
+    matrices = _make_matrices_of_suitable_size(accelerator, dtype, effort)
+    rows = matrices.product.shape[0]
     matrices.product.zero_()
     samples = take_samples(matrices.multiply, accelerator.synchronize, effort)
+    measurement = make_measurement(
+        name,
+        title,
+        "FLOP/s",
+        samples,
+        work=2.0 * rows**3,
+        size=f"{rows} x {rows}",
+        note=_precision_note(dtype),
+    )
     error = _relative_error(matrices)
-    size, note = f"{rows} x {rows}", _precision_note(dtype)
-    row = make_measurement(name, title, "FLOP/s", samples, 2.0 * rows**3, size, note)
-    torch = import_torch()
-    eps = torch.finfo(dtype).eps
-    if error <= _tolerance(eps, rows):
-        return row
+    if error <= _tolerance(torch.finfo(dtype).eps, rows):
+        return measurement
     if dtype == torch.float32 and error <= _tolerance(_TF32_EPS, rows):
-        return row._replace(
+        return measurement._replace(
             note="computed with less precision than float32, such as TF32"
         )
     return mark_wrong(
-        row,
+        measurement,
         f"the product is wrong: its relative error is {error:.1e}, compared with float64",
     )
 
 
 def _precision_note(dtype: torch.dtype) -> str:
-    """Return the call that sets torch's precision of float32 products; empty for the default."""
+    """Return the call that set torch's precision of float32 products; empty if it is the default."""
     torch = import_torch()
     if dtype != torch.float32:
         return ""
@@ -121,44 +129,48 @@ def _precision_note(dtype: torch.dtype) -> str:
     return f"torch.set_float32_matmul_precision({setting!r})"
 
 
-def _fitting_matrices(
+def _make_matrices_of_suitable_size(
     accelerator: Accelerator, dtype: torch.dtype, effort: Effort
-) -> tuple[int, _Matrices]:
-    """Return the number of rows, and matrices that are large enough to keep the device busy.
+) -> _Matrices:
+    """Return square matrices that are large enough to keep the device busy.
 
     The size is limited by the device's memory and by the time limits of `effort`.
     """
     rows = min(_MIN_ROWS, effort.matrix_max_rows)
     while True:
-        made = _make_matrices(accelerator, dtype, rows)
-        seconds = fastest_trial(made.multiply, accelerator.synchronize, effort).seconds
-        # Twice as many rows take four times the memory and eight times the work.
-        next_size = 3 * 4 * rows * rows * made.left.element_size()
-        is_slow_enough = seconds >= effort.matrix_seconds
-        is_next_too_slow = 8 * seconds > effort.seconds
-        has_no_room = buffer_bytes(accelerator, next_size) < next_size
-        is_largest = 2 * rows > effort.matrix_max_rows or has_no_room
-        if is_slow_enough or is_next_too_slow or is_largest:
-            return rows, made
+        matrices = _make_matrices(accelerator, dtype, rows)
+        trial = fastest_trial(matrices.multiply, accelerator.synchronize, effort)
+        if trial.seconds >= effort.matrix_seconds:
+            return matrices
+        # A product of matrices with twice as many rows takes eight times as long.
+        if 8 * trial.seconds > effort.seconds or 2 * rows > effort.matrix_max_rows:
+            return matrices
+        # Two factors and a product with twice as many rows have four times as many numbers.
+        next_bytes = 3 * 4 * rows * rows * matrices.left.element_size()
+        if buffer_size(accelerator, next_bytes) < next_bytes:
+            return matrices
         rows *= 2
 
 
 def _make_matrices(
     accelerator: Accelerator, dtype: torch.dtype, rows: int
 ) -> _Matrices:
-    """Return two factors with random numbers from -1 to 1, and an empty matrix for the product."""
+    """Return two square matrices with random numbers from -1 to 1, and a matrix for the product.
+
+    Each matrix has `rows` rows. Its first rows are a block of random numbers, which repeats below.
+    """
     torch = import_torch()
     device = accelerator.device(accelerator.current_device())
-    height = min(rows, _BLOCK_ROWS)
+    block_rows = min(rows, _BLOCK_ROWS)
     # A separate generator does not affect the random numbers of the program.
     generator = torch.Generator().manual_seed(rows)
     blocks, factors = [], []
     for _ in range(2):
-        block = torch.rand((height, rows), generator=generator) * 2 - 1
+        block = torch.rand((block_rows, rows), generator=generator) * 2 - 1
         block = block.to(dtype)
         factor = torch.empty((rows, rows), dtype=dtype, device=device)
-        for first in range(0, rows, height):
-            factor[first : first + height].copy_(block)
+        for first_row in range(0, rows, block_rows):
+            factor[first_row : first_row + block_rows].copy_(block)
         blocks.append(block)
         factors.append(factor)
     product = torch.empty((rows, rows), dtype=dtype, device=device)
@@ -170,16 +182,18 @@ def _relative_error(matrices: _Matrices) -> float:
 
     The corners are compared with products in float64. NaN counts as an infinite error.
     """
-    rows, height = matrices.product.shape[0], matrices.left_block.shape[0]
-    worst = 0.0
+    rows, block_rows = matrices.product.shape[0], matrices.left_block.shape[0]
+    largest_error = 0.0
     for corner in (slice(0, _CORNER), slice(-_CORNER, None)):
         right_columns = matrices.right_block[:, corner].double()
-        right_columns = right_columns.repeat(rows // height, 1)
+        right_columns = right_columns.repeat(rows // block_rows, 1)
         expected = matrices.left_block[corner].double() @ right_columns
         actual = matrices.product[corner].to("cpu")[:, corner].double()
         error = float((actual - expected).norm() / expected.norm())
-        worst = max(worst, math.inf if math.isnan(error) else error)
-    return worst
+        if math.isnan(error):
+            return math.inf
+        largest_error = max(largest_error, error)
+    return largest_error
 
 
 def _tolerance(eps: float, rows: int) -> float:
@@ -193,20 +207,26 @@ def _tolerance(eps: float, rows: int) -> float:
 # --- Launches ------------------------------------------------------------------------
 
 
-def launches(accelerator: Accelerator, effort: Effort) -> list[Step]:
+def launch_steps(accelerator: Accelerator, effort: Effort) -> list[Step]:
     """Return two steps that time the addition of 1 to a tensor with one element.
 
     The first step queues many additions in a row. The second step waits for each addition.
     """
     return [
-        _launch(accelerator, effort, "launch.queued", "launch, in a row", waits=False),
-        _launch(accelerator, effort, "launch.waited", "launch and wait", waits=True),
+        _launch_step(
+            accelerator, effort, "launch.queued", "launch, in a row", waits=False
+        ),
+        _launch_step(
+            accelerator, effort, "launch.waited", "launch and wait", waits=True
+        ),
     ]
 
 
-def _launch(
+def _launch_step(
     accelerator: Accelerator, effort: Effort, name: str, title: str, *, waits: bool
 ) -> Step:
+    """Return the step that times kernel launches; `waits` means to wait for each launch."""
+
     def measure() -> Measurement:
         torch = import_torch()
         device: Any = accelerator.device(accelerator.current_device())
@@ -221,13 +241,13 @@ def _launch(
 
         call = launch_and_wait if waits else launch
         samples = take_samples(call, accelerator.synchronize, effort)
-        row = make_measurement(name, title, "s", samples, 1, "1 number")
-        count = counter.item()  # The count is exact, because it is below 2**24.
-        if count == samples.total:
-            return row
-        return mark_wrong(
-            row,
-            f"after {samples.total} additions of 1 the sum is {count:g}",
+        measurement = make_measurement(
+            name, title, "s", samples, work=1, size="1 number"
         )
+        total = counter.item()  # The sum is exact, because it is below 2**24.
+        if total == samples.total:
+            return measurement
+        reason = f"after {samples.total} additions of 1 the sum is {total:g}"
+        return mark_wrong(measurement, reason)
 
     return Step(title, lambda: [run_measurement(name, title, "s", measure)])

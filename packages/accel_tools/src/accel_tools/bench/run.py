@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from accel_tools.bench.collectives import collectives
-from accel_tools.bench.copies import copies
-from accel_tools.bench.matrices import launches, matrices
+from accel_tools.bench.collectives import collective_steps
+from accel_tools.bench.copies import copy_steps
+from accel_tools.bench.matrices import launch_steps, matrix_steps
 from accel_tools.bench.records import FULL, Effort, Step
 
 if TYPE_CHECKING:
     from accel_core import Accelerator
 
-__all__ = ["steps"]
+__all__ = ["all_steps"]
 
 
-def steps(
+def all_steps(
     accelerator: Accelerator, effort: Effort = FULL, ranks: int | None = None
 ) -> list[Step]:
     """Return all benchmark steps in order, without running them.
@@ -29,8 +29,8 @@ def steps(
             at least two ranks. With 1, the collectives are not measured.
     """
     return [
-        *copies(accelerator, effort),
-        *matrices(accelerator, effort),
-        *launches(accelerator, effort),
-        *collectives(accelerator, effort, ranks),
+        *copy_steps(accelerator, effort),
+        *matrix_steps(accelerator, effort),
+        *launch_steps(accelerator, effort),
+        *collective_steps(accelerator, effort, ranks),
     ]

@@ -33,7 +33,7 @@ _TRIALS = 5
 
 
 class Samples(NamedTuple):
-    """Timings of repeated calls."""
+    """The timings of repeated calls."""
 
     #: The seconds per call, one number for each repeat.
     seconds: tuple[float, ...]
@@ -62,10 +62,10 @@ class Samples(NamedTuple):
 def take_samples(
     call: Callable[[], object], wait: Callable[[], object], effort: Effort
 ) -> Samples:
-    """Time `call` as often as `effort` allows.
+    """Time `call` in several repeats, as many as `effort` allows.
 
-    The host's clock is read before and after the calls and `wait`, which works on every
-    device. A repeat is so long that the duration of `wait` itself is negligible.
+    A repeat makes several calls and then calls `wait`. The host's clock is read before and after a
+    repeat, which works for every device. A repeat is so long that the duration of `wait` is negligible.
 
     Args:
         call: The function to time. It may queue work on the device.
@@ -77,13 +77,14 @@ def take_samples(
     calls = min(_MAX_CALLS, max(1, calls))
     seconds: list[float] = []
     start = time.perf_counter()
-    while _needs_more(len(seconds), time.perf_counter() - start, effort):
-        seconds.append(_time(call, wait, calls) / calls)
-    return Samples(tuple(seconds), calls, trial.calls + calls * len(seconds))
+    while _needs_more_repeats(len(seconds), time.perf_counter() - start, effort):
+        seconds.append(_time_calls(call, wait, calls) / calls)
+    total_calls = trial.calls + calls * len(seconds)
+    return Samples(tuple(seconds), calls, total_calls)
 
 
-def _needs_more(repeats: int, elapsed: float, effort: Effort) -> bool:
-    """Return whether another repeat is needed after `elapsed` seconds.
+def _needs_more_repeats(repeats: int, elapsed: float, effort: Effort) -> bool:
+    """Return whether another repeat is needed after `repeats` repeats, which took `elapsed` seconds.
 
     On a very slow device, the number of repeats may be less than `effort.min_repeats`.
     """
@@ -95,7 +96,7 @@ def _needs_more(repeats: int, elapsed: float, effort: Effort) -> bool:
 
 
 class Trial(NamedTuple):
-    """Result of a few calls before the measurement."""
+    """The result of a few calls before the measurement."""
 
     #: The seconds of the fastest call.
     seconds: float
@@ -112,15 +113,17 @@ def fastest_trial(
     long if other processes use the cores.
     """
     # The first call allocates memory, and compiles or loads kernels.
-    _time(call, wait, 1)
-    seconds = [_time(call, wait, 1)]
+    _time_calls(call, wait, 1)
+    seconds = [_time_calls(call, wait, 1)]
     while len(seconds) < _TRIALS and sum(seconds) < effort.seconds / 4:
-        seconds.append(_time(call, wait, 1))
+        seconds.append(_time_calls(call, wait, 1))
     return Trial(min(seconds), 1 + len(seconds))
 
 
-def _time(call: Callable[[], object], wait: Callable[[], object], calls: int) -> float:
-    """Return the total seconds of `calls` calls; the result is always above 0."""
+def _time_calls(
+    call: Callable[[], object], wait: Callable[[], object], calls: int
+) -> float:
+    """Return the seconds that `calls` calls of `call` and one call of `wait` take; always above 0."""
     wait()
     start = time.perf_counter()
     for _ in range(calls):
@@ -144,7 +147,7 @@ def make_measurement(
     is `"s"`.
     """
 
-    def value(seconds: float) -> float:
+    def convert_to_unit(seconds: float) -> float:
         return seconds if unit == "s" else work / seconds
 
     return Measurement(
@@ -152,8 +155,8 @@ def make_measurement(
         title=title,
         unit=unit,
         outcome=Outcome.MEASURED,
-        value=value(samples.median),
-        best=value(min(samples.seconds)),
+        value=convert_to_unit(samples.median),
+        best=convert_to_unit(min(samples.seconds)),
         spread=samples.spread,
         repeats=len(samples.seconds),
         calls=samples.calls,

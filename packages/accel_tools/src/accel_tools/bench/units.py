@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from accel_tools.bench.records import Measurement
 
-__all__ = ["in_words", "scaled"]
+__all__ = ["format_bytes", "format_value", "format_with_prefix"]
 
+#: Unit prefixes and their factors, largest first.
 _PREFIXES = (
     (1e12, "T"),
     (1e9, "G"),
@@ -18,15 +19,15 @@ _PREFIXES = (
 )
 
 
-def scaled(value: float, unit: str) -> str:
+def format_with_prefix(value: float, unit: str) -> str:
     """Format a value and its unit as text of at most 12 characters, such as `"21.3 GB/s"`.
 
     The number has three significant digits, and the unit has a prefix for a power of 1000.
     """
     # From 0.9995 on, a number is rounded up to 1.
     fitting = [pair for pair in _PREFIXES if value >= 0.9995 * pair[0]]
-    size, prefix = fitting[0] if fitting else _PREFIXES[-1]
-    number = value / size
+    factor, prefix = fitting[0] if fitting else _PREFIXES[-1]
+    number = value / factor
     decimals = 0
     if number < 9.995:
         decimals = 2
@@ -35,8 +36,19 @@ def scaled(value: float, unit: str) -> str:
     return f"{number:.{decimals}f} {prefix}{unit}"
 
 
-def in_words(measurement: Measurement) -> str:
-    """Return the measurement's value as text, or a dash if the value is missing."""
+def format_value(measurement: Measurement) -> str:
+    """Return the measurement's value as text, such as `"21.3 GB/s"`, or a dash if it is missing."""
     if measurement.value is None:
         return "-"
-    return scaled(measurement.value, measurement.unit)
+    return format_with_prefix(measurement.value, measurement.unit)
+
+
+def format_bytes(amount: int) -> str:
+    """Return an amount of bytes as text, such as `"128 MiB"`, `"512 KiB"` or `"100 B"`.
+
+    Only multiples of a quarter of a unit are given in this unit, so the text is exact.
+    """
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if amount >= size and amount * 4 % size == 0:
+            return f"{amount / size:g} {unit}"
+    return f"{amount} B"

@@ -20,8 +20,8 @@ from accel_tools.bench import chart, document
 from accel_tools.bench.document import Run
 from accel_tools.bench.facts import device_facts, machine_facts
 from accel_tools.bench.records import FULL, QUICK, Effort, Measurement, Outcome
-from accel_tools.bench.run import steps
-from accel_tools.bench.units import in_words
+from accel_tools.bench.run import all_steps
+from accel_tools.bench.units import format_value
 from accel_tools.cli.progress import Progress
 from accel_train.child_accelerator import Chosen, run_in_child
 from accel_train.child_accelerator import Progress as StepProgress
@@ -49,14 +49,14 @@ class _Earlier(NamedTuple):
 # --- Options, checked before torch is imported ---------------------------------------
 
 
-def _read_earlier(
+def _read_earlier_run(
     _ctx: click.Context, _param: click.Parameter, value: Path | None
 ) -> _Earlier | None:
-    """Return the run in the file; raise `click.BadParameter` if the file cannot be read."""
+    """Return the run in the file of --compare; raise `click.BadParameter` if the file cannot be read."""
     if value is None:
         return None
     try:
-        return _Earlier(value, document.read(value))
+        return _Earlier(value, document.read_run(value))
     except ValueError as error:
         raise click.BadParameter(
             f"{one_line(str(value))}: {one_line(str(error))}."
@@ -66,22 +66,22 @@ def _read_earlier(
 def _check_chart(
     _ctx: click.Context, _param: click.Parameter, value: Path | None
 ) -> Path | None:
-    """Return the path of the chart file.
+    """Return the path of the chart file of --plot.
 
-    Raises `click.BadParameter` if the file cannot be written, so that the command fails
-    before the measurements.
+    Raises `click.BadParameter` if the chart cannot be written, so that the command fails before the
+    measurements.
     """
     if value is None:
         return None
-    shown, suffix = one_line(str(value)), value.suffix.lower()
-    if suffix not in chart.FORMS:
+    path, suffix = one_line(str(value)), value.suffix.lower()
+    if suffix not in chart.SUFFIXES:
         raise click.BadParameter(
-            f"{shown}: expected a file name that ends in one of {', '.join(chart.FORMS)}."
+            f"{path}: expected a file name that ends in one of {', '.join(chart.SUFFIXES)}."
         )
     if suffix != ".txt" and find_spec("matplotlib") is None:
         install = vendors.install_command("accel-tools", extra="plot")
         raise click.BadParameter(
-            f"{shown}: matplotlib is not installed. Use a file name that ends in .txt for a "
+            f"{path}: matplotlib is not installed. Use a file name that ends in .txt for a "
             f"text chart, or install matplotlib: {install}"
         )
     try:
@@ -109,15 +109,15 @@ def _write_error(path: Path, error: OSError) -> str:
 
 
 def _path_option(
-    name: str, metavar: str, callback: Callable[..., Any], text: str
+    name: str, metavar: str, callback: Callable[..., Any], help_text: str
 ) -> Callable[[F], F]:
-    """Return a click option whose value is a path."""
+    """Return the click option --NAME, whose value is a path that `callback` checks."""
     return click.option(
         f"--{name}",
         type=click.Path(path_type=Path),
         metavar=metavar,
         callback=callback,
-        help=text,
+        help=help_text,
     )
 
 
@@ -137,7 +137,7 @@ def _path_option(
 @_path_option(
     "compare",
     "OLD.json",
-    _read_earlier,
+    _read_earlier_run,
     "Compare with the --json output of an earlier run.",
 )
 @_path_option(
@@ -162,23 +162,25 @@ def command(
 ) -> None:
     """Measure how fast the chosen accelerator, or NAME, is.
 
-    Copies between host and device and on the device, matrix products by data type, launches, and collectives
-    between ranks on this host. The results are checked for correctness too. Takes about 15 seconds; run
-    nothing else in the meantime. Exit status: 0 = success, 1 = a measurement failed or a result was wrong,
-    2 = usage error.
+    Measures copies between host and device and on the device, matrix products by data type, kernel launches,
+    and collectives between ranks on this host. The results are checked for correctness too. Takes about
+    15 seconds; run nothing else in the meantime. Exit status: 0 = success, 1 = a measurement failed or a
+    result was wrong, 2 = usage error.
     """
     with answering(as_json=as_json) as output:
         run = _measure(options.read_settings(timeout), name, ranks, quick=quick)
-        comparison = _comparison(compare, run) if compare is not None else None
+        comparison = None
+        if compare is not None:
+            comparison = _comparison_to_dict(compare, run)
         if as_json:
-            result = document.to_dict(run)
+            result = document.run_to_dict(run)
             if comparison is not None:
                 result["comparison"] = comparison
             output.write_json(result)
         else:
             output.write_page(_page(run, comparison))
     if plot is not None:
-        _draw(plot, run, compare)
+        _draw_chart(plot, run, compare)
     outcomes = {measurement.outcome for measurement in run.measurements}
     ctx.exit(1 if outcomes & {Outcome.FAILED, Outcome.WRONG} else 0)
 
@@ -186,57 +188,67 @@ def command(
 def _measure(
     settings: Settings, name: Pin | None, ranks: int | None, *, quick: bool
 ) -> Run:
-    """Measure in a child process, so that a crash of the device does not end this process."""
+    """Make all measurements in a child process, so that a crash there does not end this process."""
     effort = QUICK if quick else FULL
     arguments = {"effort": list(effort), "quick": quick, "ranks": ranks}
     result = run_in_child(
         measure_in_child, arguments, settings, name, timeout=None, live=True
     )
-    return document.of_dict(result.value)
+    return document.run_from_dict(result.value)
 
 
 def measure_in_child(
-    chosen: Chosen, arguments: dict[str, Any], step: StepProgress
+    chosen: Chosen, arguments: dict[str, Any], report_step: StepProgress
 ) -> dict[str, Any]:
-    """Make all measurements in the child process, and return the document of the run.
+    """Make all measurements; this function runs in the child process.
 
-    `arguments` has the keys `effort` (a list of the fields of an `Effort`), `quick` and
-    `ranks`.
+    Returns the run as plain values, as `run_to_dict` does.
+
+    Args:
+        chosen: The accelerator to measure.
+        arguments: A dictionary with the keys `effort` (a list of the fields of an `Effort`), `quick` and
+            `ranks`.
+        report_step: A function that reports the current step to the parent process.
     """
-    start, start_time = time.perf_counter(), document.started()
+    start, start_time = time.perf_counter(), document.current_time()
     accelerator = chosen.accelerator
-    step("device_properties()")
+    report_step("device_properties()")
     device, machine = device_facts(accelerator), machine_facts()
-    todo = steps(accelerator, Effort(*arguments["effort"]), arguments["ranks"])
+    effort = Effort(*arguments["effort"])
+    steps = all_steps(accelerator, effort, arguments["ranks"])
     measurements: list[Measurement] = []
-    with Progress(len(todo)) as progress:
-        for each in todo:
-            step(each.title)
-            progress.show(each.title)
-            measurements += each.run()
-    seconds = time.perf_counter() - start
+    with Progress(len(steps)) as progress:
+        for step in steps:
+            report_step(step.title)
+            progress.show(step.title)
+            measurements += step.run()
     run = Run(
-        start_time, seconds, arguments["quick"], machine, device, tuple(measurements)
+        time=start_time,
+        seconds=time.perf_counter() - start,
+        quick=arguments["quick"],
+        machine=machine,
+        accelerator=device,
+        measurements=tuple(measurements),
     )
-    return document.to_dict(run)
+    return document.run_to_dict(run)
 
 
-def _comparison(earlier: _Earlier, run: Run) -> dict[str, Any]:
-    """Return the changes since the earlier run as plain values, for JSON."""
-    changes = document.compare(earlier.run.measurements, run.measurements)
+def _comparison_to_dict(earlier: _Earlier, run: Run) -> dict[str, Any]:
+    """Return the changes since the earlier run, and warnings on differences, as plain values for JSON."""
+    changes = document.find_changes(earlier.run.measurements, run.measurements)
     return {
         "file": str(earlier.path),
         "time": earlier.run.time,
-        "warnings": document.differences(earlier.run, run),
+        "warnings": document.find_differences(earlier.run, run),
         "changes": [change.to_dict() for change in changes],
     }
 
 
-def _draw(path: Path, run: Run, compare: _Earlier | None) -> None:
-    """Draw the chart; raise `click.ClickException` if the file cannot be written."""
+def _draw_chart(path: Path, run: Run, earlier: _Earlier | None) -> None:
+    """Draw the chart of --plot; raise `click.ClickException` if the file cannot be written."""
     before = None
-    if compare is not None:
-        before = {m.name: m for m in compare.run.measurements}
+    if earlier is not None:
+        before = {m.name: m for m in earlier.run.measurements}
     machine = run.machine
     title = f"accel bench {run.accelerator['name']}: {_product(run)}"
     subtitle = (
@@ -253,15 +265,16 @@ def _draw(path: Path, run: Run, compare: _Earlier | None) -> None:
 
 
 def _page(run: Run, comparison: dict[str, Any] | None) -> list[page.Part]:
-    parts = _identity(run)
+    """Return the page: the device, a table of the measurements, and a comparison if there is one."""
+    parts = _describe_run(run)
     parts.append(page.paragraph())
     parts.append(page.table(_TITLES, [_row(m) for m in run.measurements]))
     if comparison is not None:
-        parts += _comparison_page(run, comparison)
+        parts += _describe_comparison(run, comparison)
     return parts
 
 
-def _identity(run: Run) -> list[page.Part]:
+def _describe_run(run: Run) -> list[page.Part]:
     """Return the lines on the device and on the facts that affect the figures."""
     machine, device = run.machine, run.accelerator
     source = f" ({device['distribution']} {device['version']})"
@@ -276,7 +289,7 @@ def _identity(run: Run) -> list[page.Part]:
         ("driver", one_line(device["driver"] or "")),
         ("CPU", f"{one_line(machine['cpu'])}, {cores}"),
         ("torch", f"{machine['torch']}, {threads}"),
-        ("load", _load(machine)),
+        ("load", _describe_load(machine)),
         ("duration", duration),
     )
     name = (device["name"], "bold green")
@@ -285,10 +298,11 @@ def _identity(run: Run) -> list[page.Part]:
 
 
 def _product(run: Run) -> str:
+    """Return the name of the measured device for people."""
     return one_line(run.accelerator["product"] or run.accelerator["device"])
 
 
-def _load(machine: Mapping[str, Any]) -> str:
+def _describe_load(machine: Mapping[str, Any]) -> str:
     """Describe the load of the CPU cores before the run; empty if the system does not report it."""
     load = machine["load"]
     if load is None:
@@ -299,44 +313,52 @@ def _load(machine: Mapping[str, Any]) -> str:
     return text
 
 
-def _row(m: Measurement) -> list[page.Cell]:
-    row: list[page.Cell] = [(m.title, "bold"), (in_words(m), "")]
-    if m.value is None:
-        reason = one_line(m.reason)
-        if m.outcome is not Outcome.NOT_MEASURED:
-            reason = f"{m.outcome.value}: {reason}"
-        return [*row, (reason, _STYLES[m.outcome])]
-    times = page.count(m.repeats, "time")
-    if m.calls > 1:
-        times = f"{m.repeats} x {m.calls} times"
-    details = f"{m.size}, {times}, spread {(m.spread or 0) * 100:.0f} %"
-    return [*row, (details, ""), (one_line(m.note), "dim")]
+def _row(measurement: Measurement) -> list[page.Cell]:
+    """Return the row of the table on a measurement, with the reason if the value is missing."""
+    title = (measurement.title, "bold")
+    value = (format_value(measurement), "")
+    outcome = measurement.outcome
+    if measurement.value is None:
+        reason = one_line(measurement.reason)
+        if outcome is not Outcome.NOT_MEASURED:
+            reason = f"{outcome.value}: {reason}"
+        return [title, value, (reason, _STYLES[outcome])]
+    times = page.count(measurement.repeats, "time")
+    if measurement.calls > 1:
+        times = f"{measurement.repeats} x {measurement.calls} times"
+    spread = (measurement.spread or 0) * 100
+    details = f"{measurement.size}, {times}, spread {spread:.0f} %"
+    return [title, value, (details, ""), (one_line(measurement.note), "dim")]
 
 
-def _comparison_page(run: Run, comparison: dict[str, Any]) -> list[page.Part]:
+def _describe_comparison(run: Run, comparison: dict[str, Any]) -> list[page.Part]:
+    """Return the part of the page on the changes since an earlier run."""
     file, time_of_run = one_line(comparison["file"]), one_line(comparison["time"])
     parts: list[page.Part] = [page.heading(f"Compared with {file} ({time_of_run})")]
     for warning in comparison["warnings"]:
         cells = ("Warning: ", "bold yellow"), (f"{one_line(warning)}.", "")
         parts.append(page.paragraph(*cells))
-    now = {m.name: m for m in run.measurements}
-    rows = [_change(change, now[change["name"]]) for change in comparison["changes"]]
+    measurement_by_name = {m.name: m for m in run.measurements}
+    rows = []
+    for change in comparison["changes"]:
+        rows.append(_change_row(change, measurement_by_name[change["name"]]))
     if rows:
         parts.append(page.table(_CHANGE_TITLES, rows))
     else:
-        what = "The two runs have no measurement in common."
-        parts.append(page.paragraph((what, "")))
+        text = "The two runs have no measurement in common."
+        parts.append(page.paragraph((text, "")))
     return parts
 
 
-def _change(change: dict[str, Any], now: Measurement) -> list[page.Cell]:
+def _change_row(change: dict[str, Any], now: Measurement) -> list[page.Cell]:
+    """Return the row on a change; `now` is the measurement in the new run."""
     verdict = change["verdict"] if change["verdict"] != "same" else ""
     style = {"faster": "green", "slower": "red"}.get(verdict, "")
     size = "" if change["same_size"] else f"different size: {now.size} now"
     return [
         (now.title, "bold"),
-        (in_words(now._replace(value=change["before"])), ""),
-        (in_words(now), ""),
+        (format_value(now._replace(value=change["before"])), ""),
+        (format_value(now), ""),
         (f"{change['ratio']:.2f} {verdict}".strip(), style),
         (size, "dim"),
     ]

@@ -79,9 +79,9 @@ def command(
 ) -> None:
     """Print what each backend, or NAME, declares, as JSON.
 
-    Each field of the declarations: variables for visible devices, device nodes, PCI ids, resource names,
-    communication and compile backends, and more. Reads installed plugins; does not need torch. Exit status:
-    0 = success, 1 = a plugin failed, 2 = usage error.
+    The document has each field of the declarations: variables for visible devices, device nodes, PCI ids,
+    resource names, communication and compile backends, and more. Reads installed plugins; does not need
+    torch. Exit status: 0 = success, 1 = a plugin failed, 2 = usage error.
     """
     with answering(as_json=True) as output:
         if schema:
@@ -98,10 +98,11 @@ def command(
 
 
 def _document(verdicts: Iterable[Verdict]) -> dict[str, Any]:
+    """Return the declarations of the backends, and the reasons for those that could not be read."""
     backends, unread = [], []
     for verdict in verdicts:
         if verdict.backend is None:
-            unread.append(_unread(verdict))
+            unread.append(_unread_entry(verdict))
         else:
             backends.append(_declaration(verdict))
     return {"schema": _VERSION, "backends": backends, "unread": unread}
@@ -114,7 +115,7 @@ def _declaration(verdict: Verdict) -> dict[str, Any]:
     return {**fields_of_backend, **_origin(verdict)}
 
 
-def _unread(verdict: Verdict) -> dict[str, Any]:
+def _unread_entry(verdict: Verdict) -> dict[str, Any]:
     """Return an entry on a plugin whose declaration could not be read, with the reason."""
     return {
         "name": verdict.name,
@@ -126,6 +127,7 @@ def _unread(verdict: Verdict) -> dict[str, Any]:
 
 
 def _origin(verdict: Verdict) -> dict[str, str]:
+    """Return the distribution and the entry point that declare a backend."""
     source = verdict.provenance
     return {
         "distribution": source.distribution,
@@ -137,48 +139,55 @@ def _origin(verdict: Verdict) -> dict[str, str]:
 def _schema() -> dict[str, Any]:
     """Return the JSON Schema of the document, with descriptions from the docstring of `Backend`."""
     declared = [field for field in fields(Backend) if field.name != "provenance"]
-    backend = {**_described(Backend, declared), **_texts(_ORIGIN)}
+    backend = {**_field_schemas(Backend, declared), **_text_schemas(_ORIGIN)}
     failure = {"type": _TEXT, "message": _TEXT}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "The output of `accel declarations`",
         "oneOf": [
-            _object(
+            _object_schema(
                 {
                     "schema": {"const": _VERSION},
-                    "backends": {"type": "array", "items": _object(backend)},
-                    "unread": {"type": "array", "items": _object(_texts(_UNREAD))},
+                    "backends": {"type": "array", "items": _object_schema(backend)},
+                    "unread": {
+                        "type": "array",
+                        "items": _object_schema(_text_schemas(_UNREAD)),
+                    },
                 }
             ),
-            _object({"schema": {"const": 1}, "error": _object(failure)}),
+            _object_schema({"schema": {"const": 1}, "error": _object_schema(failure)}),
         ],
     }
 
 
-def _described(kind: type, declared: Iterable[Field[Any]]) -> dict[str, Any]:
+def _field_schemas(kind: type, declared: Iterable[Field[Any]]) -> dict[str, Any]:
     """Return the JSON Schema of each field of `kind`, which is `Backend` or one of its records."""
     docstring = inspect.getdoc(kind) or ""
+    # An attribute's description may continue on lines with a larger indent.
     attribute = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
     descriptions = dict(attribute.findall(docstring))
-    described: dict[str, Any] = {}
+    schemas: dict[str, Any] = {}
     for field in declared:
         if is_dataclass(field.default):
-            form = _object(_described(type(field.default), fields(field.default)))
+            value_schema = _object_schema(
+                _field_schemas(type(field.default), fields(field.default))
+            )
         else:
-            form = _FIELDS.get(field.name) or _TYPES[type(field.default)]
-        described[field.name] = {
+            default_type = type(field.default)
+            value_schema = _FIELDS.get(field.name) or _TYPES[default_type]
+        schemas[field.name] = {
             "description": " ".join(descriptions[field.name].split()),
-            **form,
+            **value_schema,
         }
-    return described
+    return schemas
 
 
-def _texts(descriptions: dict[str, str]) -> dict[str, Any]:
+def _text_schemas(descriptions: dict[str, str]) -> dict[str, Any]:
     """Return the JSON Schema of fields that contain strings."""
     return {name: {"description": text, **_TEXT} for name, text in descriptions.items()}
 
 
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
+def _object_schema(properties: dict[str, Any]) -> dict[str, Any]:
     """Return the JSON Schema of an object in which all `properties` are required.
 
     Other properties are allowed, because a later release may add properties.

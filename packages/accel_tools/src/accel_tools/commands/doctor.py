@@ -118,7 +118,7 @@ def command(
         if fix_options.only_list:
             fixes.write_list(context, TOPICS, output, as_json=as_json)
             ctx.exit(0)
-        report = _run(context, _selected(topic_names), ranks, budget)
+        report = _run(context, _select_topics(topic_names), ranks, budget)
         if as_issue:
             markdown = issue_markdown(context, report, with_messages=with_messages)
             output.write(markdown)
@@ -144,12 +144,13 @@ def _check_options(*, as_issue: bool, with_messages: bool, as_json: bool) -> Non
         raise click.UsageError("--with-messages has no effect without --issue.")
 
 
-def _selected(names: Sequence[str]) -> list[Topic]:
+def _select_topics(names: Sequence[str]) -> list[Topic]:
     """Return the topics called `names`, or all topics if `names` is empty."""
     return [topic for topic in TOPICS if not names or topic.name in names]
 
 
 def _mark(level: Level) -> str:
+    """Return the Unicode character that marks findings of a level."""
     return level.mark
 
 
@@ -177,6 +178,10 @@ def _run(
 
 
 def _page(report: Report, *, in_unicode: bool, show_all: bool) -> list[page.Part]:
+    """Return the page: the verdict, and each topic with its findings.
+
+    `show_all` adds findings without a problem, facts and durations.
+    """
     parts: list[page.Part] = [
         page.paragraph((one_line(report.verdict), _STYLES[report.level])),
         page.paragraph(),
@@ -187,7 +192,7 @@ def _page(report: Report, *, in_unicode: bool, show_all: bool) -> list[page.Part
         for finding in topic.findings:
             if show_all or finding.level is not Level.OK:
                 shown.append(_without_repetition(finding, reported))
-        parts += _topic(topic, shown, in_unicode=in_unicode, show_all=show_all)
+        parts += _describe_topic(topic, shown, in_unicode=in_unicode, show_all=show_all)
     parts.append(page.paragraph())
     if not show_all:
         parts.append(page.paragraph(("All observations: `accel doctor --all`.", "dim")))
@@ -215,21 +220,22 @@ def _without_repetition(finding: Finding, reported: dict[str, str]) -> Finding:
     return finding._replace(what=what, facts=facts)
 
 
-def _topic(
+def _describe_topic(
     topic: TopicResult,
     findings: Sequence[Finding],
     *,
     in_unicode: bool,
     show_all: bool,
 ) -> list[page.Part]:
-    """Return the topic's line and its findings; `show_all` adds facts and the duration."""
+    """Return the line on a topic and its findings; `show_all` adds facts and the duration."""
 
     def mark(level: Level) -> page.Cell:
         text = level.mark if in_unicode else level.plain_mark
         return text, _STYLES[level]
 
     note = f"  {topic.ms / 1e3:.1f} s" if show_all else ""
-    if topic.moved_level is not Level.OK:
+    is_moved = all(finding.level is Level.OK for finding in findings)
+    if topic.moved_level is not Level.OK and is_moved:
         note += "  (the problem is reported with its cause, under a different title)"
     title = [(topic.title, "bold"), (note, "dim")]
     parts: list[page.Part] = [page.hanging([(mark(topic.level), title)], 0)]
@@ -237,13 +243,15 @@ def _topic(
         failed = [(f"could not be examined: {one_line(topic.failed)}", "")]
         parts.append(page.hanging([(mark(Level.WARNING), failed)], 2))
     for finding in findings:
-        parts.append(page.hanging([(mark(finding.level), _text(finding))], 2))
+        parts.append(
+            page.hanging([(mark(finding.level), _describe_finding(finding))], 2)
+        )
         if show_all and finding.facts:
-            parts += _facts(finding)
+            parts += _describe_facts(finding)
     return parts
 
 
-def _text(finding: Finding) -> Sequence[page.Cell]:
+def _describe_finding(finding: Finding) -> Sequence[page.Cell]:
     """Return the finding's text, with its proof and its next step on separate lines."""
     cells: list[page.Cell] = []
     if finding.about:
@@ -256,7 +264,7 @@ def _text(finding: Finding) -> Sequence[page.Cell]:
     return cells
 
 
-def _facts(finding: Finding) -> list[page.Part]:
+def _describe_facts(finding: Finding) -> list[page.Part]:
     """Return the facts in two columns, or in one column if a fact's name is long."""
     facts = [(one_line(name), one_line(value)) for name, value in finding.facts.items()]
     if max(len(name) for name, _ in facts) <= _MAX_COLUMN:

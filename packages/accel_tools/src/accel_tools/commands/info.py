@@ -37,7 +37,7 @@ _FIELD_TYPES: dict[str, type] = {
 _TITLES = ("INDEX", "DEVICE", "MEMORY", "FREE", "DESCRIPTION")
 #: Capabilities that share a line on the page, and their names for people. In the JSON document,
 #: `capabilities` has all capabilities.
-_CAPABILITY_WORDS = {
+_CAPABILITY_TITLES = {
     "is_available": "a device",
     "is_bf16_supported": "bf16",
     "is_bf16_native": "native bf16",
@@ -61,7 +61,7 @@ def command(
 ) -> None:
     """Show what the chosen accelerator, or NAME, is and can do.
 
-    Its devices and their memory, data types, communication and compile backends, streams, graphs and
+    Shows the devices and their memory, data types, communication and compile backends, streams, graphs and
     operators. Needs torch; a child process imports torch and the vendor's package.
     """
     with answering(as_json=as_json) as output:
@@ -92,10 +92,10 @@ def command(
 def document_in_child(
     chosen: Chosen, arguments: dict[str, Any], step: Progress
 ) -> dict[str, Any]:
-    """Query the accelerator in the child process, and return the document.
+    """Query an accelerator; this function runs in a child process, and returns plain values for JSON.
 
-    `arguments["skipped"]` maps each query in which an earlier child crashed or hung to its
-    error.
+    `arguments["skipped"]` maps the names of queries to errors. In these queries, an earlier child
+    process crashed or hung. `step` reports the name of the current query to the parent process.
     """
     query = _Query(step, arguments["skipped"])
     document = _document(chosen.accelerator, query)
@@ -105,7 +105,7 @@ def document_in_child(
 
 
 class _Query:
-    """Query an accelerator and record failures, so that the failure of a device does not hide others."""
+    """A function that calls queries of an accelerator, and records failures instead of raising errors."""
 
     def __init__(self, step: Progress, skipped: dict[str, str]) -> None:
         #: The error of each failed query, by the query's name.
@@ -140,8 +140,8 @@ class _Query:
 def _check_type(result: object, types: tuple[type, ...]) -> None:
     """Raise `TypeError` unless the result is an instance of one of `types`."""
     # bool is a subclass of int, but a bool is not a number.
-    is_bool = isinstance(result, bool) and bool not in types
-    if is_bool or not isinstance(result, types):
+    is_unexpected_bool = isinstance(result, bool) and bool not in types
+    if is_unexpected_bool or not isinstance(result, types):
         expected = " or ".join(kind.__name__ for kind in types)
         raise TypeError(
             f"it returned {short_repr(result)} ({type(result).__name__}), expected {expected}"
@@ -201,7 +201,7 @@ def _document(accelerator: Accelerator, query: _Query) -> dict[str, Any]:
         "compile_backend": query(
             "get_compile_backend()", accelerator.get_compile_backend, str
         ),
-        "streams": query("Stream", lambda: not _is_host_stream(accelerator.Stream)),
+        "streams": query("Stream", lambda: _has_streams(accelerator)),
         "capabilities": capabilities.to_dict() if capabilities else {},
         "why_no_triton": query(
             "is_triton_supported()", lambda: _why_no_triton(accelerator)
@@ -261,6 +261,7 @@ def _device_document(
 
 
 def _list_or_none(values: Iterable[Any] | None) -> list[Any] | None:
+    """Return the values as a list, which JSON can contain; `None` for `None`."""
     return None if values is None else list(values)
 
 
@@ -268,15 +269,19 @@ def _dtype_name(dtype: object) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _is_host_stream(stream_class: object) -> bool:
-    """Return whether `stream_class` is `HostStream`, the stream class of devices without streams."""
-    return isinstance(stream_class, type) and issubclass(stream_class, HostStream)
+def _has_streams(accelerator: Accelerator) -> bool:
+    """Return whether the device has streams; the stream class of other devices is `HostStream`."""
+    stream_class: object = accelerator.Stream
+    if not isinstance(stream_class, type):
+        return True
+    return not issubclass(stream_class, HostStream)
 
 
 # --- The page ------------------------------------------------------------------------
 
 
 def _page(doc: Mapping[str, Any]) -> list[page.Part]:
+    """Return the page for people from the document of `document_in_child`."""
     return [
         *_identity(doc),
         *_devices(doc),
@@ -313,16 +318,17 @@ def _devices(doc: Mapping[str, Any]) -> list[page.Part]:
             [
                 (str(device["index"]), ""),
                 (str(device["torch_device"] or "-"), "bold"),
-                (_size(device["total_memory"]), ""),
-                (_size(device["available_memory"]), ""),
+                (_format_gib(device["total_memory"]), ""),
+                (_format_gib(device["available_memory"]), ""),
                 (one_line(_device_description(device)), ""),
             ]
         )
     if rows:
         parts.append(page.table(_TITLES, rows))
-    more = doc["device_count"] - len(rows)
-    if rows and more:
-        parts.append(page.paragraph((f"{more} more, not examined.", "")))
+    unexamined = doc["device_count"] - len(rows)
+    if rows and unexamined:
+        text = f"{unexamined} more devices were not examined."
+        parts.append(page.paragraph((text, "")))
     return parts
 
 
@@ -347,7 +353,7 @@ def _capabilities(doc: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "train in", ", ".join(doc["dtypes"] or ())
     yield "fp8", _yes_or_no(has.get("is_fp8_supported"))
     yield "fp64", _yes_or_no(has.get("is_fp64_supported"))
-    yield "communication", _communication(doc)
+    yield "communication", _describe_communication(doc)
     yield "compile backend", str(doc["compile_backend"])
     no_triton = "no"
     if doc["why_no_triton"]:
@@ -356,19 +362,19 @@ def _capabilities(doc: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "graphs", _yes_or_no(has.get("supports_graphs"))
     yield "streams", _yes_or_no(doc["streams"], no=no_streams)
     yield "operators", one_line(", ".join(sorted(doc["op_builders"]))) or "none"
-    yield "devices set by", _visible_devices(doc)
+    yield "devices set by", _describe_visible_devices(doc)
     yield "forwards", ", ".join(f"{prefix}*" for prefix in doc["export_envs"] or ())
-    yield "supported", _capability_list(has, supported=True)
-    yield "not supported", _capability_list(has, supported=False)
+    yield "supported", _list_capabilities(has, supported=True)
+    yield "not supported", _list_capabilities(has, supported=False)
 
 
-def _capability_list(has: Mapping[str, bool], *, supported: bool) -> str:
+def _list_capabilities(has: Mapping[str, bool], *, supported: bool) -> str:
     """Return the supported or the unsupported capabilities, separated by commas."""
-    listed = []
-    for name, words in _CAPABILITY_WORDS.items():
+    titles = []
+    for name, title in _CAPABILITY_TITLES.items():
         if name in has and has[name] is supported:
-            listed.append(words)
-    return ", ".join(listed)
+            titles.append(title)
+    return ", ".join(titles)
 
 
 def _communication_backend(accelerator: Accelerator) -> str:
@@ -378,18 +384,20 @@ def _communication_backend(accelerator: Accelerator) -> str:
     return communication_of(accelerator)
 
 
-def _communication(doc: Mapping[str, Any]) -> str:
+def _describe_communication(doc: Mapping[str, Any]) -> str:
     name = doc["communication_backend"]
     if name is None:
         return "none: see below"
     version = ".".join(map(str, doc["communication_backend_version"] or ()))
-    words = f"{name} {version}".strip()
+    description = f"{name} {version}".strip()
     if name == "staged":
-        words += " (the device has no collectives, so gloo sends copies in host memory)"
-    return words
+        description += (
+            " (the device has no collectives, so gloo sends copies in host memory)"
+        )
+    return description
 
 
-def _visible_devices(doc: Mapping[str, Any]) -> str:
+def _describe_visible_devices(doc: Mapping[str, Any]) -> str:
     """Return the variables that select the visible devices, and the current selection."""
     names = ", ".join(doc["visible_devices_envs"] or ())
     ids = doc["visible_device_ids"]
@@ -397,7 +405,8 @@ def _visible_devices(doc: Mapping[str, Any]) -> str:
         return ""
     if ids is None:
         return f"{names} (not set: all devices)"
-    return f"{names} (now {','.join(map(str, ids)) or 'none'})"
+    selection = ",".join(map(str, ids)) or "none"
+    return f"{names} (now {selection})"
 
 
 def _problems(doc: Mapping[str, Any]) -> list[page.Part]:
@@ -415,11 +424,14 @@ def _autoload(doc: Mapping[str, Any]) -> list[page.Part]:
 
 
 def _yes_or_no(value: bool | None, *, no: str = "no") -> str:
+    """Return `"yes"`, the text `no`, or `"unknown"` for `None`."""
     if value is None:
         return "unknown"
     return "yes" if value else no
 
 
-def _size(amount: int | None) -> str:
-    """Return an amount of bytes in GiB as text; a dash if the amount is unknown."""
-    return "-" if amount is None else f"{amount / 2**30:.1f} GiB"
+def _format_gib(amount: int | None) -> str:
+    """Return an amount of bytes as text, such as `"1.5 GiB"`; a dash if the amount is unknown."""
+    if amount is None:
+        return "-"
+    return f"{amount / 2**30:.1f} GiB"

@@ -6,31 +6,31 @@ The functions have a module of their own, so that a child process imports few ot
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable
 from typing import Any
 
 from accel_core import Provenance
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.sandbox import guard
+from accel_core.sandbox.child import Stage
 from accel_core.text import one_line
 from accel_core.torch_import import import_torch
 
 __all__ = ["import_and_find_changes", "read_gpu_architectures", "run_hooks"]
 
 
-def run_hooks(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int, str]:
+def run_hooks(job: dict[str, Any], stage: Stage) -> dict[int, str]:
     """Run the hooks in `job["hooks"]`, and return the errors of failed hooks, by the hook's index.
 
     A hook is a dictionary. It has either the key `lines` (the lines of a start-up file), or the keys
     `entry_point` (the fields of a `Provenance`) and `call` (whether to call the loaded object).
 
-    Before each hook, `stage` is called with a JSON list: the hook's description, its index, and the
+    Before each hook, `stage` is called with the hook's description, and as facts its index and the
     errors so far.
     """
     errors: dict[int, str] = {}
     for index, hook in enumerate(job["hooks"]):
-        stage(json.dumps([hook["what"], index, errors]))
+        stage(hook["what"], index=index, errors=errors)
         try:
             _run_hook(hook)
         except PLUGIN_ERRORS as error:

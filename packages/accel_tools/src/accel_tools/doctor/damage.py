@@ -17,7 +17,13 @@ from typing import NamedTuple
 from accel_tools.doctor.records import Finding, Level, TopicResult
 from accel_tools.setup.builds import INDEX
 
-__all__ = ["Damage", "explain_noexec_mounts", "find_damage", "find_noexec_mount"]
+__all__ = [
+    "Damage",
+    "explain_noexec_mounts",
+    "find_damage",
+    "find_damage_of_import",
+    "find_noexec_mount",
+]
 
 #: The maximum number of files that a sentence names; the others are counted.
 _MAX_NAMES = 2
@@ -33,6 +39,54 @@ class Damage(NamedTuple):
     #: The reason as a clause, such as `"torch 2.9.0 is damaged: torch/__init__.py is missing"`.
     what: str
     step: str
+
+
+def find_damage_of_import(distribution: str, failure: str) -> Damage | None:
+    """Return the damage that explains a failed import of a distribution; `None` if there is none.
+
+    Packages that the distribution requires, directly or indirectly, are compared with their RECORD if
+    the error `failure` contains the name of one of their modules.
+    """
+    words = set(re.findall(r"\w+", failure))
+    damage = find_damage(distribution)
+    for name in _required_distributions(distribution):
+        if damage is None and words.intersection(_modules(name)):
+            damage = find_damage(name)
+    return damage
+
+
+def _required_distributions(distribution: str) -> list[str]:
+    """Return the distributions that `distribution` requires, directly or indirectly."""
+    found: dict[str, None] = {}
+    waiting = [distribution]
+    while waiting:
+        for name in _requirements(waiting.pop()):
+            if name not in found:
+                found[name] = None
+                waiting.append(name)
+    return list(found)
+
+
+def _requirements(distribution: str) -> Iterator[str]:
+    """Yield the names of the distributions that `distribution` requires, without its extras."""
+    try:
+        texts = metadata.requires(distribution) or []
+    except metadata.PackageNotFoundError:
+        return
+    for text in texts:
+        name = re.match(r"[\w.-]+", text)
+        if name and "extra ==" not in text:
+            yield name[0]
+
+
+def _modules(distribution: str) -> set[str]:
+    """Return the names of the modules that a distribution contains, by its RECORD."""
+    try:
+        installed = metadata.distribution(distribution)
+    except metadata.PackageNotFoundError:
+        return set()
+    parts = {PurePosixPath(path).parts[0] for path, _ in _recorded_sizes(installed)}
+    return {part.partition(".")[0] for part in parts if not part.endswith("-info")}
 
 
 def find_damage(distribution: str) -> Damage | None:

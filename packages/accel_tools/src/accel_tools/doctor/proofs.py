@@ -20,6 +20,9 @@ _DEVICE_CODES = (
     "compute.missing",
 )
 
+#: The codes of findings that a backend does not respond.
+_TIMEOUT_CODES = ("candidates.timed-out", "compute.late")
+
 _Results = tuple[TopicResult, ...]
 
 
@@ -86,9 +89,9 @@ def _add_proof_to_first(
     facts = dict(first.facts)
     if proof.tried:
         facts["changes without effect"] = proof.tried
-    is_cause_proven = proof.step != ""
-    if not is_cause_proven:
-        new = first._replace(proof=proof.text, facts=facts)
+    if not proof.is_proven:
+        step = first.step or proof.step
+        new = first._replace(proof=proof.text, step=step, facts=facts)
         return tuple(_replace_finding(topic, first, new) for topic in topics)
     for finding in others:
         facts[f"also, from {finding.code}"] = finding.what
@@ -122,6 +125,8 @@ def _is_about_failure(finding: Finding, program: FailedProgram) -> bool:
     is_torch_import = program.phase is Phase.IMPORT and not program.about
     if is_torch_import and finding.code in TORCH_IMPORT_CODES:
         return True
+    if program.outcome.is_timed_out and finding.code in _TIMEOUT_CODES:
+        return finding.about == program.about
     failure = program.outcome.failure
     return failure == finding.facts.get("root cause") or failure in finding.what
 

@@ -35,7 +35,7 @@ from accel_core.torch_import import AUTOLOAD
 from accel_tools.doctor.records import DiagnosticContext, Finding, Topic
 from accel_tools.doctor.run import run_topics
 from accel_tools.doctor.topics import machine, visible_devices
-from accel_train.launch.agreement import enumerated, exchange_records
+from accel_train.launch.agreement import exchange_records, format_ranks
 from accel_train.launch.rendezvous import Rank, Rendezvous, read_rank, rendezvous
 from accel_train.launch.worker import REFUSED
 
@@ -311,7 +311,7 @@ def compare_ranks(
     absent = [rank for rank in range(world_size) if rank not in present]
     if absent:
         lines.append(
-            f"{enumerated(absent)} of {world_size} did not respond within {timeout:g} s; "
+            f"{format_ranks(absent)} of {world_size} did not respond within {timeout:g} s; "
             "the script starts anyway"
         )
     lines += _difference_lines(reports, world_size, is_complete=not lines)
@@ -366,7 +366,7 @@ def _describe_ranks(reports: Sequence[RankReport]) -> str:
     other_hosts = len(unique_hosts) - _MAX_HOSTS
     if other_hosts > 0:
         hosts += f" and {other_hosts} more"
-    ranks = enumerated([report.rank for report in reports])
+    ranks = format_ranks([report.rank for report in reports])
     return f"{ranks} (host {hosts})"
 
 

@@ -6,15 +6,16 @@ The files are not executed.
 
 from __future__ import annotations
 
+import os
 import site
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["StartFile", "find_start_files"]
+__all__ = ["StartFile", "find_start_files", "variables_at_start"]
 
 #: The maximum size in bytes of a file that is read. torch's RECORD has about 2 MB.
 _MAX_BYTES = 16 << 20
@@ -39,6 +40,27 @@ def find_start_files() -> tuple[StartFile, ...]:
     if sys.flags.no_site:
         return ()
     return (*_pth_files(), *_customization_modules())
+
+
+def variables_at_start(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return `environ` as it was when this process started, before its start-up files ran.
+
+    Only variables that `environ` has in common with this process are looked up. Without `/proc`, nothing
+    is known, and `environ` is returned.
+    """
+    try:
+        lines = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return dict(environ)
+    pairs = (os.fsdecode(line).partition("=") for line in lines if line)
+    at_start = {name: value for name, _, value in pairs}
+    variables = dict(environ)
+    for name, value in environ.items():
+        if os.environ.get(name) == value != at_start.get(name):
+            variables.pop(name)
+            if name in at_start:
+                variables[name] = at_start[name]
+    return variables
 
 
 def _pth_files() -> Iterator[StartFile]:

@@ -10,7 +10,7 @@ from accel_core import torch_build
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause, root_place
 from accel_core.sandbox import child
 from accel_core.text import one_line
-from accel_tools.doctor.damage import find_damage
+from accel_tools.doctor.damage import find_damage, find_damage_of_import
 from accel_tools.doctor.installed_package import VendorPackage, find_vendor_package
 from accel_tools.doctor.records import Finding, Level
 from accel_tools.doctor.vendor_package import describe_unmet, package_unmet_dependencies
@@ -86,7 +86,7 @@ def _failed_import_finding(
         if missing:
             facts["missing libraries"] = missing
     what = f"torch {version} cannot be imported: {result.failure}"
-    damage = find_damage("torch")
+    damage = find_damage_of_import("torch", f"{result.failure} {result.place}")
     if damage is not None:
         step, proof = damage.step, damage.what
         return Finding(Level.ERROR, _CODE, what, step, facts=facts, proof=proof)
@@ -102,8 +102,8 @@ _STEPS_BY_ERROR = {
         "executable stack"
     ),
     r"Cannot allocate memory|failed to map|MemoryError": (
-        "give the process more memory: its limit may be set by `ulimit -v`, the control "
-        "group or the job"
+        "give the process more memory: its limit may be set by `ulimit` (`ulimit -a` lists the limits), "
+        "the control group or the job"
     ),
 }
 

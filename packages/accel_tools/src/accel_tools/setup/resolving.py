@@ -77,16 +77,9 @@ def resolve(
         SettingError: No versions fit. The message has pip's reason.
     """
     torch_index = f"{index}/{plan.torch_backend}" if plan.torch_backend else ""
-    index_options = ["--index-url", torch_index] if torch_index else []
-    torch_report = _dry_run(plan.torch, *index_options)
-    torch_items = {
-        name: torch_report[name] for name in _version_bound({"torch"}, torch_report)
-    }
+    torch_items = _resolve_torch(plan.torch, torch_index)
     vendor_packages = [name for name in plan.packages if name not in vendors.FOLDERS]
-    arguments = []
-    for name, item in torch_items.items():
-        arguments.append(f"{name}=={item['metadata']['version']}")
-    arguments += vendor_packages
+    arguments = [*_pins(torch_items), *vendor_packages]
     arguments += map(vendors.pip_argument, _accel_distributions(plan))
     if torch_index:
         arguments += ["--extra-index-url", torch_index]
@@ -104,6 +97,22 @@ def resolve(
             _package(name, items[name], is_build_specific=is_build_specific)
         )
     return packages
+
+
+def _resolve_torch(requirement: str, index: str) -> dict[str, Any]:
+    """Return the items of pip's report for torch and its version-bound dependencies, by name.
+
+    `index` is the URL of the index with torch, or an empty string for the index that pip is configured
+    to use.
+    """
+    options = ["--index-url", index] if index else []
+    items = _dry_run(requirement, *options)
+    return {name: items[name] for name in _version_bound({"torch"}, items)}
+
+
+def _pins(items: Mapping[str, Any]) -> list[str]:
+    """Return a requirement such as `"torch==2.13.0"` for each item of pip's report."""
+    return [f"{name}=={item['metadata']['version']}" for name, item in items.items()]
 
 
 def _accel_distributions(plan: Plan) -> list[str]:

@@ -44,12 +44,13 @@ def command(arguments: tuple[str, ...]) -> None:
     --help lists. DeepSpeed's get_accelerator() returns accel-core's accelerator in the launcher, on every
     node, and in every rank.
     """
-    # Imported here so that only the command that needs an integration imports it.
+    # Imported here so that only the command that needs the integration imports it.
     from accel_train.deepspeed._launcher import run_launcher
 
-    if arguments[:1] in (("-h",), ("--help",), ("--help-all",)):
+    is_help_requested = arguments and arguments[0] in ("-h", "--help", "--help-all")
+    if is_help_requested:
         click.echo(_HELP)
-        arguments = ("--help",)
+        arguments = ("--help",)  # The launcher prints its own help below.
     try:
         with fallback_warning_as_message():
             run_launcher(arguments)

@@ -44,7 +44,7 @@ _FORMATTERS: dict[str, Callable[[dict[str, str], Backend], str]] = {
 @options.backend_name
 @click.option(
     "--format",
-    "form",
+    "output_format",
     type=click.Choice(
         ["shell", "json", "deepspeed", "ray", "slurm", "docker", "transformers-spec"]
     ),
@@ -55,7 +55,7 @@ _FORMATTERS: dict[str, Callable[[dict[str, str], Backend], str]] = {
     ),
 )
 @options.probe_timeout
-def command(name: Pin | None, *, form: str, timeout: float | None) -> None:
+def command(name: Pin | None, *, output_format: str, timeout: float | None) -> None:
     """Print the variables that ranks on other hosts need.
 
     The variables are: DS_ACCELERATOR with the name of the chosen accelerator or NAME; LD_LIBRARY_PATH, PATH,
@@ -67,22 +67,24 @@ def command(name: Pin | None, *, form: str, timeout: float | None) -> None:
     A value that the format cannot hold is an error. The formats of Docker, Slurm and DeepSpeed leave out
     search paths.
     """
-    with answering(as_json=form == "json") as output:
+    as_json = output_format == "json"
+    with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
         # Copied before a vendor's package adds variables.
         environ = dict(os.environ)
-        variables, backend = _variables(name, settings, environ)
+        variables, backend = _variables_and_declaration(name, settings, environ)
         conflicts = autoload_conflicts(backend, settings.probe_timeout)
         if conflicts:
             click.echo(environment.isolation_reason(conflicts), err=True)
         variables |= environment.import_variables(backend, conflicts, environ)
-        variables = formats.variables_in_format(form, dict(sorted(variables.items())))
+        sorted_variables = dict(sorted(variables.items()))
+        variables = formats.variables_in_format(output_format, sorted_variables)
         LOGGER.debug("%s", environment.describe_difference(variables, environ, backend))
-        if form == "json":
+        if as_json:
             # The output has only the variables, for a program that sets them.
             output.write(json.dumps(variables, indent=2))
         else:
-            text = _FORMATTERS[form](variables, backend)
+            text = _FORMATTERS[output_format](variables, backend)
             if not output.can_write(text):
                 raise LaunchError(
                     "stdout's encoding cannot write some of the values. Set "
@@ -91,7 +93,7 @@ def command(name: Pin | None, *, form: str, timeout: float | None) -> None:
             output.write(text)
 
 
-def _variables(
+def _variables_and_declaration(
     name: Pin | None, settings: Settings, environ: dict[str, str]
 ) -> tuple[dict[str, str], Backend]:
     """Return the variables to forward, and the backend's declaration.

@@ -46,7 +46,7 @@ class BackendNames(NamedTuple):
     takes_over: str = ""
 
     @property
-    def known_as(self) -> set[str]:
+    def all_names(self) -> set[str]:
         """Return the names that a framework may use for the backend."""
         return {self.name, self.device_type, self.takes_over}
 
@@ -77,10 +77,11 @@ def command(
 ) -> None:
     """Show how the installed frameworks support the device.
 
-    Reports on the chosen accelerator, or on NAME, from metadata: no framework is imported. "native": the
-    framework supports the device itself. "supported": accel-train connects it. "partial": the program passes
-    the device, or some features do not work. "unsupported": the installed accel-train has no adapter for it.
-    With NAME, the command needs neither torch nor a device.
+    Reports on the chosen accelerator, or on NAME. The report is based on metadata, and no framework is
+    imported. "native": the framework itself supports the device. "supported": an adapter of accel-train
+    supports the device. "partial": the program must pass the device, or some features do not work.
+    "unsupported": the installed accel-train has no adapter for the framework. With NAME, the command needs
+    neither torch nor a device.
     """
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
@@ -89,12 +90,14 @@ def command(
         else:
             backend = _named_backend(name, settings)
         rows = [_framework_row(framework, backend) for framework in FRAMEWORKS]
-        listed = [row for row in rows if everything or row["installed"]]
+        listed_rows = rows
+        if not everything:
+            listed_rows = [row for row in rows if row["installed"]]
         if as_json:
-            output.write_json({**backend._asdict(), "frameworks": listed})
+            output.write_json({**backend._asdict(), "frameworks": listed_rows})
         else:
-            left_out = len(rows) - len(listed)
-            output.write_page(_report_page(backend, listed, left_out))
+            omitted_count = len(rows) - len(listed_rows)
+            output.write_page(_report_page(backend, listed_rows, omitted_count))
 
 
 def _chosen_backend(settings: Settings) -> BackendNames:
@@ -114,7 +117,7 @@ def device_type_in_child(
 
 
 def _named_backend(name: Pin, settings: Settings) -> BackendNames:
-    """Return the names of the backend that a plugin declares as `name`.
+    """Return the names of the backend called `name`, from a plugin's declaration.
 
     Raises `BackendNotFoundError` if no plugin declares `name`, and `BackendUnavailableError` if none of the
     plugins that declare it can be loaded.
@@ -123,7 +126,7 @@ def _named_backend(name: Pin, settings: Settings) -> BackendNames:
     failures = []
     for candidate in find_backends(name, settings, loader):
         if candidate.backend is not None:
-            device_type = _declared_type(candidate.backend, name)
+            device_type = _declared_device_type(candidate.backend, name)
             return _backend_names(candidate.backend, device_type)
         failures.append(f"{candidate.provenance}: {candidate.reason}")
     if not failures:
@@ -133,15 +136,17 @@ def _named_backend(name: Pin, settings: Settings) -> BackendNames:
     raise BackendUnavailableError(". ".join([*failures, f"See: accel why {name}"]))
 
 
-def _declared_type(backend: Backend, name: Pin) -> str:
+def _declared_device_type(backend: Backend, typed_name: Pin) -> str:
     """Return the backend's device type in torch.
 
-    The backend `generic` declares no particular type. Its type is `name` if a device type selected
-    `generic`. If `name` is `generic`, the result is empty, because only the device itself reports the type.
+    The backend `generic` declares no particular type. If the user typed a device type, which selected
+    `generic`, the result is that device type. If the user typed `generic`, the result is empty, because only
+    the device itself reports the type.
     """
     if backend.device_type != _GENERIC_DEVICE_TYPE:
         return backend.device_type
-    return "" if name.name == backend.name else name.name
+    is_generic_typed = typed_name.name == backend.name
+    return "" if is_generic_typed else typed_name.name
 
 
 def _backend_names(backend: Backend, device_type: str) -> BackendNames:
@@ -160,24 +165,24 @@ def support_of(framework: Framework, backend: BackendNames) -> Support:
     """Return how well a framework supports a backend's device, and how to use it."""
     if backend.device_type == "cpu":
         return Support("native", "every framework supports the CPU")
-    native_names = sorted(backend.known_as.intersection(framework.native_devices))
+    native_names = sorted(backend.all_names.intersection(framework.native_devices))
     if native_names:
         return Support("native", f"supports {native_names[-1]} without accel")
     if not framework.adapter:
         return Support("partial", f"{framework.usage}; {framework.limitation}")
-    missing = _missing_adapter(framework)
-    if missing:
-        return Support("unsupported", missing)
+    problem = _missing_adapter_problem(framework)
+    if problem:
+        return Support("unsupported", problem)
     usage = _adapter_usage(framework)
     if framework.limitation:
         return Support("partial", f"{usage}; {framework.limitation}")
     return Support("supported", usage)
 
 
-def _missing_adapter(framework: Framework) -> str:
+def _missing_adapter_problem(framework: Framework) -> str:
     """Return which adapter the installed accel-train lacks for a framework, and the next step.
 
-    Returns an empty string if no adapter is missing.
+    Returns an empty string if the adapter exists.
     """
     installed = f"{_DISTRIBUTION} {packages.version(_DISTRIBUTION) or ''}".strip()
     upgrade = vendors.install_command(_DISTRIBUTION, option="--upgrade")
@@ -192,11 +197,13 @@ def _missing_adapter(framework: Framework) -> str:
 def _adapter_usage(framework: Framework) -> str:
     """Return how a framework loads its adapter: automatically, or by a call in the program."""
     if framework.group:
-        name = _entry_point_names(framework)[0]
-        return f"by itself, as {name!r} in {framework.group}"
-    integrations = [e.name for e in packages.entry_points("accel.integrations")]
+        first_name, *_ = _entry_point_names(framework)
+        return f"automatic, through the entry point {first_name!r} in {framework.group}"
+    integrations = [
+        entry_point.name for entry_point in packages.entry_points("accel.integrations")
+    ]
     if framework.integration in integrations:
-        return f"by itself under accel run; else call {framework.adapter}"
+        return f"automatic under accel run; otherwise call {framework.adapter}"
     return f"call {framework.adapter}"
 
 
@@ -228,7 +235,7 @@ def _framework_row(framework: Framework, backend: BackendNames) -> dict[str, Any
 
 
 def _report_page(
-    backend: BackendNames, rows: list[dict[str, Any]], left_out: int
+    backend: BackendNames, rows: list[dict[str, Any]], omitted_count: int
 ) -> list[page.Part]:
     """Return the page: a table of the frameworks, the backend, and the number of omitted frameworks."""
     subject = f"For {one_line(backend.name)} ({one_line(backend.distribution)})"
@@ -249,8 +256,8 @@ def _report_page(
     parts.append(
         page.paragraph((f"{subject}. Another backend: accel frameworks NAME.", ""))
     )
-    if left_out:
-        count = page.count(left_out, "framework")
+    if omitted_count:
+        count = page.count(omitted_count, "framework")
         parts.append(
             page.paragraph((f"{count} not installed: accel frameworks --all", "dim"))
         )

@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Launcher(click.Command):
-    """A command whose arguments a launcher's parser reads. Its only click argument completes all of them."""
+    """A command whose arguments are parsed by a launcher. Its only click argument is for completion."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Store all arguments unchanged, because click would drop a `--` before the script."""
@@ -26,11 +26,12 @@ class Launcher(click.Command):
     def shell_complete(
         self, ctx: click.Context, incomplete: str
     ) -> list[CompletionItem]:
-        """Return completions for `incomplete`, including a word that looks like an option."""
-        return self.params[0].shell_complete(ctx, incomplete)
+        """Return completions for the word `incomplete`, even if it looks like an option."""
+        [only_argument] = self.params
+        return only_argument.shell_complete(ctx, incomplete)
 
 
-def _items_that_start_with(text: str, names: Iterable[str]) -> list[CompletionItem]:
+def _matching_items(text: str, names: Iterable[str]) -> list[CompletionItem]:
     """Return a completion for each of `names` that starts with `text`."""
     return [CompletionItem(name) for name in names if name.startswith(text)]
 
@@ -45,12 +46,13 @@ def all_arguments(*options: str) -> Callable[[F], F]:
     def complete(
         ctx: click.Context, _param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        typed: tuple[str, ...] = ctx.params.get("arguments") or ()
-        if typed[-1:] == ("--backend",):
-            return _items_that_start_with(incomplete.lower(), installed_names())
-        is_script_named = any(word.endswith(".py") for word in typed)
+        typed_words: tuple[str, ...] = ctx.params.get("arguments") or ()
+        previous_word = typed_words[-1] if typed_words else ""
+        if previous_word == "--backend":
+            return _matching_items(incomplete.lower(), installed_names())
+        is_script_named = any(word.endswith(".py") for word in typed_words)
         if incomplete.startswith("-") and not is_script_named:
-            return _items_that_start_with(incomplete, options)
+            return _matching_items(incomplete, options)
         return [CompletionItem(incomplete, type="file")]
 
     return click.argument(

@@ -87,7 +87,7 @@ def command(
 
 
 def _is_backend(name: Pin) -> bool:
-    """Return whether `name`, the command's first argument, is a backend and not an operator."""
+    """Return whether `name`, the command's first argument, names a backend and not an operator."""
     return bool(name.distribution) or name.name in installed_names()
 
 
@@ -102,26 +102,27 @@ def document_in_child(
     report_progress("operators()")
     operators = accelerator.operators()
     if op is None:
-        return _document(accelerator, list(operators.values()), report_progress)
-    named_op = [
+        return _operators_document(accelerator, operators.values(), report_progress)
+    matching_operators = [
         operator
         for name, operator in operators.items()
-        if _normalized(name) == _normalized(op)
+        if _normalize(name) == _normalize(op)
     ]
-    if not named_op:
+    if not matching_operators:
         return {"unknown": _unknown_name_message(op, operators)}
-    return _document(accelerator, named_op, report_progress)
+    return _operators_document(accelerator, matching_operators, report_progress)
 
 
 def _unknown_name_message(op: str, operator_names: Iterable[str]) -> str:
     """Return the error message that no operator and no backend is called `op`, with similar names."""
-    name_of = {_normalized(name): name for name in operator_names}
-    name_of |= {name: name for name in installed_names()}
-    close = difflib.get_close_matches(_normalized(op), name_of, n=3)
+    known_names = {_normalize(name): name for name in operator_names}
+    known_names |= {name: name for name in installed_names()}
+    matches = difflib.get_close_matches(_normalize(op), known_names, n=3)
     message = f"no operator and no backend is named {op!r}."
-    if not close:
-        return f"{message} `accel ops` lists all."
-    return f"{message} Did you mean {', '.join(name_of[match] for match in close)}?"
+    if not matches:
+        return f"{message} `accel ops` lists all operators."
+    similar_names = ", ".join(known_names[match] for match in matches)
+    return f"{message} Did you mean {similar_names}?"
 
 
 def _complete_operator(incomplete: str) -> list[CompletionItem]:
@@ -129,7 +130,7 @@ def _complete_operator(incomplete: str) -> list[CompletionItem]:
     from accel_core import discover
     from accel_core.op_providers import providers
 
-    # If a plugin ends its process, that must not be the process of the shell's completion.
+    # Plugins are loaded in separate processes, because a plugin that crashes must not end the completion.
     os.environ[ACCEL_PROBE.name] = "isolated"
     names: set[str] = set()
     for candidate in discover():
@@ -146,14 +147,14 @@ def _complete_operator(incomplete: str) -> list[CompletionItem]:
     ]
 
 
-def _normalized(name: str) -> str:
+def _normalize(name: str) -> str:
     """Return a normalized name: `fusedadam` for `FusedAdamBuilder`, `FusedAdam` and `fused_adam`."""
     return name.lower().replace("_", "").replace("-", "").removesuffix("builder")
 
 
 @contextlib.contextmanager
-def _deepspeed_on(accelerator: Accelerator) -> Iterator[None]:
-    """Return a context manager in which `accelerator` is the chosen accelerator, also in DeepSpeed."""
+def _use_in_deepspeed(accelerator: Accelerator) -> Iterator[None]:
+    """Make `accelerator` the chosen accelerator within a `with` block, also in DeepSpeed."""
     # Imported here so that an integration is imported only if it is needed.
     from accel_train import deepspeed
 
@@ -165,21 +166,21 @@ def _deepspeed_on(accelerator: Accelerator) -> Iterator[None]:
 # --- the document --------------------------------------------------------------------------------------
 
 
-def _document(
+def _operators_document(
     accelerator: Accelerator, operators: Iterable[Operator], report_progress: Progress
 ) -> dict[str, Any]:
-    """Return the document of these operators: who provides each, and whether it can be used."""
+    """Return the JSON document of `operators`: who provides each operator, and whether it can be used."""
     from accel_train import deepspeed
 
-    source = accelerator.backend.provenance
-    with _deepspeed_on(accelerator):
+    provenance = accelerator.backend.provenance
+    with _use_in_deepspeed(accelerator):
         ops = []
         for operator in operators:
             report_progress(operator.name)
             ops.append(_operator_entry(operator))
     return {
         "backend": accelerator.name,
-        "distribution": source.distribution if source else "",
+        "distribution": provenance.distribution if provenance else "",
         "deepspeed": deepspeed.is_installed(),
         "ops": ops,
     }
@@ -195,7 +196,7 @@ def _operator_entry(operator: Operator) -> dict[str, Any]:
 
 
 def _candidate_entry(candidate: OpCandidate, *, used: bool) -> dict[str, Any]:
-    """Return a candidate's entry of the document."""
+    """Return the JSON object of an operator's candidate. `used` is True if the candidate is used."""
     module = sys.modules.get(getattr(candidate.builder_class, "__module__", ""))
     return {
         "provider": candidate.provider,
@@ -211,11 +212,11 @@ def _candidate_entry(candidate: OpCandidate, *, used: bool) -> dict[str, Any]:
 
 
 def _used_candidate(op: dict[str, Any]) -> dict[str, Any]:
-    """Return the candidate that is used, of an operator's entry in the document."""
+    """Return the candidate that is used, from an operator's entry in the JSON document."""
     for candidate in op["candidates"]:
         if candidate["used"]:
-            used: dict[str, Any] = candidate
-            return used
+            used_candidate: dict[str, Any] = candidate
+            return used_candidate
     raise LookupError(f"{op['op']} has no candidate that is used")
 
 
@@ -240,10 +241,13 @@ def _footnote(doc: dict[str, Any]) -> page.Cell:
 
 
 def _operator_row(op: dict[str, Any]) -> list[page.Cell]:
-    """Return an operator's row of the table: who provides it, and who was skipped."""
+    """Return an operator's row of the table, with the provider that is used and the skipped providers."""
     used = _used_candidate(op)
-    earlier = op["candidates"][: op["candidates"].index(used)]
-    skipped = "; ".join(f"{c['provider']}: {c['reason']}" for c in earlier)
+    used_index = op["candidates"].index(used)
+    skipped = "; ".join(
+        f"{candidate['provider']}: {candidate['reason']}"
+        for candidate in op["candidates"][:used_index]
+    )
     return [
         (one_line(op["op"]), "bold"),
         (one_line(used["provider"]), ""),
@@ -256,9 +260,12 @@ def _operator_row(op: dict[str, Any]) -> list[page.Cell]:
 
 def _operator_page(doc: dict[str, Any]) -> list[page.Part]:
     """Return the page of one operator: all candidates in the order in which they are tried."""
-    (op,) = doc["ops"]
+    [op] = doc["ops"]
     used = _used_candidate(op)
-    clause = "is used" if used["compatible"] else "would be tried, but cannot be used"
+    if used["compatible"]:
+        clause = "is used"
+    else:
+        clause = "would be tried, but cannot be used"
     parts: list[page.Part] = [
         page.paragraph(
             (one_line(op["op"]), "bold"),
@@ -286,10 +293,12 @@ def _operator_page(doc: dict[str, Any]) -> list[page.Part]:
 
 def _next_step(doc: dict[str, Any]) -> str:
     """Return the next step for an operator that no candidate provides."""
-    deepspeed = "" if doc["deepspeed"] else " or DeepSpeed (pip install deepspeed)"
+    provider = "a plugin"
+    if not doc["deepspeed"]:
+        provider += " or DeepSpeed (pip install deepspeed)"
     return (
-        f"Correct a reason above, or install a plugin{deepspeed} "
-        f"that provides it for {doc['backend']}."
+        "Correct one of the reasons above, or install "
+        f"{provider} that provides the operator for {doc['backend']}."
     )
 
 
@@ -300,4 +309,7 @@ def _status(candidate: dict[str, Any]) -> str:
 
 
 def _built_text(candidate: dict[str, Any]) -> str:
-    return {None: "not known", True: "yes", False: "no"}[candidate["built"]]
+    is_built: bool | None = candidate["built"]
+    if is_built is None:
+        return "not known"
+    return "yes" if is_built else "no"

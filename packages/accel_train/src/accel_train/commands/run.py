@@ -43,9 +43,10 @@ def command(arguments: tuple[str, ...]) -> None:
     torchrun's: 0 if every rank succeeded.
     """
     try:
-        if arguments[:1] == ("--folder",):
-            _start_in_folder(arguments)
-        start = forked.child_starter()  # Called before the parser imports torch.
+        if arguments and arguments[0] == "--folder":
+            _start_accel_run_of_folder(arguments)
+        # Called before the parser imports torch.
+        start = forked.child_starter()
         # torchrun's parser is used instead of click's, because it has torchrun's options.
         parsed = command_line.parse(arguments)
         launch.check_script(parsed)
@@ -64,17 +65,19 @@ def command(arguments: tuple[str, ...]) -> None:
         sys.exit(status_of(error))
 
 
-def _start_in_folder(arguments: tuple[str, ...]) -> None:
-    """Replace this process with the `accel run` of the folder in `arguments`.
+def _start_accel_run_of_folder(arguments: tuple[str, ...]) -> None:
+    """Replace this process with the `accel run` of the folder in `arguments`: `--folder FOLDER ...`.
 
-    The folder's launcher chooses the environment in the folder. Raises `LaunchError` if there is no launcher.
+    The folder's program `accel` chooses the environment in the folder. Raises `LaunchError` if the folder has
+    no such program.
     """
-    launcher = Path("".join(arguments[1:2]), "bin", "accel").absolute()
-    if not launcher.is_file():
+    folder = arguments[1] if len(arguments) > 1 else ""
+    program = Path(folder, "bin", "accel").absolute()
+    if not program.is_file():
         raise LaunchError(
-            f"--folder needs a folder that accel setup --into created, but {launcher} does not exist"
+            f"--folder needs a folder that accel setup --into created, but {program} does not exist"
         )
-    os.execv(launcher, [str(launcher), "run", *arguments[2:]])
+    os.execv(program, [str(program), "run", *arguments[2:]])
 
 
 def _print_notices(machine: Machine) -> None:
@@ -120,7 +123,15 @@ def _module_before_script(parsed: argparse.Namespace) -> str:
 
 
 def _apply_network_settings(parsed: argparse.Namespace) -> None:
-    """Set the variables and the torchrun option that a job on several hosts needs, and print notes."""
+    """Set the variables and the torchrun option that a job on several hosts needs, and print notes.
+
+    Raises `LaunchError` if this host cannot connect to itself, for which torchrun would wait minutes.
+    """
+    why = network.check_loopback()
+    if why:
+        raise LaunchError(
+            f"this host cannot connect to itself at 127.0.0.1: {why}. Next step: ip link set lo up, as root"
+        )
     settings = network.network_settings(parsed)
     for sentence in settings.notes:
         click.echo(f"Note: {sentence}", err=True)
@@ -174,44 +185,41 @@ def _launch_error(
 
     `has_started` is True if the ranks were running. Otherwise, torchrun could not start the job.
     """
+    original_error: BaseException = error
     # A ValueError is about an argument. The cause of any other error is the network's error.
-    cause = None if isinstance(error, ValueError) else error.__cause__
-    message = _first_line(cause or error)
+    if not isinstance(error, ValueError) and error.__cause__ is not None:
+        original_error = error.__cause__
+    message = _first_line(original_error)
     if has_started:
         return LaunchError(
             f"torchrun ended the job while the ranks of this host were running: {message}"
         )
-    if (
-        "EADDRINUSE" in message
-    ):  # torch's DistNetworkError has the error's name only in its text.
+    # torch's DistNetworkError contains the name of the system's error only in its message.
+    if "EADDRINUSE" in message:
+        host, port = network.rendezvous_endpoint(parsed)
         return LaunchError(
-            f"torchrun cannot listen at {_rendezvous_address(parsed)}: the port is in use on this host, "
+            f"torchrun cannot listen at {_format_endpoint(host, port)}: the port is in use on this host, "
             "perhaps by a run that has not ended. Use a different port on all hosts: "
             f"{_next_port_option(parsed)}"
         )
     return LaunchError(f"torchrun cannot start the job: {message}")
 
 
-def _rendezvous_address(parsed: argparse.Namespace) -> str:
-    """Return the rendezvous endpoint as `HOST:PORT`."""
-    return _endpoint(*network.rendezvous_endpoint(parsed))
-
-
 def _next_port_option(parsed: argparse.Namespace) -> str:
-    """Return the torchrun option that increases the port by 1."""
+    """Return torchrun's option, with its value, for the next port after the present port."""
     host, port = network.rendezvous_endpoint(parsed)
     if not parsed.rdzv_endpoint:
         return f"--master-port {port + 1}"
-    return f"--rdzv-endpoint {_endpoint(host, port + 1)}"
+    return f"--rdzv-endpoint {_format_endpoint(host, port + 1)}"
 
 
-def _endpoint(host: str, port: int) -> str:
+def _format_endpoint(host: str, port: int) -> str:
     """Return `HOST:PORT` in torchrun's format, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the error's class, and the first line of its message.
+    """Return the name of the error's class and the first line of the error's message.
 
     The class is omitted for an `OSError` and a `ValueError`, whose messages are clear without the class.
     """

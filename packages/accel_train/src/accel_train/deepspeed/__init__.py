@@ -1,6 +1,6 @@
 """Make DeepSpeed use accel_core's accelerator: call `activate()` before or after `import deepspeed`.
 
-DeepSpeed's `get_accelerator()` then returns the accelerator of `accel_core.get_accelerator()`, in this
+DeepSpeed's `get_accelerator()` then returns the same accelerator as `accel_core.get_accelerator()`, in this
 process and in its child processes. No file of DeepSpeed is changed. Importing this module does not import
 DeepSpeed.
 """
@@ -39,11 +39,11 @@ def activate(*, force: bool = False, vendor_defaults: bool = True) -> Activation
     """Make DeepSpeed's `get_accelerator()` return accel_core's accelerator, also in child processes.
 
     Chooses an accelerator if none is chosen yet. Sets `ACCEL_INTEGRATIONS`, which child processes inherit.
-    The function may be called again. With `force`, it replaces an accelerator that DeepSpeed has already
-    chosen for a different device. With `vendor_defaults`, it applies the vendor's defaults
-    (`Backend.environment.defaults`, Gaudi's deterministic mode) in this process and in child processes, and
-    logs them once. If DeepSpeed does not support the device, the features that do not work on the device are
-    logged once, as a warning.
+    May be called several times. With `force`, the accelerator is replaced even if DeepSpeed has already
+    chosen a different device. With `vendor_defaults`, the vendor's defaults
+    (`Backend.environment.defaults`, Gaudi's deterministic mode) are applied in this process and in child
+    processes, and are logged once. If DeepSpeed does not support the device, the features that do not work on
+    the device are logged once, as a warning.
 
     Raises `IntegrationMissingError`, an `ImportError`, if DeepSpeed is missing or older than 0.16. Raises
     `IntegrationError` if DeepSpeed has already chosen a different device and `force` is False. Raises
@@ -52,7 +52,7 @@ def activate(*, force: bool = False, vendor_defaults: bool = True) -> Activation
     """
     version = _release.require_supported_version()
     accelerator = get_accelerator()
-    # DeepSpeed always starts a process group, so raise the error now if there is no backend for a group.
+    # DeepSpeed always starts a process group. If torch has no backend for it, the error is raised here.
     communication_of(accelerator)
     _install.replace_accelerator(accelerator, force=force)
     prepare()
@@ -72,25 +72,25 @@ def _missing_features(accelerator: Accelerator) -> tuple[str, ...]:
     """Return a sentence for each feature that would not work in DeepSpeed, or in its child processes."""
     missing_members = _install.missing_members(accelerator)
     sentences = list(_limits.missing_features(accelerator, missing_members))
-    missing_activation = _child_activation.missing_activation()
-    if missing_activation:
-        sentences.append(missing_activation)
+    missing_activation_reason = _child_activation.missing_activation_reason()
+    if missing_activation_reason:
+        sentences.append(missing_activation_reason)
     return tuple(sentences)
 
 
 def prepare() -> None:
-    """Prepare the integration: when DeepSpeed is imported, an accelerator is chosen and set.
+    """Prepare this process so that an accelerator is chosen and set when DeepSpeed is imported.
 
-    Child processes of an activated process call this function at `import torch`.
+    Child processes of a process that has called `activate()` call this function at `import torch`.
     """
     _install.prepare()
 
 
 def prepare_pin() -> None:
-    """Prepare the integration if `DS_ACCELERATOR` has a name that DeepSpeed would reject as unknown.
+    """Prepare this process for DeepSpeed if DeepSpeed would reject the name in `DS_ACCELERATOR` as unknown.
 
-    Called before DeepSpeed is imported in a process that has `DS_ACCELERATOR` and was not activated. The
-    vendor's defaults are not applied.
+    Called before DeepSpeed is imported, in a process that has `DS_ACCELERATOR` and has not called
+    `activate()`. The vendor's defaults are not applied.
     """
     # The program may have deleted the variable since `import torch`.
     pinned_name = os.environ.get(DS_ACCELERATOR.name)

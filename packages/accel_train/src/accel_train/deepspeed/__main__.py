@@ -18,29 +18,37 @@ To start several ranks: accel deepspeed --num_gpus N SCRIPT [ARGUMENTS...]"""
 
 
 def main(arguments: list[str]) -> None:
-    """Call `activate()`, then run the script or module in `arguments` like Python."""
-    if arguments[:1] in (["-h"], ["--help"]):
+    """Call `activate()`, then run the script or module in `arguments` as Python would run it."""
+    first_argument = arguments[0] if arguments else ""
+    if first_argument in ("-h", "--help"):
         print(_USAGE)  # noqa: T201
         return
-    is_module = arguments[:1] == ["-m"]
-    target = arguments[1:] if is_module else arguments
-    if not target or (not is_module and target[0].startswith("-")):
-        sys.exit(
-            f"{_USAGE}\n\nerror: no {'module' if is_module else 'script'} was given"
-        )
+    if first_argument == "-m":
+        module_arguments = arguments[1:]
+        if not module_arguments:
+            sys.exit(f"{_USAGE}\n\nerror: no module was given")
+        _activate()
+        sys.argv[:] = module_arguments
+        runpy.run_module(module_arguments[0], run_name="__main__", alter_sys=True)
+        return
+    if not arguments or first_argument.startswith("-"):
+        sys.exit(f"{_USAGE}\n\nerror: no script was given")
+    _activate()
+    sys.argv[:] = arguments
+    script = first_argument
+    if not os.path.exists(script):  # noqa: PTH110
+        sys.exit(f"error: there is no script {script!r} in {os.getcwd()}")  # noqa: PTH109
+    # Like `python script.py`, search the script's folder for imports, not the current folder.
+    sys.path[0] = os.path.dirname(os.path.abspath(script))  # noqa: PTH100, PTH120
+    runpy.run_path(script, run_name="__main__")
+
+
+def _activate() -> None:
+    """Call `activate()`, and exit with its error message if it fails."""
     try:
         activate()
     except AccelError as error:
         sys.exit(f"error: {error}")
-    sys.argv[:] = target
-    if is_module:
-        runpy.run_module(target[0], run_name="__main__", alter_sys=True)
-        return
-    if not os.path.exists(target[0]):  # noqa: PTH110
-        sys.exit(f"error: there is no script {target[0]!r} in {os.getcwd()}")  # noqa: PTH109
-    # Like `python script.py`, search the script's folder for imports, not the current folder.
-    sys.path[0] = os.path.dirname(os.path.abspath(target[0]))  # noqa: PTH100, PTH120
-    runpy.run_path(target[0], run_name="__main__")
 
 
 if __name__ == "__main__":

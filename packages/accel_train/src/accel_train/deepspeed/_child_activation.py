@@ -9,17 +9,17 @@ from accel_core.torch_import import AUTOLOAD, autoload_is_on
 from accel_train.deepspeed import _release
 from accel_train_startup import AT_START
 
-__all__ = ["missing_activation"]
+__all__ = ["missing_activation_reason"]
 
 #: Group and name of the entry point that torch calls in a child process, and then of the entry point that
 #: accel_train_startup calls.
 _ENTRY_POINTS = (("torch.backends", "accel_train"), ("accel.integrations", "deepspeed"))
 
 
-def missing_activation() -> str:
-    """Return why child processes would not activate the integration, and the next step.
+def missing_activation_reason() -> str:
+    """Return why child processes would not activate the DeepSpeed integration, and the next step.
 
-    Returns an empty string if child processes activate it.
+    Returns an empty string if child processes activate the integration.
     """
     if _release.has_accel_core_support():
         return ""

@@ -15,14 +15,15 @@ _NEEDS_CPU_STAGING = "_needs_cpu_staging"
 
 
 def patch_cpu_staging(comm_module: Any) -> None:
-    """Make DeepSpeed copy no tensor to the host if the process group is `staged`, which copies them itself.
+    """Keep DeepSpeed from copying tensors to the host if the process group, `staged`, copies them itself.
 
     `comm_module` is DeepSpeed's module `TORCH_COMM_MODULE`. DeepSpeed 0.19.8 copies all arguments back to the
     device, the output before the input. In ZeRO 3's reduce_scatter, the output is a part of the input, so the
     second copy overwrites the result. Each rank would then train on its own gradients alone.
     """
     original = getattr(comm_module, _NEEDS_CPU_STAGING, None)
-    if original is None or getattr(original, "leaves_staged", False):
+    is_patched = getattr(original, "is_patched_by_accel", False)
+    if original is None or is_patched:
         return
 
     def needs_cpu_staging(tensor: Any) -> bool:
@@ -31,5 +32,5 @@ def patch_cpu_staging(comm_module: Any) -> None:
         backend = comm_module.torch.distributed.get_backend()
         return bool(backend != STAGED)
 
-    needs_cpu_staging.leaves_staged = True  # type: ignore[attr-defined]
+    needs_cpu_staging.is_patched_by_accel = True  # type: ignore[attr-defined]
     setattr(comm_module, _NEEDS_CPU_STAGING, needs_cpu_staging)

@@ -18,7 +18,7 @@ from accel_train.import_hook import ImportHook
 
 __all__ = [
     "ACCEL_VENDOR_DEFAULTS", "deepspeed_choice", "missing_members", "prepare", "replace_accelerator",
-    "replace_stand_in", "set_up", "supported_by_deepspeed",
+    "replace_temporary_accelerator", "set_up", "supported_by_deepspeed",
 ]  # fmt: skip
 
 #: DeepSpeed's module that selects its accelerator and keeps it as `ds_accelerator`.
@@ -47,7 +47,7 @@ _MISSING = object()
 #: `activate(vendor_defaults=False)` sets this variable to 0, so that child processes skip the defaults too.
 ACCEL_VENDOR_DEFAULTS = Variable("ACCEL_VENDOR_DEFAULTS", parse_flag, True)
 #: The CPU's accelerator, which DeepSpeed gets if the chosen accelerator's class imports DeepSpeed.
-_stand_in: Accelerator | None = None
+_temporary_accelerator: Accelerator | None = None
 #: Whether the vendor's defaults for training are skipped, because only an operator is needed.
 _skips_vendor_defaults = False
 #: Abstract members that accel_core's accelerators lack. DeepSpeed calls them only if torch is older than 2.4.
@@ -57,8 +57,8 @@ _NEVER_CALLED = frozenset(("amp",))
 def prepare(*, for_training: bool = True) -> None:
     """Install an import hook that sets accel_core's accelerator when DeepSpeed is imported.
 
-    No accelerator is chosen before that import. With `for_training=False`, the vendor's defaults are not
-    applied, unless another call has prepared for training.
+    No accelerator is chosen before DeepSpeed is imported. With `for_training=False`, the vendor's defaults
+    are not applied, unless another call has prepared for training.
     """
     global _skips_vendor_defaults
     is_prepared = _hook in sys.meta_path
@@ -77,7 +77,7 @@ def _install_on_import(module: ModuleType) -> Iterator[None]:
     """Set accel_core's accelerator right after DeepSpeed's selection module runs, before it is used."""
     yield
     if _is_selection_module(module):
-        accelerator = _accelerator_or_stand_in()
+        accelerator = _chosen_or_temporary_accelerator()
         _set_accelerator(module, accelerator)
         # A child process does not call activate(), which would set this up.
         set_up(accelerator, vendor_defaults=not _skips_vendor_defaults)
@@ -89,9 +89,8 @@ def set_up(
     """Patch the imported DeepSpeed for `accelerator`, and apply the vendor's defaults.
 
     Returns a sentence for each default that was applied. No defaults are applied if `vendor_defaults` or the
-    variable `ACCEL_VENDOR_DEFAULTS` is false. The patched DeepSpeed runs in one process without a launcher,
-    even if its communication module was imported before. The package that registers the communication
-    backend is imported, because DeepSpeed only reads the backend's name.
+    variable `ACCEL_VENDOR_DEFAULTS` is false. Also imports the package that registers the communication
+    backend with torch, because DeepSpeed only reads the backend's name.
     """
     # Imported here because a process that only imports DeepSpeed does not need this module.
     from accel_train.launch.communication import prepare_communication
@@ -101,7 +100,7 @@ def set_up(
         if module is not None:
             patch(module)
     prepare_communication(accelerator)
-    vars(accelerator)["_pins"] = _native_pinned_memory
+    vars(accelerator)["_pin_manager"] = _native_pinned_memory
     if vendor_defaults and ACCEL_VENDOR_DEFAULTS.read(os.environ):
         return accelerator.apply_vendor_defaults()
     return ()
@@ -110,7 +109,8 @@ def set_up(
 def _native_pinned_memory() -> object:
     """Return DeepSpeed's manager of pinned memory if `DS_PIN_MEMORY_BACKEND=native` is set, else `None`.
 
-    The manager pins memory with an operator of DeepSpeed, and calls the accelerator's `register_host_memory`.
+    The manager pins memory with one of DeepSpeed's operators, and calls the accelerator's method
+    `register_host_memory`.
     """
     if os.environ.get("DS_PIN_MEMORY_BACKEND", "torch").strip().lower() != "native":
         return None
@@ -121,48 +121,57 @@ def _native_pinned_memory() -> object:
     return get_active_native_pinned_memory()
 
 
-def _accelerator_or_stand_in() -> Accelerator:
-    """Return the chosen accelerator, or the CPU's while the chosen accelerator is being created.
+def _chosen_or_temporary_accelerator() -> Accelerator:
+    """Return the chosen accelerator, or the CPU's accelerator while the chosen one is being created.
 
-    That happens if creating the chosen accelerator imports DeepSpeed. `replace_stand_in` then replaces the
-    CPU's accelerator.
+    DeepSpeed may be imported while the chosen accelerator is being created, if the accelerator's class
+    imports DeepSpeed. Later, `replace_temporary_accelerator` replaces the CPU's accelerator.
     """
-    global _stand_in
+    global _temporary_accelerator
     try:
         return get_accelerator()
     except RecursiveChoiceError:
         from accel_core import builtin
         from accel_core.interface.cpu import CPUAccelerator
 
-        _stand_in = _stand_in or CPUAccelerator(builtin.CPU)
-        return _stand_in
+        _temporary_accelerator = _temporary_accelerator or CPUAccelerator(builtin.CPU)
+        return _temporary_accelerator
 
 
-def replace_stand_in(accelerator: Accelerator) -> None:
-    """Set `accelerator` in DeepSpeed, if DeepSpeed got the CPU's while `accelerator` was being created."""
-    global _stand_in
-    if _stand_in is not None and _stand_in is deepspeed_choice():
+def replace_temporary_accelerator(accelerator: Accelerator) -> None:
+    """Set `accelerator` in DeepSpeed, if DeepSpeed has the temporary accelerator of the CPU.
+
+    DeepSpeed has the temporary accelerator if it was imported while `accelerator` was being created.
+    """
+    global _temporary_accelerator
+    if (
+        _temporary_accelerator is not None
+        and _temporary_accelerator is deepspeed_choice()
+    ):
         replace_accelerator(accelerator, force=True)
         set_up(accelerator)
-        _stand_in = None
+        _temporary_accelerator = None
 
 
 def _is_selection_module(module: ModuleType) -> bool:
-    """Return whether `module` is DeepSpeed's, because other projects may have a package `accelerator` too."""
+    """Return whether `module` is the module in which DeepSpeed selects its accelerator.
+
+    The name is not sufficient, because other projects may have a package `accelerator` too.
+    """
     return hasattr(module, "ds_accelerator") and hasattr(module, "set_accelerator")
 
 
 def _set_accelerator(module: Any, accelerator: Accelerator) -> None:
-    """Make `accelerator` the one that DeepSpeed's selection module has selected."""
+    """Make `accelerator` DeepSpeed's accelerator, in DeepSpeed's selection module `module`."""
     placeholder: Any = NotImplementedBuilder
     placeholder.NAME = placeholder.name = _op_registry.NOT_IMPLEMENTED
-    placeholder.BUILD_VAR = (
-        ""  # DeepSpeed's setup.py reads this attribute of each builder.
-    )
+    # DeepSpeed's setup.py reads this attribute of each builder.
+    placeholder.BUILD_VAR = ""
     for abstract_class in _abstract_classes():
-        # DeepSpeed requires an instance of its class, which `Accelerator` cannot import.
+        # DeepSpeed requires an instance of its abstract class. `Accelerator` is not derived from that class,
+        # because it must not import DeepSpeed.
         abstract_class.register(Accelerator)
-    # `is_current_accelerator_supported()` searches this list of names.
+    # DeepSpeed's is_current_accelerator_supported() searches this list of names.
     supported = getattr(module, "SUPPORTED_ACCELERATOR_LIST", None)
     if isinstance(supported, list) and accelerator.device_name() not in supported:
         supported.append(accelerator.device_name())
@@ -184,7 +193,7 @@ def _abstract_classes() -> list[Any]:
 
 
 def _attribute_of_imported(module: str, name: str) -> Any:
-    """Return the attribute of a module; `None` if the module is not imported or lacks the attribute."""
+    """Return the attribute `name` of an imported module; `None` if the module or the attribute is missing."""
     return getattr(sys.modules.get(module), name, None)
 
 
@@ -197,9 +206,8 @@ def missing_members(accelerator: Accelerator) -> tuple[str, ...]:
     for abstract_class in _abstract_classes():
         required |= abstract_class.__abstractmethods__
     required -= _NEVER_CALLED
-    return tuple(
-        sorted(name for name in required if not hasattr(type(accelerator), name))
-    )
+    missing = [name for name in required if not hasattr(type(accelerator), name)]
+    return tuple(sorted(missing))
 
 
 def _install_in_launcher() -> None:
@@ -215,33 +223,34 @@ def _install_in_launcher() -> None:
 
 @contextlib.contextmanager
 def _hide_npu_package(_: ModuleType) -> Iterator[None]:
-    """Hide `torch_npu` from DeepSpeed's builders for npu, unless npu is the chosen device.
+    """Hide `torch_npu` while DeepSpeed's builders for npu are imported, unless npu is the chosen device.
 
-    DeepSpeed always imports these builders, which work without `torch_npu`. If another vendor's device is
-    chosen, importing `torch_npu` raises an error, or occupies torch's only slot for external devices
-    (PrivateUse1).
+    DeepSpeed imports these builders on every device, and they work without `torch_npu`. If another vendor's
+    device is chosen, importing `torch_npu` would raise an error, or occupy torch's only slot for external
+    devices (PrivateUse1).
     """
-    if _accelerator_or_stand_in().device_name() == "npu":
+    if _chosen_or_temporary_accelerator().device_name() == "npu":
         yield
     else:
-        with _hidden_package(_NPU_VENDOR_PACKAGE):
+        with _hide_package(_NPU_VENDOR_PACKAGE):
             yield
 
 
 @contextlib.contextmanager
 def _hide_build_package(_: ModuleType) -> Iterator[None]:
-    """Hide the package `op_builder` from DeepSpeed's builders; DeepSpeed's build uses it, in a checkout.
+    """Hide the package `op_builder` while DeepSpeed's builders are imported.
 
-    The package is a second copy of the builders. It requests every builder while the builders are only partly
-    imported, so some requests fail. The builders work without the package.
+    In a source checkout, the package is a second copy of the builders, for DeepSpeed's build. It requests
+    every builder while the builders are only partly imported, so some requests would fail. The builders work
+    without the package.
     """
-    with _hidden_package(_BUILD_TIME_PACKAGE):
+    with _hide_package(_BUILD_TIME_PACKAGE):
         yield
 
 
 @contextlib.contextmanager
-def _hidden_package(name: str) -> Iterator[None]:
-    """Return a context manager in which importing the package `name` fails, unless it is imported already."""
+def _hide_package(name: str) -> Iterator[None]:
+    """Make an import of the package `name` fail in a `with` block, unless it is already imported."""
     if name in sys.modules:
         yield
         return
@@ -275,9 +284,9 @@ def _defer_compiler(_: ModuleType) -> Iterator[None]:
     compilation. For a device without a declared compiler, the search imports torch's inductor, which takes a
     second.
     """
-    accelerator = _accelerator_or_stand_in()
-    is_declared = bool(accelerator.backend.compile_backend)
-    if is_declared or accelerator.device_type in _TYPES_WITH_KNOWN_COMPILER:
+    accelerator = _chosen_or_temporary_accelerator()
+    has_declared_compiler = bool(accelerator.backend.compile_backend)
+    if has_declared_compiler or accelerator.device_type in _TYPES_WITH_KNOWN_COMPILER:
         yield
         return
     from accel_train.compiling import COMPILER_NAME
@@ -291,7 +300,7 @@ def _defer_compiler(_: ModuleType) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _extend_report_on_import(module: Any) -> Iterator[None]:
-    """Make `ds_report` also print a line with accel_core's accelerator."""
+    """Make DeepSpeed's `ds_report` also print a line with accel_core's accelerator."""
     yield
     original = module.debug_report
 
@@ -306,7 +315,7 @@ def _extend_report_on_import(module: Any) -> Iterator[None]:
 
 
 _hook = ImportHook(
-    around={
+    contexts={
         **dict.fromkeys(_SELECTION_MODULES, _install_on_import),
         _BUILDERS_PACKAGE: _hide_build_package,
         _NPU_BUILDERS_PACKAGE: _hide_npu_package,
@@ -315,7 +324,7 @@ _hook = ImportHook(
         _ENV_REPORT: _extend_report_on_import,
         **dict.fromkeys(_ENGINES, _defer_compiler),
     },
-    before=dict.fromkeys(_LAUNCHERS, _install_in_launcher),
+    callbacks=dict.fromkeys(_LAUNCHERS, _install_in_launcher),
 )
 
 
@@ -336,26 +345,26 @@ def deepspeed_choice() -> Any:
 
 
 def replace_accelerator(accelerator: Accelerator, *, force: bool) -> None:
-    """Replace the accelerator of an imported DeepSpeed, and the objects that its modules derived from it.
+    """Replace the accelerator of an imported DeepSpeed, and the objects that DeepSpeed's modules got from it.
 
-    Raises `IntegrationError` if DeepSpeed's accelerator is for another device than `accelerator`, unless
-    `force` is set.
+    Raises `IntegrationError` if DeepSpeed's accelerator is for a different device than `accelerator`, unless
+    `force` is True.
     """
     selection_modules = _imported_selection_modules()
-    replaced = _accelerators_to_replace(selection_modules, accelerator)
+    old_accelerators = _accelerators_to_replace(selection_modules, accelerator)
     if not force:
-        _require_same_device(replaced, accelerator)
+        _require_same_device(old_accelerators, accelerator)
     for module in selection_modules:
         # This is None if a DeepSpeed with support for accel_core is just being imported.
         if module.ds_accelerator is None:
             _set_accelerator(module, accelerator)
-    if not replaced:
+    if not old_accelerators:
         return
-    builders = _imported_builders()
+    old_builders = _imported_builders()
     for module in selection_modules:
         _set_accelerator(module, accelerator)
     for module in _deepspeed_modules():
-        _replace_in_module(module, replaced, builders, accelerator)
+        _replace_in_module(module, old_accelerators, old_builders, accelerator)
     _op_registry.refresh_compatible_ops(accelerator)
 
 
@@ -372,7 +381,7 @@ def _imported_selection_modules() -> list[Any]:
 def _accelerators_to_replace(
     selection_modules: list[Any], accelerator: Accelerator
 ) -> list[Any]:
-    """Return the accelerators that DeepSpeed has selected, except `accelerator` and its launcher's view."""
+    """Return the accelerators that DeepSpeed has selected, except `accelerator` and its launcher view."""
     selected = [module.ds_accelerator for module in selection_modules]
     return [
         other
@@ -381,12 +390,12 @@ def _accelerators_to_replace(
     ]
 
 
-def _require_same_device(replaced: list[Any], accelerator: Accelerator) -> None:
-    """Raise `IntegrationError` if DeepSpeed has selected another device than that of `accelerator`."""
-    for other in replaced:
+def _require_same_device(old_accelerators: list[Any], accelerator: Accelerator) -> None:
+    """Raise `IntegrationError` if an old accelerator is for a different device than `accelerator`."""
+    for other in old_accelerators:
         if other.device_name() != accelerator.device_name():
             raise IntegrationError(
-                f"DeepSpeed was imported before and has chosen {_described(other)}, but accel-core has "
+                f"DeepSpeed was imported before and has chosen {_describe(other)}, but accel-core has "
                 f"chosen {accelerator!r}. DeepSpeed's modules, and objects created since then, still use "
                 "DeepSpeed's choice. Call activate() before `import deepspeed`; or activate(force=True) if "
                 "no engine, tensor or process group exists yet; or set DS_ACCELERATOR so that DeepSpeed and "
@@ -396,17 +405,17 @@ def _require_same_device(replaced: list[Any], accelerator: Accelerator) -> None:
 
 def _replace_in_module(
     module: ModuleType,
-    replaced: list[Any],
-    builders: dict[str, Any],
+    old_accelerators: list[Any],
+    old_builders: dict[str, Any],
     accelerator: Accelerator,
 ) -> None:
-    """Replace a module's global variables that are a replaced accelerator, its methods or its builders."""
+    """Replace a module's global variables that hold an old accelerator, a method of it, or its builder."""
     for name, value in list(vars(module).items()):
-        if any(value is other for other in replaced):
+        if any(value is old_accelerator for old_accelerator in old_accelerators):
             setattr(module, name, accelerator)
-        elif _is_method_of_any(value, replaced):
+        elif _is_method_of_any(value, old_accelerators):
             setattr(module, name, getattr(accelerator, value.__name__))
-        elif value is builders.get(name, _MISSING):
+        elif value is old_builders.get(name, _MISSING):
             setattr(module, name, accelerator.get_op_builder(name))
 
 
@@ -422,7 +431,7 @@ def _is_view_of(other: Any, accelerator: Accelerator) -> bool:
     return isinstance(other, Accelerator) and other.__dict__ is accelerator.__dict__
 
 
-def _described(accelerator: Any) -> str:
+def _describe(accelerator: Any) -> str:
     """Return the name and the class of DeepSpeed's accelerator, for an error message."""
     name = getattr(accelerator, "_name", None) or accelerator.device_name()
     return f"{name} ({type(accelerator).__module__}.{type(accelerator).__name__})"

@@ -23,7 +23,8 @@ def run_launcher(arguments: Sequence[str]) -> None:
 
     Raises the errors of `activate()`, and `IntegrationError` if the ranks would not activate the integration.
     """
-    if reason := _child_activation.missing_activation():
+    reason = _child_activation.missing_activation_reason()
+    if reason:
         raise IntegrationError(f"{reason}.")
     accelerator = activate().accelerator
     conflicts = autoload_conflicts(accelerator.backend, read_settings().probe_timeout)
@@ -35,13 +36,14 @@ def run_launcher(arguments: Sequence[str]) -> None:
     from deepspeed.launcher import runner
 
     launcher_arguments = list(arguments)
-    if not _may_take_local_rank(runner.parse_args(launcher_arguments)):
+    parsed_arguments = runner.parse_args(launcher_arguments)
+    if not _may_accept_local_rank(parsed_arguments):
         launcher_arguments.insert(0, "--no_local_rank")
     runner.main(launcher_arguments)
 
 
-def _may_take_local_rank(parsed: argparse.Namespace) -> bool:
-    """Return whether the script may accept `--local_rank`, which the launcher adds to its arguments.
+def _may_accept_local_rank(parsed: argparse.Namespace) -> bool:
+    """Return whether the script may accept the argument `--local_rank`, which the launcher adds.
 
     Returns False only for a script whose source does not contain that name, because such a script may end
     with "unrecognized arguments". Each rank has its number in the variable `LOCAL_RANK` in any case.

@@ -1,9 +1,9 @@
 """Adapt an accelerator to DeepSpeed's launcher. Training processes use the accelerator itself.
 
 The launcher uses the first visible-devices variable without checking that one exists. It reads the variable's
-value as integers, and prints every such variable after setting it. It forwards only variables with the
-prefixes that the accelerator names. Three members of accel_core's accelerators return other values than the
-launcher needs, so this module overrides them.
+value as integers, and prints every visible-devices variable after setting it. It forwards only variables with
+the prefixes that the accelerator names. Three members of accel_core's accelerators return other values than
+the launcher needs, so this module overrides them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _INTEGERS = re.compile(r"\s*(\d+\s*(,\s*\d+\s*)*)?")
 
 
 def launcher_view(accelerator: Accelerator) -> Accelerator:
-    """Return an object that shares the state of `accelerator`, with the members that the launcher needs."""
+    """Return an object that shares the state of `accelerator` and has the members that the launcher needs."""
     if isinstance(accelerator, _LauncherMembers):
         return accelerator
     accelerator_class = type(accelerator)
@@ -45,7 +45,7 @@ class _LauncherMembers:
     """A mixin for the accelerator's class, with the members that the launcher calls."""
 
     backend: Any
-    _every_id: Any
+    _all_device_ids: Any
 
     def export_envs(self) -> list[str]:
         """Return the prefixes of the variables that the launcher forwards to other nodes.
@@ -53,16 +53,20 @@ class _LauncherMembers:
         They include the variables of accel_core's choice (DS_ACCELERATOR, ACCEL_ALLOW…) and of the activation
         (ACCEL_INTEGRATIONS).
         """
-        from accel_train.launch.environment import SEARCH_PATHS, checked_prefixes
+        from accel_train.launch.environment import SEARCH_PATHS, validate_prefixes
 
-        exported = checked_prefixes(self.backend.name, super().export_envs())  # type: ignore[misc]
+        exported = validate_prefixes(self.backend.name, super().export_envs())  # type: ignore[misc]
         # AUTOLOAD keeps another vendor's package out of every process that imports torch.
         return [*exported, *SEARCH_PATHS, "ACCEL_", "DS_ACCELERATOR", AUTOLOAD]
 
     def visible_devices_envs(self) -> list[str]:
-        """Return the one variable that the launcher may read and set."""
+        """Return the one visible-devices variable that the launcher may read and set."""
         variable = self._visibility_variable()
-        if variable and self._holds_integers(variable) and self._has_ids(variable):
+        if (
+            variable
+            and self._is_list_of_integers(variable)
+            and self._has_known_ids(variable)
+        ):
             return [variable]
         return [PLACEHOLDER]
 
@@ -77,21 +81,30 @@ class _LauncherMembers:
         """
         ids = list(local_accelerator_ids)
         variable = self._visibility_variable()
-        if variable and not self._holds_integers(variable):
-            ids = self._ids_at(variable, ids)
-        elif variable and variable not in os.environ and self._has_ids(variable):
-            # The launcher counts devices from 0, but the ids in the vendor's variable may differ.
-            every_id = self._every_id() or ()
-            ids = [every_id[int(position)] for position in ids]
-        if variable and self._has_ids(variable):
+        if variable:
+            ids = self._ids_for_variable(variable, ids)
+        if variable and self._has_known_ids(variable):
             current_env[variable] = visible_devices.format_visible_devices(
                 self.backend.visibility.grammar, ids
             )
-        current_env.setdefault(self.visible_devices_envs()[0], ",".join(map(str, ids)))
+        [variable_for_launcher] = self.visible_devices_envs()
+        current_env.setdefault(variable_for_launcher, ",".join(map(str, ids)))
 
-    def _has_ids(self, variable: str) -> bool:
+    def _ids_for_variable(
+        self, variable: str, launcher_ids: list[int | str]
+    ) -> list[int | str]:
+        """Return the ids that the value of `variable` must have, for the ids that the launcher uses."""
+        if not self._is_list_of_integers(variable):
+            return self._ids_at_positions(variable, launcher_ids)
+        if variable not in os.environ and self._has_known_ids(variable):
+            # The launcher counts devices from 0, but the ids in the vendor's variable may differ.
+            every_id = self._all_device_ids() or ()
+            return [every_id[int(position)] for position in launcher_ids]
+        return launcher_ids
+
+    def _has_known_ids(self, variable: str) -> bool:
         """Return whether the devices' ids are known, from the variable or from the vendor."""
-        return variable in os.environ or self._every_id() is not None
+        return variable in os.environ or self._all_device_ids() is not None
 
     def _visibility_variable(self) -> str:
         """Return the visible-devices variable that is set, or otherwise the one that takes precedence.
@@ -105,12 +118,14 @@ class _LauncherMembers:
         return names[0] if names else ""
 
     @staticmethod
-    def _holds_integers(variable: str) -> bool:
-        """Return whether the launcher can read the variable's value: integers with commas, or nothing."""
+    def _is_list_of_integers(variable: str) -> bool:
+        """Return whether the launcher can read the variable: it is not set, or has integers with commas."""
         return _INTEGERS.fullmatch(os.environ.get(variable, "")) is not None
 
-    def _ids_at(self, variable: str, positions: list[int | str]) -> list[int | str]:
-        """Return the ids at `positions` in the variable's list.
+    def _ids_at_positions(
+        self, variable: str, positions: list[int | str]
+    ) -> list[int | str]:
+        """Return the ids at `positions`, counted from 0, in the variable's list.
 
         Raises `ValueError` for a position beyond the end of the list.
         """
@@ -124,6 +139,6 @@ class _LauncherMembers:
         except IndexError:
             raise ValueError(
                 f"{variable}={value!r} names {len(ids)} devices, but the launcher's options select "
-                f"{', '.join(map(str, positions))}. If {variable} holds no plain indices, --include and "
-                "--num_gpus refer to positions in its list, from 0."
+                f"{', '.join(map(str, positions))}. If {variable} contains anything other than plain "
+                "indices, --include and --num_gpus refer to positions in its list, from 0."
             ) from None

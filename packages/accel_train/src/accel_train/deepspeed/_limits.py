@@ -24,7 +24,7 @@ class _RestrictedFeature(NamedTuple):
     #: The names of devices or of communication backends for which DeepSpeed has the feature.
     supported_names: tuple[str, ...]
     #: The kind of `supported_names`: `"device"` or `"communication"`.
-    compared: str
+    name_kind: str
     #: The sentence that reports the feature's absence for any other name.
     sentence: str
 
@@ -72,7 +72,7 @@ def missing_features(
     }
     sentences = []
     for feature in _RESTRICTED_FEATURES:
-        is_supported = names[feature.compared] in feature.supported_names
+        is_supported = names[feature.name_kind] in feature.supported_names
         if not is_supported and _has_module(deepspeed, feature.module):
             sentences.append(feature.sentence)
     if not _has_default_generators(accelerator):

@@ -53,32 +53,38 @@ def wrap_load(
 ) -> None:
     """Replace `builder_class.load` with a method that reports compilation and returns a checked operator.
 
-    The report goes to stderr, from the first rank of a host only. `is_built(builder)` returns whether nothing
-    is left to compile. `build_folder(builder)` returns the folder for the compiled module, and
+    Only the first rank of a host writes the report, to stderr. `is_built(builder)` returns whether nothing is
+    left to compile. `build_folder(builder)` returns the folder for the compiled module, and
     `lock_file(builder)` returns the lock that torch would wait for, or None. A second call changes nothing.
     """
     original = builder_class.load
-    if getattr(original, "announces", False):
+    if getattr(original, "is_patched_by_accel", False):
         return
 
     @functools.wraps(original)
     def load(self: Any, *args: Any, **kwargs: Any) -> Any:
         is_loaded = self.name in getattr(self, "_loaded_ops", {})
-        if not is_loaded and not LOCAL_RANK.read(os.environ) and not is_built(self):
+        is_first_rank_of_host = LOCAL_RANK.read(os.environ) == 0
+        if is_first_rank_of_host and not is_loaded and not is_built(self):
             sys.stderr.write(
                 _compilation_notice(self.name, build_folder(self), lock_file(self))
             )
-        if not args:
+        is_verbose_passed_by_position = bool(args)
+        if not is_verbose_passed_by_position:
             # Without `verbose`, torch includes the compiler's output in its error.
             kwargs.setdefault("verbose", False)
-        return _with_checks(self, original(self, *args, **kwargs))
+        compiled_module = original(self, *args, **kwargs)
+        return _add_checks(self, compiled_module)
 
-    load.announces = True  # type: ignore[attr-defined]
+    load.is_patched_by_accel = True  # type: ignore[attr-defined]
     builder_class.load = load
 
 
 def _compilation_notice(operator: str, folder: str, lock: Path | None) -> str:
-    """Return the line that is printed before `operator` is compiled in `folder`, or waits for `lock`."""
+    """Return the line to print before torch compiles `operator` in `folder`.
+
+    `lock` is the file for which torch waits before it compiles; `None` if there is no such file.
+    """
     if lock is not None:
         return (
             f"accel-core: torch waits for {lock}: a process is compiling DeepSpeed's {operator}, or was "
@@ -90,12 +96,12 @@ def _compilation_notice(operator: str, folder: str, lock: Path | None) -> str:
     )
 
 
-def _with_checks(builder: Any, module: Any) -> Any:
+def _add_checks(builder: Any, module: Any) -> Any:
     """Return the loaded module, wrapped in a `CheckedOperator` if it is an optimizer in C++ for the CPU."""
     if builder.name in _UPDATES:
-        return _checked_operator(builder.name, module)
+        return _get_checked_operator(builder.name, module)
     if builder.name == "fused_adam" and _are_cpu_sources(builder.sources()):
-        return _checked_operator(builder.name, module)
+        return _get_checked_operator(builder.name, module)
     return module
 
 
@@ -108,7 +114,7 @@ def _are_cpu_sources(sources: Sequence[str]) -> bool:
 
 # Cached, because the operator of a module must remember the optimizers that were created in the module.
 @functools.cache
-def _checked_operator(op: str, module: Any) -> CheckedOperator:
+def _get_checked_operator(op: str, module: Any) -> CheckedOperator:
     return CheckedOperator(op, module)
 
 
@@ -151,10 +157,11 @@ class CheckedOperator:
         return checked_function
 
     def __deepcopy__(self, memo: Any) -> CheckedOperator:
-        return self  # A module is not copied either.
+        # A compiled module exists only once, so a copy would refer to the same optimizers.
+        return self
 
     def _create(self, compiled_function: Any, optimizer_id: Any, *settings: Any) -> Any:
-        """Create an optimizer with the compiled function, and remember the optimizer's id."""
+        """Create an optimizer with the compiled function, and record the optimizer's id."""
         optimizer_id = arguments.whole_number(
             self._op, "optimizer_id", optimizer_id, -(2**31), 32
         )
@@ -163,29 +170,36 @@ class CheckedOperator:
         return result
 
     def _destroy(self, compiled_function: Any, optimizer_id: Any) -> Any:
-        """Destroy an optimizer with the compiled function, and forget the optimizer's id."""
+        """Destroy an optimizer with the compiled function, and remove the record of the optimizer's id."""
         self._created_ids.discard(optimizer_id)
         return compiled_function(optimizer_id)
 
     def _update(
-        self, compiled_function: Any, optimizer_id: Any, step: Any, *rest: Any
+        self,
+        compiled_function: Any,
+        optimizer_id: Any,
+        step: Any,
+        *numbers_and_tensors: Any,
     ) -> Any:
         """Check the arguments of an update, then call the compiled function on contiguous tensors.
 
-        `rest` contains the numbers of the signature in `_UPDATES`, then the parameter, gradient and states.
+        `numbers_and_tensors` has the numbers of the signature in `_UPDATES`, then the parameter, the gradient
+        and the states.
         """
         signature = _UPDATES[self._op]
-        if len(rest) != len(signature.numbers) + 2 + len(signature.states):
+        # The parameter and the gradient come before the states.
+        tensor_count = 2 + len(signature.states)
+        if len(numbers_and_tensors) != len(signature.numbers) + tensor_count:
             # The compiled function raises an error with the expected arguments.
-            return compiled_function(optimizer_id, step, *rest)
+            return compiled_function(optimizer_id, step, *numbers_and_tensors)
         if optimizer_id not in self._created_ids:
             create = next(iter(self._checks))
             raise OpInputError(
                 f"{self._op}: optimizer {optimizer_id} was not created. Call {create}({optimizer_id}, …)"
             )
-        numbers = dict(zip(signature.numbers, rest, strict=False))
-        step = self._checked_step(step, numbers, bits=64)
-        parameter, gradient, *states = rest[len(signature.numbers) :]
+        numbers = dict(zip(signature.numbers, numbers_and_tensors, strict=False))
+        step = self._validate_step(step, numbers, bits=64)
+        parameter, gradient, *states = numbers_and_tensors[len(signature.numbers) :]
 
         def update_contiguous(rows: Sequence[Sequence[Any]]) -> Any:
             dense_gradient, dense_parameter, *dense_states = rows[0]
@@ -203,21 +217,27 @@ class CheckedOperator:
         return arguments.update_on_host(self._op, names, [row], update_contiguous)
 
     def _roll_back(
-        self, compiled_function: Any, optimizer_id: Any, step: Any, *rest: Any
+        self,
+        compiled_function: Any,
+        optimizer_id: Any,
+        step: Any,
+        *numbers_and_tensors: Any,
     ) -> Any:
         """Check that a step of `cpu_adam` can be undone, then undo the step with the checks of `_update`.
 
         Raises `OpInputError` for tensors that are not float32.
         """
-        if len(rest) == 10:
-            lr, beta1, beta2, _, weight_decay, _, *tensors = rest
+        # For any other number of arguments, the compiled function raises an error.
+        has_every_argument = len(numbers_and_tensors) == 10
+        if has_every_argument:
+            lr, beta1, beta2, _, weight_decay, _, *tensors = numbers_and_tensors
             arguments.check_undoable(self._op, beta1, beta2, weight_decay, lr)
             for tensor in tensors:
                 if str(getattr(tensor, "dtype", "")) != "torch.float32":
                     raise OpInputError(
                         f"{self._op}: only steps in float32 can be rolled back"
                     )
-        return self._update(compiled_function, optimizer_id, step, *rest)
+        return self._update(compiled_function, optimizer_id, step, *numbers_and_tensors)
 
     def _multi_tensor_adam(
         self,
@@ -244,7 +264,7 @@ class CheckedOperator:
             "epsilon": epsilon,
             "weight_decay": weight_decay,
         }
-        step = self._checked_step(step, checked_numbers, bits=32)
+        step = self._validate_step(step, checked_numbers, bits=32)
         numbers = (lr, beta1, beta2, epsilon, step, mode, bias_correction, weight_decay)
 
         def update_contiguous(rows: Sequence[Sequence[Any]]) -> Any:
@@ -257,8 +277,8 @@ class CheckedOperator:
         rows = list(zip(*lists.values(), strict=True))
         return arguments.update_on_host(self._op, _ADAM_LISTS, rows, update_contiguous)
 
-    def _checked_step(self, step: Any, numbers: dict[str, Any], *, bits: int) -> int:
-        """Check the decay rates and the weight decay in `numbers`; return `step` as an int.
+    def _validate_step(self, step: Any, numbers: dict[str, Any], *, bits: int) -> int:
+        """Check the decay rates and the weight decay in `numbers`, and return `step` as an int.
 
         Raises `OpInputError` for a number that is out of range, and for a step that does not fit in a signed
         integer of `bits` bits.

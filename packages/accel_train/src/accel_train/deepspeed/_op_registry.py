@@ -1,9 +1,8 @@
 """Add every builder of accel_core's accelerator to DeepSpeed's registry of operators, by its `NAME`.
 
-DeepSpeed lists the builders in the package that `op_builder_dir()` names. For builders that
-`get_op_builder()` returned, it looks up `deepspeed.ops.__compatible_ops__[Builder.NAME]`. Builders from other
-packages (accel-train's portable builders, a plugin's builders) are missing from these lists until they are
-added.
+DeepSpeed lists only the builders in the package that `op_builder_dir()` names, and looks up every builder in
+`deepspeed.ops.__compatible_ops__`. Builders from other packages (accel-train's portable builders, a plugin's
+builders) must be added to both.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ NOT_IMPLEMENTED = "deepspeed_not_implemented"
 
 
 def add_missing_ops(all_ops: Any, accelerator: Any) -> None:
-    """Add the operators of `accelerator` that DeepSpeed's module `all_ops` lacks.
+    """Complete the lists of operators in DeepSpeed's module `all_ops` with the operators of `accelerator`.
 
-    Adds nothing if the accelerator lists no operators, because it is one of DeepSpeed's or has none.
+    Adds nothing for an accelerator that lists no operators, such as an accelerator of DeepSpeed.
     """
     for builder_name in _listed_builders(accelerator):
-        # A builder that cannot be imported raises its error again when a program requests the builder.
+        # An error of a builder that cannot be imported is raised again when a program requests the builder.
         with contextlib.suppress(UnsupportedError):
             builder = accelerator.create_op_builder(builder_name)
             new_names = {builder.name, type(builder).NAME} - set(all_ops.ALL_OPS)
@@ -47,7 +46,7 @@ def _listed_builders(accelerator: Any) -> Iterable[str]:
 
 
 def refresh_compatible_ops(accelerator: Any) -> None:
-    """Update DeepSpeed's record of compatible operators, after `accelerator` has replaced its accelerator."""
+    """Update DeepSpeed's record of compatible operators after `accelerator` became its accelerator."""
     all_ops = sys.modules.get(ALL_OPS)
     if all_ops is None:
         return

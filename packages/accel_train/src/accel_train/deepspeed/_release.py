@@ -78,7 +78,10 @@ def is_installed() -> bool:
 
 
 def has_accel_core_support() -> bool:
-    """Return whether the installed DeepSpeed itself calls accel_core (lab/contrib/deepspeed-native.patch)."""
+    """Return whether the installed DeepSpeed itself calls accel_core.
+
+    The patch lab/contrib/deepspeed-native.patch adds the call to DeepSpeed.
+    """
     return "import accel_core" in _selection_source()
 
 

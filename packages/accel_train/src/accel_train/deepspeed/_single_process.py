@@ -14,7 +14,7 @@ from typing import Any
 
 from accel_core import is_installed
 from accel_core.errors import IntegrationMissingError
-from accel_train.launch.launchers import adopt_launcher, launched_by
+from accel_train.launch.launchers import find_launcher, set_torchrun_variables
 
 __all__ = ["COMM_MODULE", "patch_mpi_discovery"]
 
@@ -32,14 +32,15 @@ def patch_mpi_discovery(comm_module: Any) -> None:
     `IntegrationMissingError`, which names the missing variables.
     """
     original = getattr(comm_module, _MPI_DISCOVERY, None)
-    if original is None or getattr(original, "serves_one", False):
+    is_patched = getattr(original, "is_patched_by_accel", False)
+    if original is None or is_patched:
         return
 
     @functools.wraps(original)
     def mpi_discovery(*args: Any, **kwargs: Any) -> Any:
         if is_installed("mpi4py"):
             return original(*args, **kwargs)
-        adopt_launcher()
+        set_torchrun_variables()
         if all(os.environ.get(name) for name in _RANK_VARIABLES):
             return None
         _require_single_process(os.environ)
@@ -47,13 +48,13 @@ def patch_mpi_discovery(comm_module: Any) -> None:
             os.environ.setdefault(name, value)
         return None
 
-    mpi_discovery.serves_one = True  # type: ignore[attr-defined]
+    mpi_discovery.is_patched_by_accel = True  # type: ignore[attr-defined]
     setattr(comm_module, _MPI_DISCOVERY, mpi_discovery)
 
 
 def _require_single_process(environ: Mapping[str, str]) -> None:
-    """Raise `IntegrationMissingError` if a variable shows that this is one of several processes."""
-    variable = _variable_of_several_processes(environ)
+    """Raise `IntegrationMissingError` if a variable shows that this process is one of several."""
+    variable = _variable_that_shows_several_processes(environ)
     if variable:
         missing = [name for name in _RANK_VARIABLES if name not in environ]
         raise IntegrationMissingError(
@@ -63,20 +64,20 @@ def _require_single_process(environ: Mapping[str, str]) -> None:
         )
 
 
-def _variable_of_several_processes(environ: Mapping[str, str]) -> str:
-    """Return the variable that shows that this is one of several processes; empty if none does."""
+def _variable_that_shows_several_processes(environ: Mapping[str, str]) -> str:
+    """Return the name of a variable that shows that this process is one of several; empty if none does."""
     if environ.get("WORLD_SIZE", "1") not in ("", "1"):
         return "WORLD_SIZE"
     if environ.get("RANK", "0") != "0":
         return "RANK"
-    launcher = launched_by(environ)
+    launcher = find_launcher(environ)
     if launcher is None:
         return ""
     return launcher.world_size or launcher.rank
 
 
 def _single_rank_variables() -> dict[str, str]:
-    """Return the variables of rank 0 of 1, with a free port, because other jobs may run on this host too."""
+    """Return the variables for a job of one rank. The port is free, because this host may run other jobs."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     return {

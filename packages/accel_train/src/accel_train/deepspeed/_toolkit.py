@@ -8,29 +8,29 @@ from pathlib import Path
 
 from accel_core.torch_import import import_torch
 
-__all__ = ["missing_compiler"]
+__all__ = ["missing_compiler_reason"]
 
 
-def missing_compiler() -> str:
+def missing_compiler_reason() -> str:
     """Return why code for CUDA or HIP cannot be compiled here, as a clause; empty if it can be compiled."""
     from torch.utils import cpp_extension
 
     torch = import_torch()
     if torch.version.hip:
-        return _missing_hipcc(cpp_extension.ROCM_HOME, torch.version.hip)
+        return _hipcc_problem(cpp_extension.ROCM_HOME, torch.version.hip)
     if torch.version.cuda:
-        return _missing_nvcc(cpp_extension.CUDA_HOME, torch.version.cuda)
+        return _nvcc_problem(cpp_extension.CUDA_HOME, torch.version.cuda)
     return f"torch {torch.__version__} is built without CUDA: accel setup cuda"
 
 
-def _missing_hipcc(rocm_home: str | None, rocm_version: str) -> str:
+def _hipcc_problem(rocm_home: str | None, rocm_version: str) -> str:
     """Return a clause that `rocm_home` has no hipcc; empty if it has one."""
     if rocm_home and Path(rocm_home, "bin", "hipcc").exists():
         return ""
     return f"hipcc is missing (ROCM_HOME is {rocm_home}): install ROCm {rocm_version}"
 
 
-def _missing_nvcc(cuda_home: str | None, torch_cuda: str) -> str:
+def _nvcc_problem(cuda_home: str | None, torch_cuda: str) -> str:
     """Return a clause that `cuda_home` has no nvcc, or that nvcc does not fit torch; empty if it does.
 
     nvcc fits if its major version equals that of `torch_cuda`, the version of CUDA that torch is built for.

@@ -4,11 +4,11 @@
             accelerator="acme_deepspeed.accelerator:ACME_Accelerator")
 
 The class may be from DeepSpeed or from a vendor. `accel_core.set_accelerator()` also accepts the class or an
-instance of the class. The adapted accelerator calls the members that the class implements. The class may lack
-members, because it was written for an older DeepSpeed, or because DeepSpeed's interface has fewer. For these
-members, the adapted accelerator uses accel_core's default for the device. This module does not import
-DeepSpeed; the class does. If choosing an accelerator imports the class, DeepSpeed uses the adapted
-accelerator, as after `activate()`.
+instance of the class. The adapted accelerator calls the members that the class implements. For members that
+the class lacks, the adapted accelerator uses accel_core's default for the device. A class may lack members
+because it was written for an older DeepSpeed, or because DeepSpeed's interface has fewer members than
+accel_core's. This module does not import DeepSpeed, but the class does. If choosing an accelerator imports
+the class, DeepSpeed uses the adapted accelerator, as after `activate()`.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ _NEVER_DELEGATED = frozenset(
 
 
 def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
-    """Return an accelerator that adapts `foreign`, an instance or a class of DeepSpeed's interface.
+    """Return an accelerator that adapts `foreign`, which is a class of DeepSpeed's interface or its instance.
 
     Returns `None` if `foreign` is neither. A class is called without arguments, even if it lacks members that
-    a newer DeepSpeed made abstract. If `backend` is `None`, the declaration is made from what the instance
-    reports. Raises `InvalidAcceleratorError` if no instance can be created, or if the instance is for another
-    device type than `backend`.
+    a newer DeepSpeed made abstract. If `backend` is `None`, a declaration is made from the values that the
+    instance reports. Raises `InvalidAcceleratorError` if no instance can be created, or if the instance is
+    for a different device type than `backend`.
     """
+    is_class = isinstance(foreign, type)
     foreign_class = foreign if isinstance(foreign, type) else type(foreign)
-    if not any(base.__name__ == _ABSTRACT_CLASS for base in foreign_class.__mro__):
+    base_names = [base.__name__ for base in foreign_class.__mro__]
+    if _ABSTRACT_CLASS not in base_names:
         return None
-    instance: Any = foreign
-    if foreign is foreign_class:
-        instance = _instance_of(foreign_class)
+    instance: Any = _create_instance(foreign_class) if is_class else foreign
     device_type = str(instance.device_name()).partition(":")[0]
     if backend is None:
         backend = _declaration_from(instance, foreign_class, device_type)
@@ -66,15 +66,15 @@ def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
             f"class {_qualified_name(foreign_class)} is for {device_type!r}. Declare "
             f"device_type={device_type!r}."
         )
-    adapted: Any = _adapted_class(foreign_class, device_type)(backend, instance)
-    adapted._op_providers = (
-        providers  # Set first, because DeepSpeed reads the operators immediately.
-    )
-    _install.replace_stand_in(adapted)
+    adapted_class = _adapted_class(foreign_class, device_type)
+    adapted: Any = adapted_class(backend, instance)
+    # Set before the next call, in which DeepSpeed may read the accelerator's operators.
+    adapted._op_providers = providers
+    _install.replace_temporary_accelerator(adapted)
     return cast("Accelerator", adapted)
 
 
-def _instance_of(foreign_class: type) -> Any:
+def _create_instance(foreign_class: type) -> Any:
     """Return an instance of the class, even if it lacks members that a newer DeepSpeed made abstract.
 
     Raises `InvalidAcceleratorError` if the class cannot be called without arguments.
@@ -108,7 +108,7 @@ def _qualified_name(any_class: type) -> str:
 
 
 def _declaration_from(instance: Any, foreign_class: type, device_type: str) -> Backend:
-    """Return a declaration made from what an instance of DeepSpeed's interface reports."""
+    """Return a declaration with the name and device type that the instance of `foreign_class` reports."""
     return Backend(
         name=str(getattr(instance, "_name", "") or device_type).lower(),
         priority=0,
@@ -252,29 +252,29 @@ class _Adapted:
 
     def __reduce__(self) -> Any:
         if self.backend.provenance is not None:
-            # A plugin declares the backend, so the process that unpickles finds it by name.
+            # A plugin declares the backend, so the process that unpickles the accelerator finds it by name.
             return super().__reduce__()
         return adapt, (_vendor_class(type(self._foreign)), None)
 
     def _providers(self) -> tuple[OpProvider, ...]:
         """Return the providers of operators. The provider with the foreign class's builders comes first."""
         other_providers: tuple[OpProvider, ...] = super()._providers()  # type: ignore[misc]
-        names = {name for provider in other_providers for name in provider.builders}
-        names |= op_builders.builder_sources(self.backend.device_type).keys()
-        names |= op_builders.builder_sources("cuda").keys()
-        return (self._foreign_operators(names), *other_providers)
+        builder_names: set[str] = set()
+        for provider in other_providers:
+            builder_names.update(provider.builders)
+        builder_names.update(op_builders.builder_sources(self.backend.device_type))
+        builder_names.update(op_builders.builder_sources("cuda"))
+        return (self._provider_of_foreign_builders(builder_names), *other_providers)
 
-    def _foreign_operators(self, builder_names: set[str]) -> OpProvider:
+    def _provider_of_foreign_builders(self, builder_names: set[str]) -> OpProvider:
         """Return a provider of the foreign instance's builders that have one of `builder_names`."""
         sources = {}
         for name in sorted(builder_names):
             builder = None
             with suppress(Exception):  # The class's builders may not be installed.
                 builder = self._foreign.get_op_builder(name)
-            if (
-                isinstance(builder, type)
-                and getattr(builder, "NAME", "") != _op_registry.NOT_IMPLEMENTED
-            ):
+            builder_id = getattr(builder, "NAME", "")
+            if isinstance(builder, type) and builder_id != _op_registry.NOT_IMPLEMENTED:
                 sources[name] = f"{builder.__module__}:{builder.__qualname__}"
         package = ""
         with suppress(Exception):
@@ -291,7 +291,7 @@ class _Adapted:
 def _vendor_class(foreign_class: type) -> type:
     """Return the vendor's class from which `_without_abstract_methods` derived `foreign_class`.
 
-    Returns `foreign_class` itself if it was not derived in this way.
+    Returns `foreign_class` itself if `_without_abstract_methods` did not create it.
     """
     parent = foreign_class.__mro__[1]
     is_derived = (foreign_class.__module__, foreign_class.__name__) == (

@@ -32,7 +32,7 @@ __all__ = [
     "build_folders",
     "builder_sources",
     "builders_package",
-    "incompatibility",
+    "incompatibility_reason",
     "is_built",
 ]
 
@@ -51,16 +51,17 @@ class DeepSpeedProvider(OpProvider):
 
     def compatibility(self, builder: Any) -> str:
         """Return why DeepSpeed's `builder` cannot be used here; empty if it can be used."""
-        return incompatibility(builder)
+        return incompatibility_reason(builder)
 
     def is_built(self, builder: Any) -> bool:
-        """Return whether nothing is left to compile for `builder`, which DeepSpeed itself does not report."""
+        """Return whether nothing is left to compile for `builder`. DeepSpeed itself does not report that."""
         return is_built(builder)
 
     def load(self, source: str) -> type[Any]:
-        """Import and return DeepSpeed's builder class that `source` names, with accel_core's accelerator.
+        """Import and return DeepSpeed's builder class that `source` names, such as `"module:Class"`.
 
-        The class is changed so that it reports when it compiles, and checks the arguments of its C++.
+        When the module is imported, DeepSpeed uses accel_core's accelerator. The class is changed so that it
+        reports when it compiles, and checks the arguments of its C++ functions.
         """
         # Imported here because listing builders does not need this module.
         from accel_train.deepspeed import _install
@@ -77,7 +78,7 @@ class DeepSpeedProvider(OpProvider):
 
 @hookimpl
 def accel_op_builders(backend: Backend) -> OpProvider:
-    """Return a provider of DeepSpeed's builders for `backend`; one without builders if it is not installed.
+    """Return a provider of DeepSpeed's builders for `backend`; without DeepSpeed, it has no builders.
 
     The builders are those for the backend's name, or otherwise those for its device type. For example,
     DeepSpeed has builders for klxpu, although klxpu's device type in torch is cuda.
@@ -105,10 +106,10 @@ def accel_op_builders(backend: Backend) -> OpProvider:
 
 
 def _use_source_paths_of_deepspeed(builder_class: type[Any]) -> None:
-    """Make the builder return the source paths that DeepSpeed's accelerators use, in a checkout.
+    """Make the builder return source paths in the top folder of DeepSpeed's checkout.
 
-    DeepSpeed's accelerators import the builders from `op_builder` in the checkout's top folder. This module
-    imports them from a link to that folder. If the source paths differed, ninja would compile all sources
+    DeepSpeed's accelerators import the builders from `op_builder` in that folder. This module imports them
+    from `deepspeed.ops`, a link to the folder. If the source paths differed, ninja would compile all sources
     again.
     """
     original = builder_class.deepspeed_src_path
@@ -135,13 +136,13 @@ def _path_in_checkout(path: str) -> str:
 def _checkout_folder() -> Path | None:
     """Return the top folder of DeepSpeed's checkout; `None` if DeepSpeed is not imported from a checkout."""
     for folder in package_folders("op_builder"):
-        if _is_marked_as_deepspeeds(Path(folder, "__init__.py")):
+        if _has_deepspeed_mark(Path(folder, "__init__.py")):
             return Path(folder).parent
     return None
 
 
-def _is_marked_as_deepspeeds(file: Path) -> bool:
-    """Return whether `file`, an `__init__.py`, has DeepSpeed's mark."""
+def _has_deepspeed_mark(file: Path) -> bool:
+    """Return whether `file`, an `__init__.py`, contains the word `__deepspeed__`, so it is DeepSpeed's."""
     try:
         return "__deepspeed__" in file.read_text("utf-8")
     except (OSError, UnicodeDecodeError):
@@ -169,7 +170,9 @@ def builder_sources(device_type: str) -> dict[str, str]:
     every device, even if DeepSpeed does not support the device.
     """
     package = builders_package(device_type)
-    builders = dict(_builders_of_package(package)) if package else {}
+    builders: dict[str, str] = {}
+    if package:
+        builders.update(_builders_of_package(package))
     if device_type and _PINNED_MEMORY_BUILDER not in builders:
         root_builders = _builders_of_package(_BUILDERS_ROOT)
         if _PINNED_MEMORY_BUILDER in root_builders:
@@ -185,8 +188,8 @@ def builder_sources(device_type: str) -> dict[str, str]:
     return builders
 
 
-def incompatibility(builder: Any) -> str:
-    """Return why `builder`, one of DeepSpeed's, cannot be used here; empty if it can be used.
+def incompatibility_reason(builder: Any) -> str:
+    """Return why `builder`, a builder of DeepSpeed, cannot be used on this machine; empty if it can be used.
 
     DeepSpeed's own check accepts most builders even if this machine cannot compile, so this function also
     checks for the tools that compiling needs.
@@ -204,18 +207,19 @@ def incompatibility(builder: Any) -> str:
         return "its CUDA code does not run on a simulated device"
     if is_built(builder):
         return ""
-    missing_tool = _missing_tool(builder, has_cuda_code)
+    missing_tool = _missing_tool(builder, has_cuda_code=has_cuda_code)
     return f"it must be compiled, and {missing_tool}" if missing_tool else ""
 
 
-def _missing_tool(builder: Any, has_cuda_code: bool) -> str:
-    """Return a clause that a tool for compiling is missing, with the next step; empty if none is missing."""
-    compiler = (os.environ.get("CXX", "").split() or ["c++"])[0]
+def _missing_tool(builder: Any, *, has_cuda_code: bool) -> str:
+    """Return which tool for compiling is missing, with the next step; empty if no tool is missing."""
+    compiler_command = os.environ.get("CXX", "").split() or ["c++"]
+    compiler = compiler_command[0]
     headers = sysconfig.get_path("include")
     # DeepSpeed's builders for SYCL set CXX=icpx themselves.
     if any(base.__name__ == "SYCLOpBuilder" for base in type(builder).__mro__):
         if shutil.which("icpx") is None:
-            return "icpx is missing: install Intel's DPC++, source its setvars.sh"
+            return "icpx is missing: install Intel's DPC++ and source its setvars.sh"
     elif shutil.which(compiler) is None:
         return f"the C++ compiler {compiler!r} is missing: install one, or set CXX"
     if shutil.which("ninja") is None:
@@ -223,7 +227,7 @@ def _missing_tool(builder: Any, has_cuda_code: bool) -> str:
     if not Path(headers, "Python.h").is_file():
         return f"{headers}/Python.h is missing: install python3-dev or python3-devel"
     if has_cuda_code:
-        return _toolkit.missing_compiler()
+        return _toolkit.missing_compiler_reason()
     return ""
 
 
@@ -244,19 +248,20 @@ def _missing_metal_source(builder: Any) -> str:
 def is_built(builder: Any) -> bool:
     """Return whether nothing is left to compile for `builder`.
 
-    That is so if the operator is pure Python, was installed compiled, or is in torch's cache. torch compiles
-    again if torch itself is newer than the compiled module, or if a source or the compiler has changed.
+    Nothing is left if the operator is pure Python, was installed compiled, or is in torch's cache. torch
+    compiles again if torch itself is newer than the compiled module, or if a source or the compiler has
+    changed.
     """
     if not builder.sources():
         return True
     package, _, module = builder.absolute_name().rpartition(".")
     names = (module, builder.name)
-    if _libraries_in(Path(_package_folder(package) or os.devnull), names):
+    if _compiled_modules_in(Path(_package_folder(package) or os.devnull), names):
         return True
     libraries: list[Path] = []
     for folder in build_folders(builder):
         if not _is_outdated_build(folder, builder):
-            libraries += _libraries_in(folder, names)
+            libraries += _compiled_modules_in(folder, names)
     if not libraries:
         return False
     newest_library_time = max(file.stat().st_mtime for file in libraries)
@@ -284,10 +289,11 @@ def build_folders(builder: Any) -> list[Path]:
 
 
 def lock_file(builder: Any) -> Path | None:
-    """Return the lock that torch would wait for before it compiles `builder`, or None if there is no lock.
+    """Return the lock file that torch would wait for before it compiles `builder`; `None` without a lock.
 
-    torch creates the file `lock` in the build folder while it compiles, and waits for it without a limit
-    (`torch.utils.file_baton`). A process that is killed while it compiles leaves its lock behind.
+    torch creates the file `lock` in the build folder while it compiles. If the file exists already, torch
+    waits without a limit (`torch.utils.file_baton`). A process that is killed while it compiles leaves its
+    lock file behind.
     """
     for folder in build_folders(builder):
         lock = folder / "lock"
@@ -296,7 +302,7 @@ def lock_file(builder: Any) -> Path | None:
     return None
 
 
-def _libraries_in(folder: Path, names: tuple[str, ...]) -> list[Path]:
+def _compiled_modules_in(folder: Path, names: tuple[str, ...]) -> list[Path]:
     """Return the files of compiled modules with one of `names`, such as `NAME.so`."""
     if not folder.is_dir():
         return []
@@ -320,19 +326,26 @@ def _is_outdated_build(folder: Path, builder: Any) -> bool:
     # On Windows, the build file has paths in a different form, and torch always uses the same compiler.
     if sys.platform == "win32":
         return False
-    escaped_paths = re.findall(
-        r"^build \S+: \w*compile (.*)$", build_file, re.MULTILINE
-    )
-    compiled_sources = {re.sub(r"\$([$: ])", r"\1", path) for path in escaped_paths}
+    compiled_sources = _sources_in_build_file(build_file)
     ops_folder = _package_folder("deepspeed.ops")
     current_sources = {
         _path_in_checkout(str(Path(ops_folder, str(source))))
         for source in builder.sources()
     }
-    if compiled_sources and not compiled_sources >= current_sources:
+    uncompiled_sources = current_sources - compiled_sources
+    if compiled_sources and uncompiled_sources:
         return True
     compiler = re.search(r"^cxx = (.*)$", build_file, re.MULTILINE)
     return compiler is not None and compiler[1] != os.environ.get("CXX", "c++")
+
+
+def _sources_in_build_file(build_file: str) -> set[str]:
+    """Return the paths of the sources that the text of a `build.ninja` compiles."""
+    escaped_paths = re.findall(
+        r"^build \S+: \w*compile (.*)$", build_file, re.MULTILINE
+    )
+    # ninja escapes a dollar sign, a colon and a space with a dollar sign.
+    return {re.sub(r"\$([$: ])", r"\1", path) for path in escaped_paths}
 
 
 def _newest_source_time(builder: Any) -> float:
@@ -348,22 +361,25 @@ def _newest_source_time(builder: Any) -> float:
 
 
 def _default_build_root() -> Path:
-    """Return the same folder as torch's `get_default_build_root()`, whose module takes 0.1 s to import."""
+    """Return the folder in which torch keeps compiled modules.
+
+    It equals `get_default_build_root()` of torch's `cpp_extension`, a module that takes 0.1 s to import.
+    """
     appdirs: Any = importlib.import_module("torch._appdirs")
     return Path(os.path.realpath(appdirs.user_cache_dir(appname="torch_extensions")))
 
 
 def _is_cuda_simulated() -> bool:
-    """Return whether accel-simulated provides CUDA, which it marks in `torch.version.cuda`."""
-    return str(import_torch().version.cuda).endswith("(simulated)")
+    """Return whether accel-simulated provides CUDA, as version 0.0 in `torch.version.cuda`."""
+    return bool(import_torch().version.cuda == "0.0")
 
 
 def _deepspeed_warnings(builder: Any) -> str:
     """Return the warnings that DeepSpeed's own check prints, in one line without colors."""
     with redirect_stdout(io.StringIO()) as printed, suppress(Exception):
         builder.is_compatible(verbose=True)
-    without_colours = re.sub(r"\x1b\[[\d;]*m", "", printed.getvalue())
-    warnings = re.findall(r"\[WARNING\]\s*(.*?)\.?\s*$", without_colours, re.MULTILINE)
+    without_colors = re.sub(r"\x1b\[[\d;]*m", "", printed.getvalue())
+    warnings = re.findall(r"\[WARNING\]\s*(.*?)\.?\s*$", without_colors, re.MULTILINE)
     return "; ".join(warnings) or "DeepSpeed's own check rejects it"
 
 
@@ -377,11 +393,11 @@ def _package_folder(name: str) -> str:
 
 def _builders_of_package(package: str) -> dict[str, str]:
     """Return the source of each builder in `package` of DeepSpeed, by the builder's name."""
-    return _builders_in(package, _package_folder(package))
+    return _parse_builders(package, _package_folder(package))
 
 
 @functools.cache
-def _builders_in(package: str, folder: str) -> dict[str, str]:
+def _parse_builders(package: str, folder: str) -> dict[str, str]:
     """Return the source of each builder that the modules in `folder` define or list in `__all__`, by name."""
     builders: dict[str, str] = {}
     for path in sorted(Path(folder).glob("*.py")):
@@ -399,8 +415,8 @@ def _defined_builders(module: ast.Module) -> list[str]:
     for node in module.body:
         if isinstance(node, ast.ClassDef):
             names.append(node.name)
-        elif isinstance(node, ast.Assign) and any(
-            getattr(t, "id", "") == "__all__" for t in node.targets
-        ):
-            names += ast.literal_eval(node.value)
+        elif isinstance(node, ast.Assign):
+            targets = [getattr(target, "id", "") for target in node.targets]
+            if "__all__" in targets:
+                names += ast.literal_eval(node.value)
     return [name for name in names if name.endswith("Builder")]

@@ -1,4 +1,4 @@
-"""Turn an adapter's errors into warnings, because frameworks log a failing plugin at DEBUG or crash."""
+"""Convert an adapter's errors into warnings. Frameworks log an adapter's error only at DEBUG, or crash."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["errors_as_warning", "warn_user"]
 
 @contextmanager
 def errors_as_warning(framework: str, step: str) -> Iterator[None]:
-    """Turn an exception in the block into a warning with the exception's message and the next step `step`."""
+    """Convert an exception in a `with` block into a warning. `step` is the next step, for the user."""
     try:
         yield
     except Exception as error:
@@ -20,7 +20,7 @@ def errors_as_warning(framework: str, step: str) -> Iterator[None]:
 
 
 def warn_user(text: str) -> None:
-    """Warn the user, even if warnings are errors, because an error would stop the framework's import."""
+    """Issue a warning, even if warnings are errors, because an error would stop the framework's import."""
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         warnings.warn(text, RuntimeWarning, stacklevel=2)

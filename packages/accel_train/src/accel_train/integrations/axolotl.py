@@ -22,10 +22,10 @@ _NATIVE_DEVICE_TYPES = ("cpu", "cuda", "mps", "npu")
 
 
 class Arguments(AcceleratorArguments):
-    """A mixin for the trainer's arguments that makes axolotl's trainer keep Accelerate's state."""
+    """A mixin for the trainer's arguments that keeps axolotl's trainer from resetting Accelerate's state."""
 
     def __post_init__(self) -> None:
-        """Make the trainer use the existing state, which is for the chosen accelerator."""
+        """Make the trainer use Accelerate's existing state, which is for the chosen accelerator."""
         super().__post_init__()  # type: ignore[misc]
         # Otherwise the trainer resets the state (0.21.0, core/trainers/base.py:1038), which fails in ranks.
         self.accelerator_config.use_configured_state = True
@@ -36,9 +36,9 @@ class Members:
 
     @cached_property
     def accelerator(self) -> accel_core.Accelerator | None:
-        """Return the accelerator for axolotl.
+        """Return the chosen accelerator.
 
-        `None` if axolotl supports the device itself, or if choosing an accelerator failed.
+        Returns `None` if axolotl itself supports the device, or if choosing an accelerator failed.
         """
         with errors_as_warning("axolotl", "See why: accel why"):
             chosen = accel_core.get_accelerator()
@@ -55,13 +55,15 @@ class Members:
         if self.accelerator is None:
             return
         device = str(partial_state().device)
+        # The empty name stands for the whole model.
         cfg["device_map"] = cfg.get("device_map") or {"": device}
         # For a vendor that is not in its list, axolotl would interpret "auto" as fp16.
-        if cfg.get("bf16", "auto") == "auto" and not cfg.get("fp16"):
+        is_precision_auto = cfg.get("bf16", "auto") == "auto" and not cfg.get("fp16")
+        if is_precision_auto:
             cfg["bf16"] = self.accelerator.is_bf16_supported()
 
     def pre_model_load(self, cfg: Any) -> None:
-        """Set the device that axolotl's callbacks use. axolotl would use the CPU."""
+        """Set the device for axolotl's callbacks in `cfg`. Otherwise the callbacks would use the CPU."""
         if self.accelerator is not None:
             cfg.device = str(partial_state().device)
 

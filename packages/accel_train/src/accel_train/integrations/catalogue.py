@@ -11,7 +11,7 @@ __all__ = ["FRAMEWORKS", "TAKING_A_DEVICE", "Framework"]
 
 
 class Framework(NamedTuple):
-    """A framework, and how a program makes it use a device that it does not support."""
+    """A framework, and how a program makes the framework use a device that it does not support itself."""
 
     #: The framework's name in text, such as `"DeepSpeed"`.
     name: str
@@ -210,7 +210,7 @@ FRAMEWORKS = (
         _FRAMEWORKS_PAGE,
         adapter="accel_train.integrations.lmcache",
         group="lmcache.device_plugins",
-        limitation="no handles between processes, no cache contexts",
+        limitation="no memory handles between processes, no cache contexts",
         native_devices=("cuda", "hpu", "musa", "neuron", "npu", "rbln", "xpu"),
     ),
     Framework(

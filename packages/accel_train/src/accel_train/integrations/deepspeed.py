@@ -22,12 +22,12 @@ _NAME = "accel"
 def accelerator() -> Accelerator | None:
     """Activate the integration and return accel_core's accelerator, or `None` to use DeepSpeed's class.
 
-    DeepSpeed uses its own class for a device that it supports, unless `DS_ACCELERATOR` is set or a parent
-    process was activated. Raises the errors of `accel_train.deepspeed.activate()`.
+    Returns `None` for a device that DeepSpeed supports, unless `DS_ACCELERATOR` is set or a parent process
+    has called `activate()`. Raises the errors of `accel_train.deepspeed.activate()`.
     """
     pinned_name = os.environ.get(DS_ACCELERATOR.name, "").strip().lower()
     if pinned_name == _NAME:
-        # No backend has this name. Child processes are activated without the variable.
+        # No backend has this name. Child processes activate the integration without the variable.
         del os.environ[DS_ACCELERATOR.name]
     integrations = startup.names(os.environ.get(startup.VARIABLE, ""))
     is_activated = "deepspeed" in integrations

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import accel_core
 from accel_train.compiling import (
     has_inductor_code,
-    listed_compiler,
     no_inductor_code_error,
+    require_listed_compiler,
 )
 from accel_train.device_interface import register
 
@@ -26,9 +26,9 @@ def accel(
 ) -> Callable[..., Any]:
     """Compile `graph` with the chosen accelerator's compiler.
 
-    `options` are the keywords `mode` and `options` of `torch.compile`, passed to the compiler. If the graph
-    has no tensor on the accelerator (a CPU part between two parts on the device), the graph is compiled with
-    the compiler for its tensors' device.
+    `options` are the keyword arguments `mode` and `options` of `torch.compile`, which are passed to the
+    compiler. If no tensor of the graph is on the accelerator (for example, a part on the CPU between two
+    parts on the device), the graph is compiled with the compiler for the tensors' device.
 
     Raises the errors of choosing an accelerator. Raises `UnsupportedError` if torch does not list the
     compiler, or if the compiler is inductor and inductor has no code for the device. torch wraps these errors
@@ -41,7 +41,7 @@ def accel(
     device_types = list(dict.fromkeys(tensor.device.type for tensor in tensors))
     accelerator = _accelerator_for(device_types)
     register(accelerator)
-    compiler = listed_compiler(accelerator)
+    compiler = require_listed_compiler(accelerator)
     if compiler != "inductor":
         return lookup_backend(compiler)(graph, inputs, **options)
     return _compile_with_inductor(accelerator, graph, inputs, device_types, options)
@@ -80,7 +80,11 @@ def _compile_with_inductor(
 
 
 def _accelerator_for(device_types: list[str]) -> Accelerator:
-    """Return the chosen accelerator, or the tensors' accelerator if no tensor is on the chosen one."""
+    """Return the accelerator for tensors of `device_types`.
+
+    This is the chosen accelerator if its type is in `device_types`, or if `device_types` is empty. Otherwise
+    it is the accelerator of the first type.
+    """
     chosen = accel_core.get_accelerator()
     if not device_types or chosen.device_type in device_types:
         return chosen

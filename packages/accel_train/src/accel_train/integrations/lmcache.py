@@ -1,8 +1,8 @@
-"""Give LMCache a `DeviceSpec` called `accel` for the chosen accelerator, if LMCache has no spec for its type.
+"""Provide a `DeviceSpec` called `accel` for LMCache, for a chosen accelerator that LMCache does not support.
 
 LMCache creates the specs that entry points of the group `lmcache.device_plugins` name. accel-train's spec
-uses LMCache's operators in pure torch, which engine-driven transfers call. Sharing handles between processes
-is not supported.
+uses LMCache's operators in pure torch, which engine-driven transfers call. Sharing memory handles between
+processes is not supported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAME = "accel"
 def _accelerator_for_lmcache() -> accel_core.Accelerator | None:
     """Return the chosen accelerator.
 
-    `None` for the CPU, for a device that LMCache supports, and if choosing an accelerator failed.
+    Returns `None` for the CPU, for a device that LMCache supports, and if choosing an accelerator failed.
     """
     with errors_as_warning("LMCache", "See why: accel why"):
         accelerator = accel_core.get_accelerator()
@@ -62,11 +62,11 @@ class Members:
         self._accelerator().synchronize(device)
 
     def create_stream_event(self, device: object) -> Any:
-        """Return a new event of the accelerator, for recording on a stream."""
+        """Return a new event of the accelerator, which LMCache can record on a stream."""
         return self._accelerator().Event()
 
     def _accelerator(self) -> Any:
-        """Return the accelerator. It exists, because LMCache checks `is_available` first."""
+        """Return the accelerator. It is never `None` here, because LMCache checks `is_available` first."""
         return _accelerator_for_lmcache()
 
 

@@ -13,5 +13,8 @@ __all__ = ["staged"]
 
 
 def staged() -> None:
-    """Register `staged` with torch for the chosen accelerator. Raises the errors of choosing one."""
+    """Register the communication backend `staged` with torch for the chosen accelerator.
+
+    Raises the errors of choosing an accelerator.
+    """
     register(accel_core.get_accelerator())

@@ -1,4 +1,4 @@
-"""Give verl the chosen accelerator as a platform called `accel`, with verl's FSDP engines for its device.
+"""Provide a platform called `accel` for verl, which uses the chosen accelerator and verl's FSDP engines.
 
 verl loads the entry points of the group `verl.plugins` while it is imported, but does not call the loaded
 objects. Therefore importing the name `loaded` from this module registers the platform. verl uses the platform
@@ -54,7 +54,7 @@ class Members:
 
     @cached_property
     def accelerator(self) -> accel_core.Accelerator:
-        """Return this process's accelerator; choose one if none is chosen yet."""
+        """Return this process's accelerator. If none is chosen yet, choose one."""
         return accel_core.get_accelerator()
 
     device_name = property(lambda self: self.accelerator.device_type)
@@ -75,6 +75,7 @@ class Members:
 
         verl reads this property just before it looks up an engine.
         """
+        # verl reads this property just before it looks up an engine, so the engines are registered here.
         fsdp = importlib.import_module("verl.workers.engine.fsdp.transformer_impl")
         engines = {
             "language_model": fsdp.FSDPEngineWithLMHead,
@@ -104,28 +105,29 @@ class Members:
         self, device_index: int = 0
     ) -> tuple[int | None, int | None]:
         """Return the major and minor compute capability; `(None, None)` if the vendor defines none."""
-        return self.accelerator.device_properties(device_index).capability or (
-            None,
-            None,
-        )
+        capability = self.accelerator.device_properties(device_index).capability
+        if capability is None:
+            return None, None
+        return capability
 
     def set_allocator_settings(self, settings: str) -> Any:
         """Pass `settings` to the vendor's allocator, or warn if the allocator accepts no settings."""
         memory: Any = getattr(self.device_module, "memory", None)
         if not hasattr(memory, "_set_allocator_settings"):
             return warn_user(
-                f"{self.accelerator.name} has no allocator settings: {settings} is ignored"
+                f"{self.accelerator.name} has no allocator settings, so {settings} is ignored"
             )
         return memory._set_allocator_settings(settings)
 
     def communication_backend_name(self) -> Any:
-        """Return the communication backend's name for torch.distributed. `staged` is registered if needed."""
-        launch = importlib.import_module("accel_train.launch.communication")
-        return launch.communication_of(self.accelerator)
+        """Return the name of the communication backend, after registering `staged` with torch if needed."""
+        communication = importlib.import_module("accel_train.launch.communication")
+        return communication.communication_of(self.accelerator)
 
     def visible_devices_envvar(self) -> str:
         """Return the visible-devices variable that takes precedence; empty if the vendor has none."""
-        return next(iter(self.accelerator.visible_devices_envs()), "")
+        variables = self.accelerator.visible_devices_envs()
+        return variables[0] if variables else ""
 
     def nvtx_range(self, msg: str) -> AbstractContextManager[None]:
         """Return a context manager that marks a range in the vendor's profiler."""
@@ -134,9 +136,8 @@ class Members:
     def ray_resource_name(self) -> str:
         """Return Ray's resource name for the device; `"GPU"` if Ray does not support the device.
 
-        Before PPO, verl counts only Ray's resources `GPU` and `NPU` (0.9.1,
-        single_controller/ray/base.py:230). If the name is `"GPU"`, start Ray with the number of devices, such
-        as `ray start --num-gpus 8`.
+        If the name is `"GPU"`, start Ray with the number of devices, such as `ray start --num-gpus 8`. Before
+        PPO, verl counts only Ray's resources `GPU` and `NPU` (0.9.1, single_controller/ray/base.py:230).
         """
         return self.accelerator.backend.request.ray or "GPU"
 
@@ -148,9 +149,9 @@ class Members:
         return [request.ray_noset] if request.ray_noset else []
 
     def is_ipc_supported(self) -> Any:
-        """Return whether processes can share tensors by handle, which only CUDA supports.
+        """Return whether processes can share tensors by memory handles, which only CUDA supports.
 
-        On other devices, verl copies such tensors through host memory.
+        On other devices, verl copies the tensors through host memory.
         """
         return self.device_name == "cuda"
 
@@ -179,9 +180,10 @@ def _register() -> None:
 
 
 def _is_native_to_verl(platform: Members) -> bool:
-    """Return whether verl itself has a platform for the device; False if choosing an accelerator fails.
+    """Return whether verl itself has a platform for the device.
 
-    In that case, the platform raises the error later, where verl does not hide it.
+    Returns False if choosing an accelerator fails. The platform then raises the error later, where verl does
+    not hide it.
     """
     from accel_core.errors import AccelError
 

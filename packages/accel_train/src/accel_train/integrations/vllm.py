@@ -1,4 +1,4 @@
-"""Give a vendor's vLLM `Platform` the members that concern devices, based on the backend's declaration.
+"""Provide the device members of a vendor's vLLM `Platform`, based on the backend's declaration.
 
     from accel_train.integrations.vllm import DeviceMembers
     from vllm.platforms.interface import Platform, PlatformEnum
@@ -129,7 +129,10 @@ class DeviceMembers:
 
     @classmethod
     def get_device_capability(cls, device_id: int = 0) -> Any:
-        """Return CUDA's compute capability; `None` for other vendors, since vLLM expects CUDA's."""
+        """Return the compute capability of a CUDA device; `None` for other vendors.
+
+        vLLM interprets every capability as CUDA's.
+        """
         capability = cls._accelerator().device_properties(device_id).capability
         if capability is None or cls.backend.device_type != "cuda":
             return None
@@ -138,7 +141,7 @@ class DeviceMembers:
 
     @classmethod
     def get_current_memory_usage(cls, device: Any = None) -> float:
-        """Reset the memory peak, and return the new peak in bytes: the memory in use now."""
+        """Return the allocated memory in bytes. Also resets the device's peak to this value."""
         cls._accelerator().reset_peak_memory_stats(device)
         return float(cls._accelerator().max_memory_allocated(device))
 

@@ -4,9 +4,9 @@ A job in which one rank chose nccl and another rank chose gloo would hang. This 
 the same error instead. Rank 0 reads all records and publishes one verdict, so the work grows linearly with
 the number of ranks.
 
-torchrun's agents keep one store across restarts, so the store may have keys of ranks that have ended. No
-variable of torchrun numbers the starts (rounds). Therefore the ranks make a handshake: each rank writes a new
-random word, and rank 0 answers the word with the round's name, which is the prefix of all other keys.
+torchrun's agents keep one store across restarts, so the store may contain keys of ranks that have ended. No
+variable of torchrun numbers the starts (rounds). Therefore each rank writes a new random token to the store,
+and rank 0 replies to the token with the round's name. All other keys of the round begin with its name.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,22 +34,23 @@ __all__ = [
     "OldStoreError",
     "Record",
     "agree",
-    "enumerated",
     "exchange_records",
+    "format_ranks",
 ]
 
-#: The seconds by which the other ranks wait longer than rank 0, which may publish its verdict at the end of
-#: the timeout.
+#: The other ranks wait this many seconds longer than rank 0, because rank 0 may publish its verdict only at
+#: the end of its timeout.
 _GRACE = 5.0
 #: Seconds between two reads of the store.
-_POLL = 0.02
+_POLL_INTERVAL = 0.02
 
-#: The key that rank 0 sets in its store before it closes the store. A new job must not start in that store.
+#: The key that rank 0 sets in its store before it closes the store. A new job must not use a store with this
+#: key.
 CLOSING = "accel/closing"
 
 
 class Record(NamedTuple):
-    """The choice of one rank."""
+    """The accelerator that one rank chose, or the reason why the rank cannot start."""
 
     rank: int
     host: str
@@ -60,18 +61,19 @@ class Record(NamedTuple):
     #: The kind of torch build, such as `"a CUDA build"`, if the communication backend belongs to the build.
     #: For example, `nccl` of a CUDA build and of a ROCm build cannot exchange data. Otherwise empty.
     build: str = ""
-    #: How the backend was selected, as a clause.
+    #: How the backend was selected, such as `"pinned by DS_ACCELERATOR='npu'"`.
     selection_reason: str = ""
-    #: The reason against each backend that was not selected, by name.
+    #: For each backend that was not selected, the reason why not.
     rejected: dict[str, str] = {}  # noqa: RUF012 - never written to
     #: The reason why this rank cannot start; empty if it can.
     problem: str = ""
 
     @classmethod
-    def read(cls, rank: int, data: bytes) -> Record:
-        """Return the record that `rank` wrote to the store.
+    def from_json(cls, rank: int, data: bytes) -> Record:
+        """Parse the record that the rank with the number `rank` wrote to the store.
 
-        A different version of accel-train may write different fields. The result then has a `problem`.
+        If a different version of accel-train wrote the record, it may have different fields. Then the result
+        has the parse error as its `problem`.
         """
         try:
             return cls(**json.loads(data))
@@ -84,14 +86,8 @@ class Record(NamedTuple):
 
     @property
     def choice(self) -> tuple[str, ...]:
-        """Return the values that must be equal on every rank."""
-        return (
-            self.backend,
-            self.distribution,
-            self.version,
-            self.communication,
-            self.build,
-        )
+        """Return the values, other than `build`, that must be equal on every rank."""
+        return (self.backend, self.distribution, self.version, self.communication)
 
     def __str__(self) -> str:
         origin = f"{self.distribution} {self.version}".strip()
@@ -99,8 +95,19 @@ class Record(NamedTuple):
         return f"{self.backend} ({origin}) over {self.communication}{build}"
 
 
+class _Verdict(NamedTuple):
+    """Rank 0's verdict on the records of all ranks, which every rank reads."""
+
+    #: The message of the error that every rank raises; empty if the ranks agree.
+    error: str
+    #: The ranks that wrote no record.
+    absent: list[int]
+    #: The hosts of the ranks that wrote a record, in the order of ranks.
+    hosts: list[str]
+
+
 class AgreementRound(NamedTuple):
-    """The result of an agreement, the same on every rank."""
+    """The result of an agreement of all ranks. It is equal on every rank."""
 
     #: The unique name of this round, which is the prefix of the round's keys in the store.
     name: str
@@ -109,7 +116,7 @@ class AgreementRound(NamedTuple):
 
 
 class OldStoreError(RankLostError):
-    """The store was closed before rank 0 wrote to it, so it may be the store of an earlier job."""
+    """Raised if the store closes before rank 0 has replied, so the store may belong to an earlier job."""
 
 
 def agree(
@@ -122,52 +129,46 @@ def agree(
     `timeout` seconds.
     """
 
-    def judge(others: Mapping[int, bytes]) -> str:
-        records = {0: record}
-        for rank, data in others.items():
-            records[rank] = Record.read(rank, data)
-        return json.dumps(_build_verdict(records, world_size, timeout))
+    def build_verdict(other_records: Mapping[int, bytes]) -> str:
+        records = [record]
+        for rank, data in sorted(other_records.items()):
+            records.append(Record.from_json(rank, data))
+        return json.dumps(_build_verdict(records, world_size, timeout)._asdict())
 
     me = Rank(record.rank, world_size, None, record.host)
-    own_record = json.dumps(record._asdict())
-    exchange = exchange_records(store, me, own_record, judge, timeout)
-    verdict = json.loads(exchange.verdict)
-    if record.rank == 0 and verdict["error"]:
+    record_json = json.dumps(record._asdict())
+    exchange = exchange_records(store, me, record_json, build_verdict, timeout)
+    verdict = _Verdict(**json.loads(exchange.verdict))
+    if record.rank == 0 and verdict.error:
         exchange.wait_for_readers()
-    if verdict["absent"]:
-        raise RankLostError(verdict["error"], ranks=tuple(verdict["absent"]))
-    if verdict["error"]:
-        raise RankMismatchError(verdict["error"])
-    return AgreementRound(exchange.round_name, verdict["hosts"])
+    if verdict.absent:
+        raise RankLostError(verdict.error, ranks=tuple(verdict.absent))
+    if verdict.error:
+        raise RankMismatchError(verdict.error)
+    return AgreementRound(exchange.round_name, verdict.hosts)
 
 
 def _build_verdict(
-    records: Mapping[int, Record], world_size: int, timeout: float
-) -> dict[str, Any]:
-    """Return rank 0's verdict on `records` as a JSON object. The keys of `records` are ranks.
-
-    The verdict has three items. `error` is the message of the error that every rank raises; may be empty.
-    `absent` lists the ranks without a record. `hosts` lists the host of each rank with a record.
-    """
-    absent = [rank for rank in range(world_size) if rank not in records]
-    in_order = [_escaped(records[rank]) for rank in sorted(records)]
-    error = ""
+    records: Sequence[Record], world_size: int, timeout: float
+) -> _Verdict:
+    """Return rank 0's verdict on the existing records, which are in the order of ranks."""
+    records = [_with_escaped_texts(record) for record in records]
+    present = {record.rank for record in records}
+    absent = [rank for rank in range(world_size) if rank not in present]
     if absent:
         error = _absent_message(absent, world_size, timeout)
-    if not error:
-        error = _problems_message(in_order)
-    if not error:
-        error = _differences_message(in_order)
-    hosts = [record.host for record in in_order]
-    return {"error": error, "absent": absent, "hosts": hosts}
+    else:
+        error = _problems_message(records) or _differences_message(records)
+    hosts = [record.host for record in records]
+    return _Verdict(error, absent, hosts)
 
 
 class Exchange(NamedTuple):
-    """The result of `exchange_records` on one rank."""
+    """The result that `exchange_records` returns on one rank: the round, and rank 0's verdict."""
 
     #: The unique name of this round, which is the prefix of the round's keys in the store.
     round_name: str
-    #: Rank 0's verdict on the records of all ranks.
+    #: Rank 0's verdict on the records of all ranks, in the caller's format.
     verdict: bytes
     world_size: int
     #: The job's store, with the round's prefix.
@@ -176,141 +177,155 @@ class Exchange(NamedTuple):
     def wait_for_readers(self) -> None:
         """Wait for up to 5 seconds until all other ranks have read the verdict.
 
-        Called on rank 0, because the store may be in rank 0's process, which is about to end.
+        Only rank 0 calls this method. Its process, which may contain the store, is about to end.
         """
         end = time.monotonic() + _GRACE
-        with suppress(
-            RuntimeError
-        ):  # Raised if the store is closed. No rank can read it then.
+        # RuntimeError means that the store is closed. Then no rank can read the verdict.
+        with suppress(RuntimeError):
             while time.monotonic() < end:
-                readers = self.store.add(
-                    "verdict-read", 0
-                )  # Adding 0 reads the number.
+                # Adding 0 returns the counter's value.
+                readers = self.store.add("verdict-read", 0)
                 if readers >= self.world_size - 1:
                     return
-                time.sleep(_POLL)
+                time.sleep(_POLL_INTERVAL)
 
 
 def exchange_records(
     store: Store,
     me: Rank,
-    own_record: str,
-    judge: Callable[[Mapping[int, bytes]], str],
+    record: str,
+    build_verdict: Callable[[Mapping[int, bytes]], str],
     timeout: float,
 ) -> Exchange:
-    """Send `own_record` to rank 0, and return rank 0's verdict, which is the same on every rank.
+    """Send this rank's record to rank 0, and return rank 0's verdict, which is the same on every rank.
 
-    On rank 0, `judge` gets the other ranks' records by rank, and returns the verdict. It is called when all
-    ranks have written a record, or after `timeout` seconds with the existing records. Keys of an earlier
-    round in the store are ignored. Raises `RankLostError` if rank 0 does not answer.
+    On rank 0, `build_verdict` is called with the other ranks' records by rank, and returns the verdict. It is
+    called when all ranks have written a record, or after `timeout` seconds with the existing records. Keys of
+    an earlier round in the store are ignored. Raises `RankLostError` if rank 0 does not respond.
     """
     from torch._C._distributed_c10d import PrefixStore
 
     if me.rank != 0:
-        return _send_record(store, me, own_record, timeout + _GRACE)
-    name = uuid.uuid4().hex
-    round_store = PrefixStore(name, store)
-    records = _collect_records(store, round_store, name, me.world_size, timeout)
-    verdict = judge(records)
+        return _send_record(store, me, record, timeout + _GRACE)
+    round_name = uuid.uuid4().hex
+    round_store = PrefixStore(round_name, store)
+    records = _collect_records(store, round_store, round_name, me.world_size, timeout)
+    verdict = build_verdict(records)
     round_store.set("verdict", verdict)
-    return Exchange(name, verdict.encode(), me.world_size, round_store)
+    return Exchange(round_name, verdict.encode(), me.world_size, round_store)
 
 
 def _collect_records(
-    store: Store, round_store: Store, name: str, world_size: int, timeout: float
+    store: Store, round_store: Store, round_name: str, world_size: int, timeout: float
 ) -> dict[int, bytes]:
-    """Answer the words of the other ranks until all of them have written a record, on rank 0.
+    """Send the round's name to the other ranks and read their records, on rank 0.
 
-    Returns the records by rank. After `timeout` seconds, the existing records are returned.
+    Returns the records by rank, when all other ranks have written one or `timeout` seconds have passed.
     """
     end = time.monotonic() + timeout
     records: dict[int, bytes] = {}
-    answered: dict[int, bytes] = {}
+    last_tokens: dict[int, bytes] = {}
     while True:
         missing = [rank for rank in range(1, world_size) if rank not in records]
         for rank in missing:
             if round_store.check([f"record/{rank}"]):
                 records[rank] = round_store.get(f"record/{rank}")
             else:
-                _answer_word(store, rank, name, answered)
+                _reply_to_token(store, rank, round_name, last_tokens)
         if len(records) == world_size - 1 or time.monotonic() > end:
             return records
-        time.sleep(_POLL)
+        time.sleep(_POLL_INTERVAL)
 
 
-def _answer_word(
-    store: Store, rank: int, name: str, answered: dict[int, bytes]
+def _reply_to_token(
+    store: Store, rank: int, round_name: str, last_tokens: dict[int, bytes]
 ) -> None:
-    """Answer the word of `rank` with the round's name, on rank 0, unless the word is in `answered`.
+    """Reply with the round's name to the token that `rank` wrote, on rank 0, if the token is new.
 
-    The word may be from a process of an earlier start. The present process of that rank then writes a new
-    word later.
+    `last_tokens` has the last token of each rank, and is updated. A rank's first token may be from a process
+    of an earlier start. The present process of that rank then overwrites the token with its own.
     """
-    if not store.check([f"word/{rank}"]):
+    if not store.check([f"token/{rank}"]):
         return
-    word = store.get(f"word/{rank}")
-    if answered.get(rank) != word:
-        answered[rank] = word
-        store.set(f"answer/{word.decode()}", name)
+    token = store.get(f"token/{rank}")
+    if last_tokens.get(rank) != token:
+        last_tokens[rank] = token
+        store.set(f"reply/{token.decode()}", round_name)
 
 
-def _send_record(store: Store, me: Rank, own_record: str, timeout: float) -> Exchange:
-    """Get the round's name, write the record, and read rank 0's verdict, on any rank except 0.
+def _send_record(store: Store, me: Rank, record: str, timeout: float) -> Exchange:
+    """Write this rank's record to the store, and return rank 0's verdict, on any rank except 0.
 
-    Raises `OldStoreError` if the store closes before rank 0 answers, and `RankLostError` if rank 0 does not
-    answer within `timeout` seconds.
+    Raises `OldStoreError` if the store closes before rank 0 replies, and `RankLostError` if rank 0 does not
+    respond within `timeout` seconds.
     """
     from torch._C._distributed_c10d import PrefixStore
 
-    word = uuid.uuid4().hex
-    wait = timedelta(seconds=timeout)
-    has_answer = False
-    try:
-        if store.check([CLOSING]):
-            raise OldStoreError(f"{me}: the store of an earlier job is being closed")
-        store.set(f"word/{me.rank}", word)
-        store.wait([f"answer/{word}"], wait)
-        name = store.get(f"answer/{word}").decode()
-        has_answer = True
-        round_store = PrefixStore(name, store)
-        round_store.set(f"record/{me.rank}", own_record)
-        round_store.wait(["verdict"], wait)
+    wait_time = timedelta(seconds=timeout)
+    with _rank_0_errors(me, timeout, error_if_closed=OldStoreError):
+        round_name = _request_round_name(store, me, wait_time)
+    with _rank_0_errors(me, timeout, error_if_closed=RankLostError):
+        round_store = PrefixStore(round_name, store)
+        round_store.set(f"record/{me.rank}", record)
+        round_store.wait(["verdict"], wait_time)
         verdict = round_store.get("verdict")
         round_store.add("verdict-read", 1)
-    except OldStoreError:
+    return Exchange(round_name, verdict, me.world_size, round_store)
+
+
+def _request_round_name(store: Store, me: Rank, wait_time: timedelta) -> str:
+    """Write a new token to the store, wait for rank 0's reply, and return the reply: the round's name.
+
+    Raises `OldStoreError` if rank 0 has marked the store as closing.
+    """
+    if store.check([CLOSING]):
+        raise OldStoreError(f"{me}: the store of an earlier job is being closed")
+    token = uuid.uuid4().hex
+    store.set(f"token/{me.rank}", token)
+    store.wait([f"reply/{token}"], wait_time)
+    return store.get(f"reply/{token}").decode()
+
+
+@contextmanager
+def _rank_0_errors(
+    me: Rank, timeout: float, *, error_if_closed: type[RankLostError]
+) -> Iterator[None]:
+    """Convert the store's errors into `RankLostError`, or into `error_if_closed` if the store has closed."""
+    try:
+        yield
+    except RankLostError:
         raise
     except RuntimeError as error:
-        error_class: type[RankLostError] = RankLostError
-        event = f"did not answer within {timeout:g} s"
         if isinstance(error, import_torch().distributed.DistNetworkError):
-            event = "closed the store early"
-            if not has_answer:
-                error_class = OldStoreError
+            error_class, event = error_if_closed, "closed the store early"
+        else:
+            error_class, event = RankLostError, f"did not respond within {timeout:g} s"
         raise error_class(
             f"{me}: rank 0 {event}: {_first_line(error)}. Read what rank 0 printed, and check that its host "
             "can be reached.",
             ranks=(0,),
         ) from error
-    return Exchange(name, verdict, me.world_size, round_store)
 
 
-def _escaped(record: Record) -> Record:
+def _with_escaped_texts(record: Record) -> Record:
     """Return the record with control characters escaped, because its texts come from a different host."""
     texts: dict[str, Any] = {}
     for name, value in record._asdict().items():
         if isinstance(value, str):
             texts[name] = one_line(value)
     rejected = {
-        one_line(name): one_line(reason) for name, reason in record.rejected.items()
+        one_line(backend): one_line(reason)
+        for backend, reason in record.rejected.items()
     }
     return record._replace(**texts, rejected=rejected)
 
 
 def _absent_message(absent: list[int], world_size: int, timeout: float) -> str:
     """Return the message for ranks that wrote no record."""
+    ranks = format_ranks(absent)
     return (
-        f"{enumerated(absent)} of {world_size} did not start within {timeout:g} s. Read what "
-        f"{enumerated(absent)} printed, and check that MASTER_ADDR and MASTER_PORT can be reached from there."
+        f"{ranks} of {world_size} did not start within {timeout:g} s. Read what {ranks} printed, and check "
+        "that MASTER_ADDR and MASTER_PORT can be reached from there."
     )
 
 
@@ -326,17 +341,17 @@ def _problems_message(records: Iterable[Record]) -> str:
 
 def _differences_message(records: Sequence[Record]) -> str:
     """Return the message for different choices, with a line for each choice; empty if all are equal."""
-    ranks_by_choice: dict[tuple[str, ...], list[Record]] = {}
+    groups: dict[tuple[tuple[str, ...], str], list[Record]] = {}
     for record in records:
-        ranks_by_choice.setdefault(record.choice, []).append(record)
-    if len(ranks_by_choice) == 1:
+        groups.setdefault((record.choice, record.build), []).append(record)
+    if len(groups) == 1:
         return ""
     backend_of_rank_0 = records[0].backend
     lines = ["the ranks did not choose the same accelerator:"]
-    for group in ranks_by_choice.values():
+    for group in groups.values():
         lines.append(f"  {_choice_line(group, backend_of_rank_0)}")
-    choices_without_build = {choice[:-1] for choice in ranks_by_choice}
-    if len(choices_without_build) == 1:
+    only_builds_differ = len({record.choice for record in records}) == 1
+    if only_builds_differ:
         lines.append(
             f"{records[0].communication} cannot exchange data between different builds of torch. Start a "
             "separate job on the hosts of each vendor, or set ACCEL_COMMUNICATION_BACKEND=gloo"
@@ -351,13 +366,15 @@ def _differences_message(records: Sequence[Record]) -> str:
 
 
 def _choice_line(group: Sequence[Record], backend_of_rank_0: str) -> str:
-    """Return a line about a group of ranks with the same choice.
+    """Return a line about ranks that made the same choice. `group` has their records.
 
-    If their backend differs from rank 0's, the line includes their reason against rank 0's backend.
+    If the ranks' backend differs from rank 0's, the line includes the reason why the ranks did not select
+    rank 0's backend.
     """
     first = group[0]
-    hosts = ", ".join(dict.fromkeys(record.host for record in group))
-    ranks = enumerated([record.rank for record in group])
+    unique_hosts = dict.fromkeys(record.host for record in group)
+    hosts = ", ".join(unique_hosts)
+    ranks = format_ranks([record.rank for record in group])
     line = f"{ranks} (host {hosts}): {first}, {first.selection_reason}"
     if first.backend != backend_of_rank_0:
         reason = first.rejected.get(backend_of_rank_0, "")
@@ -366,10 +383,10 @@ def _choice_line(group: Sequence[Record], backend_of_rank_0: str) -> str:
     return line
 
 
-def enumerated(ranks: Sequence[int], max_ranks: int = 8) -> str:
-    """Return the ranks as text, such as `"rank 1"` or `"ranks 1, 2 and 30 more"`.
+def format_ranks(ranks: Sequence[int], max_ranks: int = 8) -> str:
+    """Return the numbers of ranks as text, such as `"rank 1"` or `"ranks 1, 2 and 30 more"`.
 
-    At most `max_ranks` ranks are listed.
+    The text lists at most `max_ranks` numbers.
     """
     listed = ", ".join(str(rank) for rank in ranks[:max_ranks])
     text = f"ranks {listed}" if len(ranks) > 1 else f"rank {listed}"

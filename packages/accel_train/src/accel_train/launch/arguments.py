@@ -28,7 +28,7 @@ def to_timedelta(name: str, value: Any) -> timedelta | None:
     try:
         return timedelta(seconds=seconds)
     except OverflowError:
-        raise _invalid(
+        raise _invalid_value_error(
             name, value, "a time that a datetime.timedelta can hold"
         ) from None
 
@@ -39,27 +39,26 @@ def check_seconds(name: str, value: Any, expected: str = "seconds above 0") -> N
     Raises the errors of `to_timedelta`.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise _wrong_type(name, value, expected)
+        raise _wrong_type_error(name, value, expected)
     if not value > 0:  # also true for NaN
-        raise _invalid(name, value, expected)
+        raise _invalid_value_error(name, value, expected)
 
 
 def check_type(name: str, value: Any, kind: type, expected: str) -> None:
-    """Check that the argument called `name` is `None` or an instance of `kind`.
+    """Check that `value`, the argument called `name`, is `None` or an instance of `kind`, and not a bool.
 
-    `expected` describes the valid values. Raises `InvalidArgumentError`, a `TypeError`, for any other value,
-    including a bool for the kind `int`.
+    `expected` describes the valid values. Raises `InvalidArgumentError`, a `TypeError`, for any other value.
     """
     if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-        raise _wrong_type(name, value, expected)
+        raise _wrong_type_error(name, value, expected)
 
 
-def _wrong_type(name: str, value: Any, expected: str) -> InvalidArgumentError:
+def _wrong_type_error(name: str, value: Any, expected: str) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"init_process_group({name}={value!r}) is not valid, expected {expected}, not "
         f"{type(value).__name__}"
     )
 
 
-def _invalid(name: str, value: Any, expected: str) -> LaunchError:
+def _invalid_value_error(name: str, value: Any, expected: str) -> LaunchError:
     return LaunchError(f"{name}={value!r} is not valid, expected {expected}")

@@ -49,7 +49,7 @@ FLAGS = {
     "--doctor": "first examine the machine of each rank, and report the differences on rank 0",
     "--dry-run": "print the plan for each rank, and start no rank",
 }
-#: torchrun's most used options, in the form of `OPTIONS`. The copy is shown where torch is not installed.
+#: torchrun's most used options, in the same form as `OPTIONS`, for the short help text.
 TORCHRUN_OPTIONS = {
     "--nproc-per-node": ("N", "ranks on this host [one for each device]"),
     "--nnodes": ("N", "number of hosts, or minimum and maximum: 2:4"),
@@ -76,11 +76,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """
     # Checked first, because importing torch takes a second or more.
     if arguments and arguments[0] in ("-h", "--help"):
-        _print_and_exit(_help())
+        _print_and_exit(_format_help())
     try:
         parser = _combined_parser([_torchrun_parser()])
     except (BackendUnavailableError, ImportError) as error:
-        # Prints the help and exits, if --help or --help-all is among the arguments.
+        # If --help or --help-all is among the arguments, the parser prints the help and exits.
         _combined_parser([], missing_reason=str(error)).parse_known_args(arguments)
         if isinstance(error, BackendUnavailableError):
             raise
@@ -97,7 +97,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _unknown_option_message(argument: str, parser: argparse.ArgumentParser) -> str:
-    """Return the message for an option that does not exist, with the most similar existing option."""
+    """Return the message for an option that does not exist, with the most similar option that exists."""
     known = set(re.findall(r"--[a-z][\w-]*", parser.format_help()))
     option = argument.partition("=")[0]
     matches = difflib.get_close_matches(option.replace("_", "-"), known, n=1)
@@ -108,7 +108,7 @@ def _unknown_option_message(argument: str, parser: argparse.ArgumentParser) -> s
 
 
 def _set_defaults(parser: argparse.ArgumentParser) -> None:
-    """Set defaults of `accel run` for two torchrun options, unless torchrun's `PET_…` variables set them."""
+    """Set the defaults of `accel run` for two options of torchrun that no `PET_…` variable sets."""
     if "PET_NPROC_PER_NODE" not in os.environ:
         parser.set_defaults(nproc_per_node="auto")
     signals = parser.get_default("signals_to_handle")
@@ -161,15 +161,15 @@ def _combined_parser(
 
 
 def _add_own_options(parser: Any) -> None:
-    """Add `accel run`'s own options to a parser or to an argument group."""
+    """Add the options that only `accel run` has to a parser or to an argument group."""
     for name, (metavar, text) in OPTIONS.items():
-        value_type = _seconds if metavar == "SECONDS" else str
+        value_type = _parse_seconds if metavar == "SECONDS" else str
         parser.add_argument(name, metavar=metavar, help=text, type=value_type)
     for name, text in FLAGS.items():
         parser.add_argument(name, action="store_true", help=text)
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     """Parse a number of seconds above 0. Raises `ArgumentTypeError` for other text."""
     with contextlib.suppress(ValueError):
         seconds = float(text)
@@ -196,7 +196,7 @@ class _HelpAction(argparse.Action):
 
     def __call__(self, *_: object) -> None:
         _print_and_exit(
-            _help(show_all=self._show_all, missing_reason=self._missing_reason)
+            _format_help(show_all=self._show_all, missing_reason=self._missing_reason)
         )
 
 
@@ -206,7 +206,7 @@ def _print_and_exit(text: str) -> NoReturn:
     sys.exit(0)
 
 
-def _help(*, show_all: bool = False, missing_reason: str = "") -> str:
+def _format_help(*, show_all: bool = False, missing_reason: str = "") -> str:
     """Return the help text with the options of `accel run`, and with torchrun's most used options.
 
     With `show_all`, the text has all of torchrun's options. `missing_reason` is why torchrun's options cannot

@@ -34,10 +34,10 @@ def communication_of(accelerator: Accelerator, requested: str | None = None) -> 
     configured = requested or ACCEL_COMMUNICATION_BACKEND.read(os.environ)
     name = (configured or default).lower()
     if name == default:
-        prepared = prepare_communication(accelerator)
-        # A backend from the environment variable may not work on this host. An argument is kept.
+        usable_name = prepare_communication(accelerator)
+        # A backend that the caller requested is not replaced with a usable one.
         if not requested:
-            name = prepared
+            name = usable_name
     problem = unusable_reason(name, accelerator.device_name())
     if problem and not configured:
         problem = f"{accelerator.name} declares the communication backend {name!r}, and {problem}"
@@ -47,10 +47,10 @@ def communication_of(accelerator: Accelerator, requested: str | None = None) -> 
 
 
 def prepare_communication(accelerator: Accelerator) -> str:
-    """Import the package that registers the accelerator's communication backend with torch.
+    """Import the package that registers the accelerator's communication backend with torch, if one is needed.
 
-    Returns the backend's name. Only the CPU's `ccl` needs such an import. If oneCCL's bindings fail, the
-    accelerator uses gloo, and a warning is issued.
+    Returns the backend's name. Only `ccl`, a backend for the CPU, needs the import. If oneCCL's bindings
+    fail, the accelerator uses gloo, and a warning is issued.
     """
     is_cpu = accelerator.device_name() == "cpu"
     if is_cpu and accelerator.communication_backend_name() == "ccl":

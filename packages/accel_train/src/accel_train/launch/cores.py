@@ -22,9 +22,9 @@ _MAX_CORES = 1 << 16
 
 
 def numa_nodes(root: str = "/") -> dict[int, tuple[int, ...]]:
-    """Return the logical cores of each NUMA node, without nodes that have only memory (CXL, HBM).
+    """Return the logical cores of each NUMA node, by the node's number.
 
-    `root` is the folder that contains `sys`.
+    Nodes that have only memory (CXL, HBM) are left out. `root` is the folder that contains `sys`.
     """
     nodes = {}
     for name in hardware.names_in(_NODES, root):
@@ -62,7 +62,7 @@ def parse_ranges(text: str) -> tuple[int, ...] | None:
 
 
 def physical_cores(ids: Collection[int], root: str = "/") -> list[tuple[int, ...]]:
-    """Group the logical cores `ids` by physical core. Each group has the hyper-threads of one physical core.
+    """Return the logical cores `ids` grouped by physical core: one tuple of hyper-threads per physical core.
 
     The groups are ordered by the lowest logical core of the physical core.
     """

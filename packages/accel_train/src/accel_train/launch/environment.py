@@ -29,7 +29,6 @@ __all__ = [
     "SEARCH_PATHS",
     "as_deepspeed",
     "as_shell",
-    "checked_prefixes",
     "describe_difference",
     "forwarded",
     "import_variables",
@@ -38,6 +37,7 @@ __all__ = [
     "isolation_reason",
     "pin_of",
     "quote_for_shell",
+    "validate_prefixes",
 ]
 
 #: The prefixes of `LD_LIBRARY_PATH` and `PATH`. They are forwarded because the hosts of a job have the same
@@ -70,7 +70,7 @@ def forwarded(
     The result has the variables in `environ` whose names begin with a prefix in `COMMON` or in
     `accelerator.export_envs()`, and the declaration's default values of variables that are not set. The
     result always has `DS_ACCELERATOR`, with the accelerator's name, so that every host makes the same choice.
-    Visible-devices variables are left out, because the devices differ between hosts.
+    The result has no visible-devices variables, because the devices differ between hosts.
 
     Raises `LaunchError` if `export_envs()` returns an invalid prefix, or a prefix that matches too much.
     """
@@ -81,7 +81,7 @@ def forwarded(
         excluded = {*backend.visibility.variables, DS_ACCELERATOR.name}
     else:
         backend = accelerator.backend
-        vendor_prefixes = checked_prefixes(accelerator.name, accelerator.export_envs())
+        vendor_prefixes = validate_prefixes(accelerator.name, accelerator.export_envs())
         excluded = {*accelerator.visible_devices_envs(), DS_ACCELERATOR.name}
     prefixes = (*COMMON, *vendor_prefixes)
     variables = dict(missing_defaults(backend, env))
@@ -94,11 +94,11 @@ def forwarded(
     return dict(sorted(variables.items()))
 
 
-def checked_prefixes(name: str, prefixes: Iterable[str]) -> list[str]:
-    """Return, as a list, the `prefixes` that `export_envs()` of the accelerator called `name` returned.
+def validate_prefixes(name: str, prefixes: Iterable[str]) -> list[str]:
+    """Return `prefixes`, which `export_envs()` of the accelerator called `name` returned, as a list.
 
     Raises `LaunchError` for an invalid prefix, and for a prefix that would send most of the environment to
-    other hosts. A declaration's prefixes are validated when the declaration is created, not here.
+    other hosts.
     """
     prefix_list = [prefixes] if isinstance(prefixes, str) else list(prefixes)
     for prefix in prefix_list:
@@ -113,9 +113,9 @@ def checked_prefixes(name: str, prefixes: Iterable[str]) -> list[str]:
 def isolation_env(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return variables that stop torch from loading other vendors' packages in the ranks.
 
-    Use these variables if `autoload_conflicts` returns packages that break `import torch` in every rank. A
-    `sitecustomize` module then loads accel-train's integrations. The module's folder comes first in
-    `PYTHONPATH`, before the entries in `environ`, which is by default this process's environment.
+    These variables are needed if another vendor's package breaks `import torch`. A `sitecustomize` module,
+    whose folder comes first in `PYTHONPATH`, then loads accel-train's integrations. The other entries of
+    `PYTHONPATH` are those in `environ`, which is by default this process's environment.
     """
     env = os.environ if environ is None else environ
     entries = [startup.AT_START]
@@ -148,7 +148,7 @@ def import_variables(
 
 
 def _package_to_import(backend: Backend, *, autoload: bool) -> str:
-    """Return the package to name in `ACCEL_IMPORT` for the backend's device; empty if none is needed.
+    """Return the package that `ACCEL_IMPORT` must name for the backend's device; empty if none is needed.
 
     `autoload` is True if torch loads packages by their entry points.
     """
@@ -158,24 +158,25 @@ def _package_to_import(backend: Backend, *, autoload: bool) -> str:
         return vendor_package
     is_generic = backend.name == builtin.GENERIC.name
     if is_generic and backend.provenance is not None and not autoload:
-        return backend.provenance.value  # This is the package of the entry point.
+        # The device's package declares an entry point, whose value is the package's name.
+        return backend.provenance.value
     return ""
 
 
 def describe_difference(
     variables: Mapping[str, str], environ: Mapping[str, str], backend: Backend
 ) -> str:
-    """Return a sentence that compares the forwarded `variables` with `environ`.
+    """Return a sentence about the differences between the forwarded `variables` and `environ`.
 
-    The sentence lists the variables in `environ` that are left out, grouped by reason, and the variables that
-    were added or changed.
+    The sentence lists the variables in `environ` that are not forwarded, grouped by reason, and the variables
+    that were added or changed.
     """
     visibility = backend.visibility
     device_variables = (*visibility.filters, *visibility.variables)
     prefixes = (*COMMON, *backend.environment.forward)
     names_by_reason: dict[str, list[str]] = {}
     for name in sorted(environ.keys() - variables.keys()):
-        reason = _left_out_reason(name, device_variables, prefixes)
+        reason = _exclusion_reason(name, device_variables, prefixes)
         names_by_reason.setdefault(reason, []).append(name)
     added = [
         f"{name}={value}"
@@ -185,16 +186,15 @@ def describe_difference(
     left_out = [
         f"{', '.join(names)} ({reason})" for reason, names in names_by_reason.items()
     ]
-    return (
-        f"left out for other hosts: {'; '.join(left_out) or 'nothing'}; "
-        f"added: {', '.join(added) or 'nothing'}"
-    )
+    left_out_text = "; ".join(left_out) or "nothing"
+    added_text = ", ".join(added) or "nothing"
+    return f"left out for other hosts: {left_out_text}; added: {added_text}"
 
 
-def _left_out_reason(
+def _exclusion_reason(
     name: str, device_variables: Sequence[str], prefixes: tuple[str, ...]
 ) -> str:
-    """Return, as a clause, the reason why a variable is not forwarded."""
+    """Return the reason why a variable is not forwarded, such as `"each host has its own devices"`."""
     if name in device_variables:
         return "each host has its own devices"
     if not _IDENTIFIER.fullmatch(name):
@@ -205,7 +205,7 @@ def _left_out_reason(
 
 
 def isolation_reason(conflicts: Sequence[AutoloadConflict]) -> str:
-    """Return a sentence that torch's autoload is off in the ranks, with the conflicts as the reason."""
+    """Return the sentence that explains why torch loads no vendor's package automatically in the ranks."""
     reasons = "; ".join(conflict.reason for conflict in conflicts)
     return f"{AUTOLOAD}=0 is set for the ranks: {reasons}."
 
@@ -237,8 +237,8 @@ def pin_of(accelerator: Accelerator | Backend) -> str:
 def as_shell(variables: Mapping[str, str]) -> str:
     """Return lines for a POSIX shell, such as `export NAME='any value'`.
 
-    The text is ASCII, so that no locale changes it. Any other byte is written in octal as an argument of
-    `printf`, which restores the byte.
+    The text is ASCII, so that no locale changes it. Bytes that are not ASCII are written in octal as an
+    argument of the shell's `printf`, which prints the original bytes.
     """
     return "\n".join(
         f"export {name}={quote_for_shell(value)}" for name, value in variables.items()
@@ -262,7 +262,7 @@ def quote_for_shell(value: str) -> str:
 
 
 def is_utf8(value: str) -> bool:
-    """Return whether a variable's value is valid UTF-8; Python reads other bytes as lone surrogates."""
+    """Return whether a variable's value is valid UTF-8. Python reads any other byte as a lone surrogate."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -271,7 +271,7 @@ def is_utf8(value: str) -> bool:
 
 
 def as_deepspeed(variables: Mapping[str, str]) -> str:
-    """Return lines for DeepSpeed's `.deepspeed_env`, such as `NAME=value`.
+    """Return lines for DeepSpeed's file `.deepspeed_env`, such as `NAME=value`.
 
     DeepSpeed (0.19.8, `launcher/runner.py`) reads the file as text, line by line, and strips each value. For
     a shell, it puts the value between double quotes without escapes. For Slurm's `srun --export`, it joins
@@ -290,7 +290,7 @@ def as_deepspeed(variables: Mapping[str, str]) -> str:
 
 
 def _fits_deepspeed(value: str) -> bool:
-    """Return whether a line of `.deepspeed_env` can hold the value unchanged."""
+    """Return whether DeepSpeed reads the value unchanged from a line of `.deepspeed_env`."""
     is_one_line = value == value.strip() and len(value.splitlines()) <= 1
     if not is_one_line or not is_utf8(value):
         return False

@@ -1,9 +1,10 @@
 """Detect lost ranks by heartbeats in torch's store.
 
-A thread of each rank changes the value of the rank's own key at regular intervals: the heartbeat. Rank 0
-reads the keys of all ranks at once. When a rank is lost, rank 0 publishes a status and overwrites every
-rank's key. A rank's next heartbeat then finds a value that is not its own, and the rank reads the status. So
-a heartbeat needs only one request, which also shows whether there is news.
+Each rank has its own key in the store. A thread of the rank changes the key's value at regular intervals;
+each change is a heartbeat. Rank 0 reads the keys of all ranks at once. When a rank is lost, rank 0 publishes
+a status and overwrites every rank's key. The next heartbeat of a rank then finds the overwritten value, and
+the rank reads the status. So a heartbeat needs only one request, which also shows whether there is a new
+status.
 
 Each rank appends its reports (the error that ended it, its arrival at the end) to one more key, which rank 0
 reads.
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from accel_core.errors import CommunicationError, RankLostError
 from accel_core.text import one_line
 from accel_core.torch_import import import_torch
-from accel_train.launch.agreement import enumerated
+from accel_train.launch.agreement import format_ranks
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -40,9 +41,9 @@ _MAX_LISTED = 8
 _BATCH = 500
 #: The key of the status that rank 0 publishes.
 _STATUS = "status"
-#: The key of the reports of all ranks, one a line: `RANK KIND DETAIL`.
+#: The key of the reports of all ranks. Each report is a line: `RANK KIND DETAIL`.
 _REPORTS = "reports"
-#: Heartbeats later than this many intervals show that this process itself was stopped.
+#: If this rank's own heartbeat is later than this many intervals, this process itself was stopped.
 _STOPPED_INTERVALS = 3
 
 
@@ -50,10 +51,10 @@ _STOPPED_INTERVALS = 3
 class _Status:
     """The state of the job, as rank 0 publishes it."""
 
-    #: For each lost rank a clause about the loss: `"has been silent for 10 s"`.
+    #: For each lost rank, what happened: `"has been silent for 10 s"`.
     lost: dict[int, str] = field(default_factory=dict)
     #: Ranks that ended without an error and without `shutdown()`.
-    left: tuple[int, ...] = ()
+    left_early: tuple[int, ...] = ()
     #: Whether every rank has called `shutdown()`.
     complete: bool = False
     #: Whether rank 0's process is about to end, perhaps with the store.
@@ -62,8 +63,12 @@ class _Status:
     @classmethod
     def from_json(cls, data: bytes) -> _Status:
         fields = json.loads(data)
-        lost = {int(rank): event for rank, event in fields["lost"].items()}
-        return cls(lost, tuple(fields["left"]), fields["complete"], fields["closing"])
+        return cls(
+            lost={int(rank): event for rank, event in fields["lost"].items()},
+            left_early=tuple(fields["left_early"]),
+            complete=fields["complete"],
+            closing=fields["closing"],
+        )
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -72,9 +77,10 @@ class _Status:
 class FailureDetector:
     """Sends this rank's heartbeats, detects lost ranks, and waits for all ranks at the end of the job.
 
-    `hosts` is the host of each rank. `silence` is the number of seconds without a heartbeat after which a
-    rank counts as lost. `store` is a separate connection to the store, with a prefix that is unique to the
-    job. `communication` is the name of torch's communication backend, for recognizing errors of collectives.
+    `hosts` lists the host of each rank. `silence` is the number of seconds without a heartbeat after which a
+    rank counts as lost. `store` is a connection to torch's store that nothing else uses, with a prefix that
+    is unique to the job. `communication` is the name of torch's communication backend, by which errors of
+    collectives are recognized.
     """
 
     def __init__(
@@ -89,17 +95,20 @@ class FailureDetector:
         self._store: Any = store  # torch's stubs lack `append` and `multi_set`
         self._library_pattern = _library_pattern(communication)
         self._others = frozenset(range(len(hosts))) - {rank}
-        #: Seconds between two heartbeats. They are rarer in a large job, because rank 0 serves all of them.
-        self.interval = max(
-            min(1.0, silence / 5), min(len(hosts) / 1250, silence / 2.5)
-        )
+        # Heartbeats are rarer in a large job, because rank 0 serves the heartbeats of all ranks. Rank 0
+        # reads up to one interval late, twice, and the other ranks read its status up to one interval late.
+        # So the longest interval of `silence / 2.5` still reports a loss within twice the silence.
+        shortest = min(1.0, silence / 5)
+        longest = silence / 2.5
+        #: Seconds between two heartbeats.
+        self.interval = max(shortest, min(len(hosts) / 1250, longest))
         #: Seconds between two heartbeats while this rank waits for other ranks.
         self._short_interval = min(self.interval, max(0.02, len(hosts) / 20000))
         #: The ranks whose heartbeats this rank reads: all on rank 0, and rank 0's on one other rank.
         self._watched: list[int] = []
         if rank == 0:
             self._watched = sorted(self._others)
-        elif rank == _deputy(hosts):
+        elif rank == _rank_that_watches_rank_0(hosts):
             self._watched = [0]
         # Only the heartbeat thread uses these:
         self._heartbeats_sent = 0
@@ -111,10 +120,10 @@ class FailureDetector:
         self._value_times: dict[int, float] = {}
         #: Whether every watched rank has sent a heartbeat.
         self._has_all_keys = False
-        # The threads share these, under the lock of `_changed`, which is notified of changes:
-        self._changed = threading.Condition()
+        # The threads share these, under the lock of `_state_changed`, which is notified of changes:
+        self._state_changed = threading.Condition()
         self._status = _Status()
-        #: A clause about the store, if it has failed or does not respond; otherwise empty.
+        #: What happened to the store if it has failed or does not respond; otherwise empty.
         self._store_failure = ""
         self._last_response = time.monotonic()
         self._unsent_reports: list[str] = []
@@ -125,7 +134,7 @@ class FailureDetector:
         #: Ranks that no longer use the store.
         self._ended: set[int] = set()
         self._is_waiting = False
-        self._wake, self._stop = threading.Event(), threading.Event()
+        self._wake_up, self._stop = threading.Event(), threading.Event()
         self._process = os.getpid()
         self._heartbeat_thread = threading.Thread(
             target=self._send_heartbeats, name="accel-heartbeat", daemon=True
@@ -151,13 +160,13 @@ class FailureDetector:
         if self._stop.is_set() or os.getpid() != self._process:
             return
         if failure:
-            self._report("failed", one_line(failure)[:500])
+            self._queue_report("failed", one_line(failure)[:500])
         elif self._status.complete:
-            self._report("departed")
+            self._queue_report("shut-down")
         else:
-            self._report("left")
+            self._queue_report("left-early")
         self._stop.set()
-        self._wake.set()
+        self._wake_up.set()
         if self._heartbeat_thread.is_alive():
             # With a deadline: a request to a store on a lost host may hang.
             self._heartbeat_thread.join(max(1.0, 3 * self.interval))
@@ -171,43 +180,54 @@ class FailureDetector:
         """Return whether a rank, or the store, is lost."""
         return bool(self._status.lost or self._store_failure)
 
-    def lost_ranks_error(self, *, at_the_end: bool = False) -> RankLostError | None:
+    def lost_ranks_error(
+        self, *, count_early_leavers: bool = False
+    ) -> RankLostError | None:
         """Return the error for the ranks that are lost now; `None` if no rank is lost.
 
-        With `at_the_end`, ranks that left without `shutdown()` count as lost too.
+        With `count_early_leavers`, ranks that ended without `shutdown()` count as lost if no other rank is
+        lost.
         """
         status = self._status
         lost = dict(status.lost)
         if self._store_failure:
-            lost[0] = self._store_failure
-        if not lost and at_the_end:
-            lost = dict.fromkeys(status.left, "left without shutdown()")
+            lost[0] = self._store_failure  # The store is on rank 0's host.
+        if not lost and count_early_leavers:
+            lost = dict.fromkeys(status.left_early, "left without shutdown()")
         if not lost:
             return None
         ranks = sorted(lost)
-        sentences = [self._sentence(rank, lost[rank]) for rank in ranks[:_MAX_LISTED]]
+        sentences = [
+            self._event_sentence(rank, lost[rank]) for rank in ranks[:_MAX_LISTED]
+        ]
         if len(ranks) > _MAX_LISTED:
             sentences.append(f"and {len(ranks) - _MAX_LISTED} more ranks")
         return RankLostError("; ".join(sentences), ranks=tuple(ranks))
 
-    def _sentence(self, rank: int, event: str) -> str:
-        """Return a sentence about a rank, such as `"rank 2 (host b) has been silent for 10 s"`."""
+    def _event_sentence(self, rank: int, event: str) -> str:
+        """Return a sentence about a rank, such as `"rank 2 (host b) has been silent for 10 s"`.
+
+        `event` is the part of the sentence after the rank.
+        """
         return f"rank {rank} (host {self._hosts[rank]}) {event}"
 
-    def explain(self, error: BaseException) -> RankLostError | None:
-        """Return the `RankLostError` for the lost rank that caused `error`; `None` if no rank is lost.
+    def explain_or_report(self, error: BaseException) -> RankLostError | None:
+        """Return the `RankLostError` for the lost rank that caused `error`, or report `error` to other ranks.
 
-        Call this method when `error` ends this rank. If a collective raised the error, the method waits for
-        the time in which a lost rank would be detected. If no rank is lost, `error` is reported to the other
-        ranks.
+        Call this method when `error` ends this rank. Only an error of a collective can have a lost rank as
+        its cause. For such an error, the method waits as long as the detection of a lost rank takes. If no
+        rank is lost, the method reports `error` to the other ranks and returns `None`. For a `RankLostError`,
+        the method only returns `None`.
         """
         if isinstance(error, RankLostError):
             return None
         loss = None
-        if _is_from_collective(error, self._library_pattern):
+        if _is_collective_error(error, self._library_pattern):
             detection_time = self._silence + 4 * self.interval
             with self._frequent_heartbeats():
-                self._changed.wait_for(lambda: self.has_lost_ranks, detection_time)
+                self._state_changed.wait_for(
+                    lambda: self.has_lost_ranks, detection_time
+                )
             loss = self.lost_ranks_error()
         if loss is None:
             self.stop(f"{type(error).__name__}: {error}")
@@ -221,35 +241,39 @@ class FailureDetector:
         """
         if not self._others:
             return
-        self._report("arrived")
+        self._queue_report("arrived")
         with self._frequent_heartbeats():
-            self._changed.wait_for(self._is_end_decided, timeout)
+            self._state_changed.wait_for(self._is_end_decided, timeout)
             if self._status.complete:
                 return
-            loss = self.lost_ranks_error(at_the_end=True)
+            loss = self.lost_ranks_error(count_early_leavers=True)
             if loss is not None:
                 raise loss
             self._needs_reports = True
-            self._changed.wait_for(lambda: not self._needs_reports, self._silence)
+            self._state_changed.wait_for(lambda: not self._needs_reports, self._silence)
         absent = sorted(self._others - self._arrived) or [0]
-        late = RankLostError(
+        error = RankLostError(
             f"rank {self._rank} (host {self._hosts[self._rank]}) waited {timeout:g} s at the end for "
-            f"{enumerated(absent, _MAX_LISTED)}: still running, or stopped",
+            f"{format_ranks(absent, _MAX_LISTED)}, still running or stopped",
             ranks=tuple(absent),
         )
-        self.stop(f"RankLostError: {late}")
-        raise late
+        self.stop(f"RankLostError: {error}")
+        raise error
 
     def _is_end_decided(self) -> bool:
         """Return whether all ranks have arrived at the end, or a rank is lost and will not arrive."""
-        has_loss = self.lost_ranks_error(at_the_end=True) is not None
+        has_loss = self.lost_ranks_error(count_early_leavers=True) is not None
         return self._status.complete or has_loss
 
     def release_store(self) -> None:
-        """End this rank's use of the store, after `wait_for_all`. Rank 0 first waits for the other ranks."""
+        """Stop using the store, after `wait_for_all`.
+
+        On rank 0, whose process may contain the store, this method first waits until the other ranks have
+        stopped using the store, for at most 5 seconds or `silence` seconds, whichever is longer.
+        """
         if self._rank == 0:
             with self._frequent_heartbeats():
-                self._changed.wait_for(
+                self._state_changed.wait_for(
                     lambda: self._ended >= self._others, max(5.0, self._silence)
                 )
         self.stop()
@@ -257,19 +281,23 @@ class FailureDetector:
     @contextmanager
     def _frequent_heartbeats(self) -> Iterator[None]:
         """Hold the lock and send heartbeats more often, while this rank waits for other ranks."""
-        with self._changed:
+        with self._state_changed:
             self._is_waiting = True
-            self._wake.set()
+            self._wake_up.set()
             try:
                 yield
             finally:
                 self._is_waiting = False
 
-    def _report(self, kind: str, detail: str = "") -> None:
-        """Let the heartbeat thread append a report: `arrived`, `departed`, `left` or `failed`."""
-        with self._changed:
+    def _queue_report(self, kind: str, detail: str = "") -> None:
+        """Let the heartbeat thread append a report about this rank.
+
+        `kind` is `arrived` (this rank has called `shutdown()`), `shut-down` (and so have all other ranks),
+        `left-early` (this rank ended without `shutdown()`), or `failed` (an error ended this rank).
+        """
+        with self._state_changed:
             self._unsent_reports.append(f"{self._rank} {kind} {detail}\n")
-        self._wake.set()
+        self._wake_up.set()
 
     # --- The heartbeat thread; no other thread uses the store --------------------------
 
@@ -280,43 +308,46 @@ class FailureDetector:
         try:
             if self._rank == 0:
                 self._store.append(_REPORTS, "")  # reading a missing key would block
-                self._publish(_Status())
+                self._publish_status(_Status())
             while not self._stop.is_set() and not self._status.closing:
                 now = time.monotonic()
                 if now - previous > _STOPPED_INTERVALS * self.interval:
-                    # The other ranks were not silent: this process was stopped, or got no CPU time.
+                    # This process was stopped, or got no CPU time. So it could not read the heartbeats of
+                    # the other ranks, and these ranks do not count as silent.
                     alive = set(self._watched) - self._status.lost.keys()
                     self._value_times.update(dict.fromkeys(alive, now))
                 previous = now
-                self._update()
+                self._run_heartbeat_round()
                 is_waiting = self._is_waiting
-                self._wake.wait(self._short_interval if is_waiting else self.interval)
-                self._wake.clear()
-            self._depart()
+                self._wake_up.wait(
+                    self._short_interval if is_waiting else self.interval
+                )
+                self._wake_up.clear()
+            self._end_store_use()
         except RuntimeError as error:  # torch's stores raise this
             self._handle_store_error(error)
 
-    def _update(self) -> None:
-        """Send this rank's reports and heartbeat; read the status and the watched ranks' heartbeats."""
+    def _run_heartbeat_round(self) -> None:
+        """Send this rank's reports and heartbeat, and check the watched ranks for silence."""
         self._append_reports()
         self._send_heartbeat()
         if self._rank == 0:
-            self._read_heartbeats_and_reports()
+            self._check_other_ranks()
         elif self._watched:
-            self._read_heartbeat_of_rank_0()
+            self._check_rank_0()
         needs_reports, arrived = self._needs_reports, self._arrived
         if needs_reports:
             arrived = self._read_reports().arrived
-        with self._changed:
+        with self._state_changed:
             self._arrived = arrived
             if needs_reports:
                 self._needs_reports = False
             self._last_response = time.monotonic()
-            self._changed.notify_all()
+            self._state_changed.notify_all()
 
     def _append_reports(self) -> None:
         """Append this rank's unsent reports to those in the store."""
-        with self._changed:
+        with self._state_changed:
             unsent, self._unsent_reports = self._unsent_reports, []
         for line in unsent:
             self._store.append(_REPORTS, line)
@@ -330,50 +361,49 @@ class FailureDetector:
         self._heartbeats_sent += 1
         key, new_value = str(self._rank), str(self._heartbeats_sent)
         while True:
-            # The store sets the value only if the key has its last value, and returns the key's value.
+            # The store sets the new value only if the key still has this rank's previous value. In either
+            # case, the store returns the key's present value.
             value = self._store.compare_set(key, self._own_value, new_value).decode()
             self._own_value = value
             if value == new_value:
                 return
-            self._take_status(_Status.from_json(self._store.get(_STATUS)))
+            self._adopt_status(_Status.from_json(self._store.get(_STATUS)))
 
-    def _read_heartbeats_and_reports(self) -> None:
+    def _check_other_ranks(self) -> None:
         """Read all heartbeats and reports on rank 0, and publish the status if it has changed."""
         silent = self._find_silent_ranks()
         reports = self._read_reports()
-        with self._changed:
+        with self._state_changed:
             self._arrived, self._ended = reports.arrived, reports.ended
-        left = tuple(sorted(reports.left))
+        left_early = tuple(sorted(reports.left_early))
         is_complete = len(reports.arrived) == len(self._hosts)
         lost: dict[int, str] = {}
         if not is_complete:
             lost = dict.fromkeys(silent - reports.ended, self._silence_event)
             lost.update(reports.failed)
-        self._publish_if_changed(_Status(lost, left, is_complete))
+        self._publish_if_changed(_Status(lost, left_early, is_complete))
 
-    def _read_heartbeat_of_rank_0(self) -> None:
-        """Publish a status if rank 0 falls silent or sends heartbeats again. Its deputy calls this."""
+    def _check_rank_0(self) -> None:
+        """Publish a status if rank 0 falls silent, or sends heartbeats again.
+
+        Only the rank that watches rank 0 calls this method.
+        """
+        was_silent = self._status.lost.get(0) == self._silence_event
+        is_rank_0_silent = bool(self._find_silent_ranks())
+        is_silent = is_rank_0_silent and not self._status.complete
+        if is_silent == was_silent:
+            return
         lost = dict(self._status.lost)
         lost.pop(0, None)
-        if self._find_silent_ranks() and not self._status.complete:
+        if is_silent:
             lost[0] = self._silence_event
-        was_silent = self._status.lost.get(0) == self._silence_event
-        is_silent = 0 in lost
-        if is_silent != was_silent:
-            self._publish_if_changed(replace(self._status, lost=lost))
+        self._publish_if_changed(replace(self._status, lost=lost))
 
     def _find_silent_ranks(self) -> set[int]:
         """Read the watched ranks' heartbeats, and return the ranks that have been silent for too long."""
-        keys = [str(rank) for rank in self._watched]
-        # Reading a key that does not exist yet would block.
-        if not self._has_all_keys:
-            self._has_all_keys = self._store.check(keys)
-        values: list[bytes] = []
-        if self._has_all_keys:
-            for batch in _batches(keys):
-                values += self._store.multi_get(batch)
+        values = self._read_heartbeats()
         now = time.monotonic()
-        for rank, value in zip(self._watched, values, strict=False):
+        for rank, value in values.items():
             if value != self._values.get(rank):
                 self._values[rank] = value
                 self._value_times[rank] = now
@@ -383,67 +413,82 @@ class FailureDetector:
             if now - value_time > self._silence
         }
 
+    def _read_heartbeats(self) -> dict[int, bytes]:
+        """Return the value of each watched rank's key; empty until all of them have sent a heartbeat."""
+        keys = [str(rank) for rank in self._watched]
+        # Reading a key that does not exist yet would block.
+        if not self._has_all_keys:
+            self._has_all_keys = self._store.check(keys)
+        if not self._has_all_keys:
+            return {}
+        values: list[bytes] = []
+        for batch in _in_batches(keys):
+            values += self._store.multi_get(batch)
+        return dict(zip(self._watched, values, strict=True))
+
     @property
     def _silence_event(self) -> str:
-        """Return the clause about a silent rank."""
+        """Return what happened to a silent rank, as the rest of a sentence that begins with the rank."""
         return f"has been silent for {self._silence:g} s"
 
     def _publish_if_changed(self, status: _Status) -> None:
         if status != self._status:
-            self._publish(status)
+            self._publish_status(status)
 
-    def _publish(self, status: _Status) -> None:
+    def _publish_status(self, status: _Status) -> None:
         """Write `status` to the store, and overwrite the other ranks' keys so that they read the status."""
         self._statuses_published += 1
-        mark = f"status {self._rank} {self._statuses_published}"
+        overwriting_value = f"status {self._rank} {self._statuses_published}"
         keys = [str(rank) for rank in sorted(self._others)]
         self._store.set(_STATUS, status.to_json())
-        for batch in _batches(keys):
-            self._store.multi_set(batch, [mark] * len(batch))
-        # The mark in a watched rank's key is not a heartbeat.
-        self._values.update(dict.fromkeys(self._watched, mark.encode()))
-        self._take_status(status)
+        for batch in _in_batches(keys):
+            self._store.multi_set(batch, [overwriting_value] * len(batch))
+        # The overwriting value in a watched rank's key is not a heartbeat of that rank.
+        self._values.update(dict.fromkeys(self._watched, overwriting_value.encode()))
+        self._adopt_status(status)
 
-    def _take_status(self, status: _Status) -> None:
-        """Replace this rank's status with the published `status`, and log the changes."""
+    def _adopt_status(self, status: _Status) -> None:
+        """Replace this rank's status with the published `status`, and log which ranks are lost or back."""
         lost = dict(status.lost)
         lost.pop(self._rank, None)
-        with self._changed:
+        with self._state_changed:
             previously_lost = self._status.lost
             self._status = replace(status, lost=lost)
-            self._changed.notify_all()
-        news = [
+            self._state_changed.notify_all()
+        changed_ranks = [
             rank for rank in sorted(lost) if lost[rank] != previously_lost.get(rank)
         ]
-        for rank in news[:_MAX_LISTED]:
-            _log.error("%s", self._sentence(rank, lost[rank]))
-        if len(news) > _MAX_LISTED:
-            _log.error("and %d more ranks", len(news) - _MAX_LISTED)
+        for rank in changed_ranks[:_MAX_LISTED]:
+            _log.error("%s", self._event_sentence(rank, lost[rank]))
+        if len(changed_ranks) > _MAX_LISTED:
+            _log.error("and %d more ranks", len(changed_ranks) - _MAX_LISTED)
         if not status.complete:
             for rank in sorted(previously_lost.keys() - lost.keys()):
-                _log.warning("%s", self._sentence(rank, "sends heartbeats again"))
+                _log.warning("%s", self._event_sentence(rank, "sends heartbeats again"))
 
-    def _depart(self) -> None:
-        """Use the store for the last time. On rank 0, wait briefly for the other ranks' last use of it."""
+    def _end_store_use(self) -> None:
+        """Append the last reports. Rank 0 then waits briefly until no other rank uses the store."""
         if self._rank != 0:
             if not self._stop.is_set():
-                self._report("departed")
+                self._queue_report("shut-down")
             self._append_reports()
             return
         self._append_reports()
         end = time.monotonic() + 2 * self.interval
         reports = self._read_reports()
         lost = {**self._status.lost, **reports.failed}
-        awaited = self._others - lost.keys()
-        if not reports.ended >= awaited:
-            left = tuple(sorted(reports.left))
-            self._publish(replace(self._status, lost=lost, left=left, closing=True))
-        while not reports.ended >= awaited and time.monotonic() < end:
+        left_early = tuple(sorted(reports.left_early))
+        still_running = self._others - lost.keys() - reports.ended
+        if still_running:
+            self._publish_status(
+                replace(self._status, lost=lost, left_early=left_early, closing=True)
+            )
+        while still_running and time.monotonic() < end:
             time.sleep(self._short_interval)
-            reports = self._read_reports()
+            still_running -= self._read_reports().ended
 
     def _handle_store_error(self, error: BaseException) -> None:
-        """Record a store failure or log it after an error of the store, unless the job is ending anyway."""
+        """Log an error of the store on rank 0, or record it on another rank. Ignore it at the job's end."""
         if self._stop.is_set() or self._status.complete or self._status.closing:
             return
         if self._rank == 0:
@@ -456,14 +501,15 @@ class FailureDetector:
             "has ended, or its host is lost: the job's store has closed"
         )
 
-    # --- The store thread: a request of the heartbeat thread hangs if the store's host is lost ---
+    # --- The store thread. The heartbeat thread cannot do this work: its requests hang if the store's host
+    # --- is lost.
 
     def _watch_store(self) -> None:
         """Detect a store that does not respond for `silence` seconds; the target of the store thread."""
         previous = time.monotonic()
         while not self._stop.wait(self.interval) and self._heartbeat_thread.is_alive():
             now = time.monotonic()
-            with self._changed:
+            with self._state_changed:
                 if now - previous > _STOPPED_INTERVALS * self.interval:
                     self._last_response = now
                 is_silent = now - self._last_response > self._silence
@@ -474,14 +520,14 @@ class FailureDetector:
                 )
             elif not is_silent and self._store_failure:
                 self._store_failure = ""
-                _log.warning("%s", self._sentence(0, "sends heartbeats again"))
+                _log.warning("%s", self._event_sentence(0, "sends heartbeats again"))
 
     def _set_store_failure(self, event: str) -> None:
         """Record and log that the store is lost, and with it rank 0's host or process."""
-        with self._changed:
+        with self._state_changed:
             self._store_failure = event
-            self._changed.notify_all()
-        _log.error("%s", self._sentence(0, event))
+            self._state_changed.notify_all()
+        _log.error("%s", self._event_sentence(0, event))
 
 
 @dataclass
@@ -491,37 +537,41 @@ class _Reports:
     #: Ranks that have called `shutdown()`.
     arrived: set[int] = field(default_factory=set)
     #: Ranks that ended without an error and without `shutdown()`.
-    left: set[int] = field(default_factory=set)
-    #: For each rank that an error ended, a clause with the error.
+    left_early: set[int] = field(default_factory=set)
+    #: For each rank that an error ended, `"ended with"` and the error.
     failed: dict[int, str] = field(default_factory=dict)
     #: Ranks that no longer use the store, for any reason.
     ended: set[int] = field(default_factory=set)
 
     @classmethod
     def parse(cls, data: bytes) -> _Reports:
-        """Parse the lines `RANK KIND DETAIL`."""
+        """Parse the reports of all ranks: lines of the form `RANK KIND DETAIL`. The detail may be empty."""
         reports = cls()
-        for line in data.decode().split("\n")[:-1]:
+        for line in data.decode().splitlines():
             number, kind, detail = line.split(" ", 2)
             rank = int(number)
             if kind == "arrived":
                 reports.arrived.add(rank)
                 continue
             reports.ended.add(rank)
-            if kind == "left":
-                reports.left.add(rank)
+            if kind == "left-early":
+                reports.left_early.add(rank)
             elif kind == "failed":
                 reports.failed[rank] = f"ended with {detail}"
         return reports
 
 
-def _batches(keys: list[str]) -> Iterator[list[str]]:
-    """Yield the keys in batches, because TCPStore's server parses each received part of a request again."""
+def _in_batches(keys: list[str]) -> Iterator[list[str]]:
+    """Yield the keys in batches of 500.
+
+    TCPStore's server parses a request from its start whenever another part of it arrives, so a request with
+    many keys is slow.
+    """
     for start in range(0, len(keys), _BATCH):
         yield keys[start : start + _BATCH]
 
 
-def _deputy(hosts: Sequence[str]) -> int:
+def _rank_that_watches_rank_0(hosts: Sequence[str]) -> int:
     """Return the rank that watches rank 0: the first rank on a different host, or otherwise rank 1."""
     for rank, host in enumerate(hosts):
         if host != hosts[0]:
@@ -534,9 +584,10 @@ def _library_pattern(communication: str) -> re.Pattern[str] | None:
 
     For example, the pattern for `"cpu:gloo,cuda:nccl"` matches gloo and nccl.
     """
-    names = {
-        part.rpartition(":")[2].strip().lower() for part in communication.split(",")
-    }
+    names = set()
+    for device_and_backend in communication.split(","):
+        _, _, backend = device_and_backend.rpartition(":")
+        names.add(backend.strip().lower())
     names.discard("")
     if "staged" in names:
         names.add("gloo")
@@ -546,14 +597,14 @@ def _library_pattern(communication: str) -> re.Pattern[str] | None:
     return re.compile(f"(?<![a-z])(?:{alternatives})", re.IGNORECASE)
 
 
-def _is_from_collective(
+def _is_collective_error(
     error: BaseException, library_pattern: re.Pattern[str] | None
 ) -> bool:
     """Return whether a collective raised `error`, so that a lost rank may be the cause.
 
-    The signs are torch's error classes, a communication library's name in the message, and a traceback that
-    ends in torch.distributed. Words such as "timed out" are not a sign, because a data loader's errors also
-    contain them.
+    A collective raised the error if its class is one of torch's communication errors, if its message
+    contains the name of a communication library, or if its traceback ends in torch.distributed. Words such
+    as "timed out" are not considered, because a data loader's errors also contain them.
     """
     if not isinstance(error, RuntimeError):
         return False
@@ -562,7 +613,7 @@ def _is_from_collective(
         return True
     if library_pattern is not None and library_pattern.search(str(error)):
         return True
-    module = ""
+    module_of_last_frame = ""
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        module = frame.f_globals.get("__name__", "")
-    return module == "torch.distributed.distributed_c10d"
+        module_of_last_frame = frame.f_globals.get("__name__", "")
+    return module_of_last_frame == "torch.distributed.distributed_c10d"

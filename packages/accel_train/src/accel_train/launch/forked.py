@@ -18,9 +18,9 @@ __all__ = ["ForkedChild", "child_starter"]
 
 
 def child_starter() -> Callable[..., Any] | None:
-    """Return `ForkedChild` if a fork of this process can replace a new process, else `None`.
+    """Return `ForkedChild` if a fork of this process can be used instead of a new process, else `None`.
 
-    Call this function before torch is imported, because a forked child cannot undo that import's effects.
+    Call this function before torch is imported, because a forked child cannot undo the effects of the import.
     """
     if sys.platform != "linux":
         return None
@@ -83,7 +83,7 @@ class ForkedChild:
 
 
 def _run_child(files: list[Any], folder: str) -> NoReturn:
-    """Replace the standard streams with `files`, run `child.main` in the forked process, and exit."""
+    """Replace the standard streams with `files`, run `child.main`, and exit; called in the forked process."""
     try:
         for number, file in enumerate(files):
             os.dup2(file.fileno(), number)

@@ -38,7 +38,7 @@ _LEFT_OUT = {
 def variables_in_format(
     output_format: str, variables: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return `variables` without those that the format (such as `"docker"`) leaves out."""
+    """Return the variables that the format (such as `"docker"`) passes to ranks."""
     left_out = _LEFT_OUT.get(output_format, ())
     return {
         name: value
@@ -96,23 +96,27 @@ def as_docker(variables: Mapping[str, str], backend: Backend) -> str:
 def container_flags(backend: Backend) -> list[str]:
     """Return the declaration's options of `docker run` that give a container access to the devices.
 
-    The declaration's `--device` names one device node. The result names all such nodes of this host.
+    The declaration's `--device` names one device node. The result has a `--device` for each such node of this
+    host.
     """
     flags: list[str] = []
+    previous_word = ""
     for word in shlex.split(backend.request.docker):
-        follows_device = flags[-1:] == ["--device"]
-        nodes = _nodes_like(word, backend) if follows_device else []
-        if not nodes:
+        nodes: list[str] = []
+        if previous_word == "--device":
+            nodes = _matching_device_nodes(word, backend)
+        if nodes:
+            flags.append(nodes[0])
+            for node in nodes[1:]:
+                flags += ["--device", node]
+        else:
             flags.append(word)
-            continue
-        flags.append(nodes[0])
-        for node in nodes[1:]:
-            flags += ["--device", node]
+        previous_word = word
     return flags
 
 
-def _nodes_like(node: str, backend: Backend) -> list[str]:
-    """Return this host's device nodes that match the declared pattern that `node` matches, sorted."""
+def _matching_device_nodes(node: str, backend: Backend) -> list[str]:
+    """Return this host's device nodes that match the same declared pattern as `node`, sorted."""
     for pattern in backend.hardware.nodes:
         if fnmatch(node, pattern):
             return sorted(glob(pattern))
@@ -122,7 +126,7 @@ def _nodes_like(node: str, backend: Backend) -> list[str]:
 def as_transformers_spec(name: str) -> str:
     """Return the text of a Python file for `TRANSFORMERS_TEST_DEVICE_SPEC`, for the accelerator `name`.
 
-    Transformers' tests import the file, and read `DEVICE_NAME` and three functions (5.23.0,
+    Transformers' tests import the file, and read `DEVICE_NAME` and three functions from it (5.23.0,
     `testing_utils.py:3545-3596`).
     """
     return f'''\
@@ -144,7 +148,7 @@ DEVICE_COUNT_FN = _accelerator.device_count'''
 def _check_values(
     variables: Mapping[str, str], fits: Callable[[str], bool], reason: str
 ) -> None:
-    """Raise `LaunchError` with `reason` for the variables whose values do not fit."""
+    """Raise `LaunchError` with the names of the variables whose values do not fit, and `reason`."""
     faulty = sorted(name for name, value in variables.items() if not fits(value))
     if faulty:
         raise LaunchError(

@@ -19,7 +19,9 @@ from accel_core import Backend
 from accel_core.cli import output as options
 from accel_core.errors import AccelError, LaunchError
 from accel_core.explain.autoload import autoload_conflicts
-from accel_core.hardware import placement, visible_devices
+from accel_core.explain.device_access import scheduler_step
+from accel_core.hardware import visible_devices
+from accel_core.hardware.placement import detect_placement
 from accel_core.settings import DS_ACCELERATOR, parse_pin
 from accel_core.text import one_line
 from accel_train.child_accelerator import Chosen, Progress, call_on_accelerator
@@ -48,7 +50,7 @@ def examine_machine(
     timeout: float | None = None,
     start: Callable[..., Any] | None = None,
 ) -> Machine:
-    """Choose the accelerator in a child process, and return its description.
+    """Choose the accelerator in a child process, and return a description of the accelerator on this host.
 
     `backend` is the value of `--backend`, which replaces `DS_ACCELERATOR`. `communication` is the
     communication backend of torch.distributed; `None` means the accelerator's default. `timeout` is the time
@@ -56,7 +58,7 @@ def examine_machine(
     `subprocess.Popen` to start the child process; the default is `subprocess.Popen`.
 
     Raises the `AccelError` that the choice raises, and `BackendUnavailableError` if the child process does
-    not answer. Raises `LaunchError` if no child process can be started, or if torch does not have the
+    not respond. Raises `LaunchError` if no child process can be started, or if torch does not have the
     communication backend for the device.
     """
     if backend is not None:
@@ -108,7 +110,7 @@ def describe_machine_in_child(
     """Return the fields of `Machine` for the chosen accelerator, in the child process.
 
     `report_progress` is called with the name of each step, for the error message if the child process does
-    not answer.
+    not respond.
     """
     from accel_core.interface.devices import missing_defaults
     from accel_train.launch.communication import communication_of
@@ -151,7 +153,7 @@ def describe_machine_in_child(
 def visibility_report(
     backend: Backend, environ: Mapping[str, str], count: int
 ) -> dict[str, Any]:
-    """Return the four `visibility_*` fields of `Machine`.
+    """Return the four `visibility_*` fields of `Machine`, about this host's visible-devices variables.
 
     `count` is the number of devices that the accelerator reports while the variables in `environ` are set.
     """
@@ -164,7 +166,7 @@ def visibility_report(
     )
     # Unset overruled variables too: they would take effect next.
     variables = " ".join(effect.variable for effect in masks.effects)
-    step = placement.placement().scheduler_step(backend) or f"unset {variables}"
+    step = scheduler_step(detect_placement(), backend) or f"unset {variables}"
     problem, problem_step = "", ""
     named_devices = len(masks.devices or ())
     if masks.faulty:
@@ -186,7 +188,7 @@ def visibility_report(
 
 
 def _visibility_limit(values: str, count: int, total: int | None) -> str:
-    """Return the clause that visible-devices variables hide devices; empty if no device is hidden.
+    """Return a clause such as `"CUDA_VISIBLE_DEVICES='0' shows 1 of 8"`; empty if no device is hidden.
 
     `values` is the text of the variables with their values; may be empty. `count` is the number of visible
     devices. `total` is the number of devices of this host; `None` if unknown.
@@ -209,7 +211,7 @@ def _device_ids(accelerator: Any) -> Any:
     if not accelerator.visible_devices_envs():
         return None
     visible_ids = accelerator.visible_device_ids()
-    return accelerator._every_id() if visible_ids is None else visible_ids
+    return accelerator._all_device_ids() if visible_ids is None else visible_ids
 
 
 def _single_device_error(accelerator: Any, ids: Any, count: int) -> str:
@@ -269,9 +271,10 @@ def launch(
     from torch.distributed.run import run
 
     os.environ.update(common_variables(machine, arguments))
-    threads = [int(plan.environment.get("OMP_NUM_THREADS", 1)) for plan in plans]
-    if any("OMP_NUM_THREADS" in plan.environment for plan in plans):
-        # If the variable is not set, torchrun sets it to 1 and warns.
+    has_thread_counts = any("OMP_NUM_THREADS" in plan.environment for plan in plans)
+    if has_thread_counts:
+        # If the variable is not set here, torchrun sets it to 1 and warns. Each rank's plan replaces it.
+        threads = [int(plan.environment.get("OMP_NUM_THREADS", 1)) for plan in plans]
         os.environ["OMP_NUM_THREADS"] = str(min(threads))
     if arguments.max_restarts and arguments.rdzv_backend == "c10d":
         # Without this variable, restarted ranks use the store of the first start. It has stale keys, and

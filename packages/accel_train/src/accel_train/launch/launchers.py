@@ -19,8 +19,8 @@ from accel_train.launch.variables import (
 __all__ = [
     "LAUNCHERS",
     "Launcher",
-    "adopt_launcher",
-    "launched_by",
+    "find_launcher",
+    "set_torchrun_variables",
     "torchrun_variables",
 ]
 
@@ -70,8 +70,8 @@ LAUNCHERS = (
 _DEFAULT_PORT = 29500
 
 
-def launched_by(environ: Mapping[str, str]) -> Launcher | None:
-    """Return the launcher that started this process as one of several ranks; `None` without a launcher."""
+def find_launcher(environ: Mapping[str, str]) -> Launcher | None:
+    """Return the launcher that started this process as one of several ranks; `None` if no launcher did."""
     for launcher in LAUNCHERS:
         rank = environ.get(launcher.rank)
         if not rank:
@@ -103,8 +103,8 @@ def torchrun_variables(environ: Mapping[str, str]) -> dict[str, str]:
         WORLD_SIZE.name: environ[launcher.world_size],
         LOCAL_RANK.name: _local_rank(launcher, environ),
         LOCAL_WORLD_SIZE.name: environ.get(launcher.local_world_size, ""),
-        MASTER_ADDR.name: _address(launcher, environ),
-        MASTER_PORT.name: _port(environ),
+        MASTER_ADDR.name: _rank_0_address(launcher, environ),
+        MASTER_PORT.name: _rank_0_port(environ),
     }
     return {
         name: value
@@ -121,7 +121,7 @@ def _launcher_with_size(environ: Mapping[str, str]) -> Launcher | None:
     return None
 
 
-def adopt_launcher() -> None:
+def set_torchrun_variables() -> None:
     """Set torchrun's variables in this process's environment, from the variables of any other launcher.
 
     torch, the vendors' packages and the frameworks can then read the rank too.
@@ -145,21 +145,24 @@ def _local_rank(launcher: Launcher, environ: Mapping[str, str]) -> str:
     return ""
 
 
-def _address(launcher: Launcher, environ: Mapping[str, str]) -> str:
+def _rank_0_address(launcher: Launcher, environ: Mapping[str, str]) -> str:
     """Return the address of rank 0's host; empty if it is unknown."""
-    if launcher.name == "Slurm":
-        if environ.get("SLURM_STEP_NUM_NODES") != "1":
-            return _first_host(environ.get("SLURM_STEP_NODELIST", ""))
-        return "127.0.0.1"
     world_size = environ[launcher.world_size]
     ranks_on_this_host = environ.get(launcher.local_world_size)
-    if world_size in ("1", ranks_on_this_host):
+    if launcher.name == "Slurm":
+        is_one_host = environ.get("SLURM_STEP_NUM_NODES") == "1"
+    else:
+        is_one_host = world_size in ("1", ranks_on_this_host)
+    if is_one_host:
         return "127.0.0.1"
+    if launcher.name == "Slurm":
+        return _first_host(environ.get("SLURM_STEP_NODELIST", ""))
     return ""
 
 
 def _first_host(nodes: str) -> str:
     """Return the first host in Slurm's list, such as `"node03"` for `"node[03-05,9],login1"`."""
+    # A name, or a name with a list of numbers and ranges in brackets, of which the first number counts.
     match = re.match(r"([^\[,]*)(?:\[([^\],-]*)[^\]]*\])?([^\[,]*)", nodes)
     if match is None:
         return ""
@@ -167,10 +170,11 @@ def _first_host(nodes: str) -> str:
     return f"{prefix}{number}{suffix}"
 
 
-def _port(environ: Mapping[str, str]) -> str:
+def _rank_0_port(environ: Mapping[str, str]) -> str:
     """Return the port for rank 0's store.
 
-    Slurm may run several jobs on one host, so the port depends on the job's number: 20000 to 29999.
+    Slurm may run several jobs on one host. Therefore the port of a Slurm job depends on the job's number, and
+    is between 20000 and 29999.
     """
     job = environ.get("SLURM_JOB_ID", "")
     if job.isdecimal():

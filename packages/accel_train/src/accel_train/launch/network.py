@@ -14,17 +14,24 @@ import struct
 from contextlib import suppress
 from typing import NamedTuple
 
-__all__ = ["NetworkSettings", "network_settings", "rendezvous_endpoint"]
+__all__ = [
+    "NetworkSettings",
+    "check_loopback",
+    "network_settings",
+    "rendezvous_endpoint",
+]  # fmt: skip
 
 #: torchrun's port for an endpoint without one.
 _DEFAULT_PORT = 29500
+#: Seconds to connect to this host itself.
+_LOOPBACK_SECONDS = 5.0
 #: The ioctl for an interface's IPv4 address (linux/sockios.h), and the bytes of the address in its answer.
 _SIOCGIFADDR = 0x8915
 _ADDRESS = slice(20, 24)
 
 
 class NetworkSettings(NamedTuple):
-    """Settings for a job on several hosts, and sentences that inform the user about them."""
+    """Network settings for a job on several hosts, with a sentence for the user about each setting."""
 
     #: Environment variables to set.
     variables: dict[str, str]
@@ -35,18 +42,21 @@ class NetworkSettings(NamedTuple):
 
 
 def network_settings(arguments: argparse.Namespace) -> NetworkSettings:
-    """Return the settings that a job on several hosts needs on this host.
+    """Return the network settings that a job on several hosts needs on this host.
 
     The settings are empty unless this host's name resolves only to a loopback address. If the rendezvous
     endpoint is this host, torchrun gets `is_host=1` and starts the store here. `GLOO_SOCKET_IFNAME`, unless
     it is set already, becomes the interface with the route to the endpoint.
     """
-    if str(arguments.nnodes).rpartition(":")[2] == "1":  # the maximum number of hosts
+    _, _, max_hosts = str(arguments.nnodes).rpartition(":")
+    if max_hosts == "1":
         return NetworkSettings({}, "", [])
     host, port = rendezvous_endpoint(arguments)
+    if _is_loopback(host):
+        return NetworkSettings({}, "", [_note_on_waiting(arguments, host, port)])
     own_name = socket.gethostname()
-    loopback = _loopback_of(own_name)
-    if not loopback or not host or _is_loopback(host):
+    loopback = _loopback_address_of(own_name)
+    if not loopback or not host:
         return NetworkSettings({}, "", [])
     cause = f"this host's name, {own_name}, resolves to {loopback}"
     variables: dict[str, str] = {}
@@ -59,7 +69,7 @@ def network_settings(arguments: argparse.Namespace) -> NetworkSettings:
             "(--rdzv-conf is_host=1)."
         )
     if "GLOO_SOCKET_IFNAME" not in os.environ:
-        interface = _interface_towards(host, port)
+        interface = _interface_with_route_to(host, port)
         if interface:
             variables["GLOO_SOCKET_IFNAME"] = interface
             notes.append(
@@ -67,6 +77,31 @@ def network_settings(arguments: argparse.Namespace) -> NetworkSettings:
                 "the ranks."
             )
     return NetworkSettings(variables, rdzv_conf, notes)
+
+
+def _note_on_waiting(arguments: argparse.Namespace, host: str, port: int) -> str:
+    """Return a sentence on a job of several hosts whose endpoint no other host can reach."""
+    nnodes = str(arguments.nnodes)
+    setting, step = f"--nnodes {nnodes}", "--nnodes 1"
+    if os.environ.get("PET_NNODES") == nnodes:
+        setting, step = f"PET_NNODES={nnodes} in the environment", "unset PET_NNODES"
+    return (
+        f"{setting} makes torchrun wait for other launchers at {host}:{port}, which only launchers on this "
+        f"host can reach. For a job of this launcher alone: {step}. For several hosts: --rdzv-endpoint "
+        "HOST:PORT"
+    )
+
+
+def check_loopback() -> str:
+    """Connect from this host to itself at 127.0.0.1; return the error, or an empty string on success."""
+    try:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            socket.create_connection(listener.getsockname(), _LOOPBACK_SECONDS).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def _needs_is_host(arguments: argparse.Namespace, host: str) -> bool:
@@ -82,19 +117,20 @@ def rendezvous_endpoint(arguments: argparse.Namespace) -> tuple[str, int]:
     For an endpoint without a port, torchrun's default port is returned.
     """
     if not arguments.rdzv_endpoint:
-        return str(arguments.master_addr), int(arguments.master_port)
+        # torch 2.13 leaves the port open, to use a free one on a single host.
+        return str(arguments.master_addr), int(arguments.master_port or _DEFAULT_PORT)
     host, colon, port = str(arguments.rdzv_endpoint).rpartition(":")
     if not colon or not port.isdecimal():
         return str(arguments.rdzv_endpoint), _DEFAULT_PORT
     return host.strip("[]"), int(port)
 
 
-def _loopback_of(name: str) -> str:
+def _loopback_address_of(name: str) -> str:
     """Return the loopback address of `name`; empty if `name` resolves to any other address, or to none."""
     addresses = _addresses(name)
-    if not addresses or not all(_is_loopback(address) for address in addresses):
-        return ""
-    return addresses[0]
+    if addresses and all(_is_loopback(address) for address in addresses):
+        return addresses[0]
+    return ""
 
 
 def _addresses(name: str) -> list[str]:
@@ -123,24 +159,23 @@ def _is_this_host(host: str) -> bool:
     return False
 
 
-def _interface_towards(host: str, port: int) -> str:
+def _interface_with_route_to(host: str, port: int) -> str:
     """Return the interface with the IPv4 route to `host`; empty if there is none, or on Windows."""
     with (
         suppress(OSError),
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
     ):
-        probe.connect(
-            (host, port)
-        )  # Nothing is sent, because this is a datagram socket.
+        # Connecting a datagram socket sends nothing, but selects the source address.
+        probe.connect((host, port))
         source_address = probe.getsockname()[0]
-        for _, name in socket.if_nameindex():
-            if _address_of(name, probe) == source_address:
-                return name
+        for _, interface in socket.if_nameindex():
+            if _ipv4_address_of(interface, probe) == source_address:
+                return interface
     return ""
 
 
-def _address_of(interface: str, any_socket: socket.socket) -> str:
-    """Return the IPv4 address of an interface; empty if it has none, or if this is not Linux."""
+def _ipv4_address_of(interface: str, any_socket: socket.socket) -> str:
+    """Return the IPv4 address of a network interface; empty if it has none, or if this is not Linux."""
     try:
         from fcntl import ioctl
     except ImportError:  # Windows

@@ -46,7 +46,7 @@ class Machine(NamedTuple):
     #: The value of `DS_ACCELERATOR` that selects the backend: `name`, or `name@distribution` if `name` is
     #: ambiguous.
     pin: str
-    #: The distribution that declares the backend, with its version; empty if no distribution declares it.
+    #: The distribution that declares the backend, and its version: `"accel-npu 1.0"`. May be empty.
     origin: str
     is_cpu: bool
     #: The number of visible devices.
@@ -65,22 +65,22 @@ class Machine(NamedTuple):
     warning: str
     #: The declaration's default values of variables that are not set.
     defaults: dict[str, str] = {}  # noqa: RUF012 - never changed
-    #: Variables with which `import torch` in a rank loads the chosen device's package, and no package of
-    #: another vendor that breaks the import.
+    #: Variables that make `import torch` in a rank load the chosen device's package. They also keep torch
+    #: from loading a package of another vendor that breaks the import.
     import_variables: dict[str, str] = {}  # noqa: RUF012
     #: A sentence about packages that break `import torch`; empty if there are none.
     isolation_reason: str = ""
-    #: A clause about a visible-devices variable whose value is wrong, and the next step; or both empty.
+    #: What is wrong with the value of a visible-devices variable, and the next step; or both empty.
     visibility_problem: str = ""
     visibility_problem_step: str = ""
-    #: A clause about a visible-devices variable that hides devices of this host, and the step that shows
-    #: them; or both empty.
+    #: Which visible-devices variable hides devices of this host, and the step that makes the devices visible;
+    #: or both empty.
     visibility_limit: str = ""
     visibility_limit_step: str = ""
 
 
 class RankPlan(NamedTuple):
-    """The plan of one rank on this host."""
+    """The device, cores and variables of one rank on this host."""
 
     device: str
     #: The rank's cores in the kernel's format, such as `0-3,8`; empty if the rank is not bound to cores.
@@ -98,16 +98,19 @@ def plan_ranks(
     """
     count = _rank_count(arguments, machine)
     _check_options(arguments, machine)
-    cores = _cores_of_ranks(arguments, machine, count, root)
+    cores_by_rank = _cores_by_rank(arguments, machine, count, root)
     plans = []
     for rank in range(count):
         environment = {}
+        core_ranges = ""
         if arguments.one_device_per_rank and not machine.is_cpu:
             environment.update(machine.single_device_env[rank])
-        if cores and not os.environ.get("OMP_NUM_THREADS"):
-            environment["OMP_NUM_THREADS"] = str(cores[rank].threads)
+        if cores_by_rank:
+            cores = cores_by_rank[rank]
+            core_ranges = format_ranges(cores.ids)
+            if not os.environ.get("OMP_NUM_THREADS"):
+                environment["OMP_NUM_THREADS"] = str(cores.threads)
         device = "cpu" if machine.is_cpu else machine.device_names[rank]
-        core_ranges = format_ranges(cores[rank].ids) if cores else ""
         plans.append(RankPlan(device, core_ranges, environment))
     return plans
 
@@ -142,7 +145,7 @@ def _rank_count(arguments: argparse.Namespace, machine: Machine) -> int:
                 f"{machine.name} for the reason, or choose another accelerator with --backend."
             )
     else:
-        count = _torchrun_count(option)
+        count = _torchrun_rank_count(option)
     if count < 1:
         raise LaunchError(f"--nproc-per-node {option}: expected 1 or more ranks")
     if count > _MAX_RANKS:
@@ -150,11 +153,11 @@ def _rank_count(arguments: argparse.Namespace, machine: Machine) -> int:
             f"--nproc-per-node {option:.20}: expected at most {_MAX_RANKS} ranks on one host"
         )
     if count > machine.device_count and not machine.is_cpu:
-        raise _too_few_devices(option, count, machine)
+        raise _too_few_devices_error(option, count, machine)
     return count
 
 
-def _too_few_devices(option: str, ranks: int, machine: Machine) -> LaunchError:
+def _too_few_devices_error(option: str, ranks: int, machine: Machine) -> LaunchError:
     """Return the error for more ranks than devices. `option` is the value of `--nproc-per-node`."""
     plural = "" if machine.device_count == 1 else "s"
     message = (
@@ -168,7 +171,7 @@ def _too_few_devices(option: str, ranks: int, machine: Machine) -> LaunchError:
     return LaunchError(f"{message}. Start at most {machine.device_count}, or {step}.")
 
 
-def _torchrun_count(option: str) -> int:
+def _torchrun_rank_count(option: str) -> int:
     """Return the number of ranks that torchrun starts for a `--nproc-per-node` such as `4` or `gpu`.
 
     Raises `LaunchError` for a value that torchrun rejects.
@@ -183,13 +186,13 @@ def _torchrun_count(option: str) -> int:
         ) from None
 
 
-def _cores_of_ranks(
+def _cores_by_rank(
     arguments: argparse.Namespace, machine: Machine, count: int, root: str
 ) -> list[Cores] | None:
-    """Return the cores of each rank; `None` if ranks are not bound to cores.
+    """Return the cores of each rank on this host; `None` if ranks are not bound to cores.
 
-    Ranks are not bound with `--no-bind`, if torchrun binds them (`--numa-binding`), if the worker is
-    bypassed, or if this system cannot bind processes to cores.
+    Ranks are not bound with `--no-bind`, or if torchrun binds the ranks (`--numa-binding`), or if the worker
+    of `accel run` is bypassed, or if this system cannot bind processes to cores.
     """
     allowed = hardware.allowed_cores()
     is_bound_elsewhere = bool(getattr(arguments, "numa_binding", None))
@@ -204,7 +207,7 @@ def _cores_of_ranks(
 
 
 def bypasses_worker(arguments: argparse.Namespace) -> bool:
-    """Return whether torchrun's options exclude `accel_train.launch.worker`.
+    """Return whether torchrun's options make it impossible to use `accel_train.launch.worker`.
 
     With `--run-path`, torchrun itself runs the script as Python code. With `--virtual-local-rank`, every rank
     has `LOCAL_RANK=0`, so the worker could not find the rank's plan.
@@ -242,13 +245,7 @@ def assign_cores(
     The ranks of a NUMA node divide its physical cores evenly, so no two ranks share a physical core by
     hyper-threading.
     """
-    cores_of_node = {}
-    for node, ids in numa_nodes(root).items():
-        usable = set(ids) & set(allowed)
-        if usable:
-            cores_of_node[node] = physical_cores(usable, root)
-    if not cores_of_node:
-        cores_of_node = {0: physical_cores(allowed, root)}
+    cores_of_node = _usable_cores_of_nodes(allowed, root)
     nodes = sorted(cores_of_node)
     node_of_rank = []
     ranks = len(device_nodes)
@@ -260,19 +257,37 @@ def assign_cores(
     max_threads = None
     if quota is not None:
         max_threads = max(1, int(quota / ranks))
-    return [
-        _share_of_node(
+    cores_by_rank = []
+    for rank, node in enumerate(node_of_rank):
+        cores = _cores_of_one_rank(
             cores_of_node[node],
             position=node_of_rank[:rank].count(node),
             ranks=node_of_rank.count(node),
             node=node,
             max_threads=max_threads,
         )
-        for rank, node in enumerate(node_of_rank)
-    ]
+        cores_by_rank.append(cores)
+    return cores_by_rank
 
 
-def _share_of_node(
+def _usable_cores_of_nodes(
+    allowed: Collection[int], root: str
+) -> dict[int, list[tuple[int, ...]]]:
+    """Return the physical cores of each NUMA node, restricted to the logical cores in `allowed`.
+
+    Each physical core is the tuple of its logical cores. If the nodes are unknown, all cores are in node 0.
+    """
+    cores_of_node = {}
+    for node, ids in numa_nodes(root).items():
+        usable = set(ids) & set(allowed)
+        if usable:
+            cores_of_node[node] = physical_cores(usable, root)
+    if not cores_of_node:
+        cores_of_node = {0: physical_cores(allowed, root)}
+    return cores_of_node
+
+
+def _cores_of_one_rank(
     physical: list[tuple[int, ...]],
     *,
     position: int,
@@ -286,15 +301,17 @@ def _share_of_node(
     the `ranks` ranks of the node, from 0. If there are more ranks than physical cores, each rank gets all
     cores and one thread.
     """
-    own: list[tuple[int, ...]] = []
     if ranks <= len(physical):
         start = position * len(physical) // ranks
         end = (position + 1) * len(physical) // ranks
-        own = physical[start:end]
-    threads = len(own) or 1
+        cores_of_rank = physical[start:end]
+        threads = len(cores_of_rank)
+    else:
+        cores_of_rank = physical
+        threads = 1
     if max_threads is not None:
         threads = min(threads, max_threads)
-    logical = [core for siblings in own or physical for core in siblings]
+    logical = [core for siblings in cores_of_rank for core in siblings]
     return Cores(tuple(sorted(logical)), threads, node)
 
 
@@ -304,7 +321,10 @@ def _share_of_node(
 def describe(
     machine: Machine, arguments: argparse.Namespace, plans: Sequence[RankPlan]
 ) -> str:
-    """Return the plan as text: a line for the job, a line for its variables, and a line for each rank."""
+    """Return the launch plan as text: a line for the job, a line for its variables, and a line for each rank.
+
+    `plans` has the plan of each rank on this host.
+    """
     name = machine.name
     if machine.origin:
         name = f"{machine.name} ({machine.origin})"
@@ -312,18 +332,18 @@ def describe(
     devices = f"{machine.device_count} device{plural} here"
     lines = [
         f"{name} over {_communication(machine, arguments)}, {devices}, nodes {arguments.nnodes}",
-        f"all ranks: {_assignments(common_variables(machine, arguments))}",
+        f"all ranks: {_format_assignments(common_variables(machine, arguments))}",
     ]
     for rank, plan in enumerate(plans):
         parts = [f"local rank {rank}: {plan.device}"]
         parts.append(f"cores {plan.cores}" if plan.cores else "not bound")
         if plan.environment:
-            parts.append(_assignments(plan.environment))
+            parts.append(_format_assignments(plan.environment))
         lines.append(", ".join(parts))
     return "\n".join(lines)
 
 
-def _assignments(environment: dict[str, str]) -> str:
+def _format_assignments(environment: dict[str, str]) -> str:
     """Return variables as `NAME=value`, separated by spaces."""
     return " ".join(f"{name}={value}" for name, value in environment.items())
 

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import accel_core
-from accel_core.current import overriding
+from accel_core.current import overriding_accelerator
 from accel_core.errors import AccelError, LaunchError, RankLostError, SettingError
 from accel_core.settings import DS_ACCELERATOR
 from accel_core.torch_import import import_torch
@@ -31,7 +31,7 @@ from accel_train.launch.agreement import (
 )
 from accel_train.launch.communication import communication_of
 from accel_train.launch.failure_detector import FailureDetector
-from accel_train.launch.launchers import adopt_launcher
+from accel_train.launch.launchers import set_torchrun_variables
 from accel_train.launch.rendezvous import (
     Rank,
     Rendezvous,
@@ -66,20 +66,21 @@ class ProcessGroupOptions(TypedDict, total=False):
 
 
 class _Chosen(NamedTuple):
-    """This rank's accelerator, device and communication backend."""
+    """The accelerator, device and communication backend that this rank has chosen."""
 
     accelerator: Accelerator
     device_index: int
+    #: The name of torch.distributed's backend, such as `"nccl"`.
     communication: str
 
 
 class RankContext:
     """This process as a rank of a job, with torch's process group.
 
-    Use the object in a `with` statement, or call `shutdown()` at the end. The end of the block waits for all
-    ranks and destroys the process group. An exception that leaves the block destroys the group without
-    waiting. If a collective failed because a rank was lost, the exception is replaced with a `RankLostError`
-    that names the rank and its host.
+    Use the object in a `with` statement, or call `shutdown()` at the end. When the block ends, the object
+    waits for all ranks and destroys the process group. If an exception leaves the block, the object destroys
+    the group without waiting. If a collective failed because a rank was lost, the object raises a
+    `RankLostError` that names the rank and its host, in place of the collective's exception.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class RankContext:
         #: The name of the communication backend, such as `"nccl"`.
         self.backend = chosen.communication
         #: The device of this rank's tensors.
-        self.device: torch.device = _device(chosen)
+        self.device: torch.device = _tensor_device(chosen)
         self._server = server
         self._detector = detector
         self._timeout = timeout
@@ -115,7 +116,7 @@ class RankContext:
 
     @property
     def is_main(self) -> bool:
-        """Return whether this is rank 0, which writes files and reports for the job."""
+        """Return whether this process is rank 0, the rank that writes files and reports for the job."""
         return self.rank == 0
 
     def print(self, *values: object, **options: Any) -> None:
@@ -127,7 +128,7 @@ class RankContext:
     def barrier(self) -> None:
         """Wait until every rank has called this method, and this rank's device has finished its work.
 
-        No barrier is needed before the end of the `with` block, which also waits for the other ranks.
+        The end of the `with` block also waits for the other ranks, so no barrier is needed before it.
         """
         torch = import_torch()
         # torch's barrier() is not used: some communication backends reject its `device_ids`, and some
@@ -147,14 +148,14 @@ class RankContext:
         if error is None:
             self.shutdown()
         elif self._is_active:
-            self._fail(error)
+            self._end_with_error(error)
 
     def shutdown(self) -> None:
         """Wait until every rank has called this method, then destroy the process group.
 
         On rank 0, the port of the job's store is free afterwards. A second call does nothing. Raises
-        `RankLostError` if a rank is lost, has left without `shutdown()`, or does not call this method within
-        the timeout.
+        `RankLostError` if a rank is lost, ends without calling this method, or does not call it within the
+        timeout.
         """
         if not self._is_active:
             return
@@ -163,7 +164,7 @@ class RankContext:
             self.accelerator.synchronize()
             self._detector.wait_for_all(self._timeout.total_seconds())
         except BaseException as error:
-            self._fail(error)
+            self._end_with_error(error)
             raise
         try:
             self._destroy_group()
@@ -177,26 +178,29 @@ class RankContext:
         """Return whether the group is alive, and this process is not a forked child of the rank."""
         return self._active and os.getpid() == self._process
 
-    def _fail(self, error: BaseException) -> None:
+    def _end_with_error(self, error: BaseException) -> None:
         """End this rank because of `error`, and report the error to the other ranks.
 
         Raises `RankLostError` if a lost rank caused the error.
         """
         try:
-            loss = self._detector.explain(error)
+            loss = self._detector.explain_or_report(error)
         finally:
-            self._destroy()
+            self._end_without_waiting()
         if loss is not None:
             raise loss from error
 
     def _at_exit(self) -> None:
-        """Destroy the group of a process that ends without `shutdown()`; report its uncaught exception."""
-        error = getattr(sys, "last_value", None)
-        if error is not None and self._is_active:
-            self._detector.explain(error)
-        self._destroy()
+        """Destroy the group at the end of a process that has not called `shutdown()`.
 
-    def _destroy(self) -> None:
+        If an uncaught exception ends the process, the exception is first reported to the other ranks.
+        """
+        uncaught_error = getattr(sys, "last_value", None)
+        if uncaught_error is not None and self._is_active:
+            self._detector.explain_or_report(uncaught_error)
+        self._end_without_waiting()
+
+    def _end_without_waiting(self) -> None:
         """Stop the heartbeats, destroy the process group and free the port, without waiting."""
         if not self._is_active:
             return
@@ -208,7 +212,7 @@ class RankContext:
             self._server = None
 
     def _mark_store_as_closing(self) -> None:
-        """Mark the store as closing, if this process has the store, so that the next job does not use it."""
+        """Mark the store as closing, so that the next job does not use it. Only rank 0 may have the store."""
         if self._server is not None:
             self._server.set(CLOSING, "1")
 
@@ -238,11 +242,11 @@ def init_process_group(
 
     `backend` is the communication backend of torch.distributed. The default is the current accelerator's
     backend, such as `"hccl"`. For a device without collectives, the default is `"staged"`: gloo through host
-    memory. `timeout`, a `timedelta` or a number of seconds, limits the start, each collective and the end.
-    `None` means torch's default: 10 minutes for nccl, and otherwise 30 minutes. A collective with a lost host
-    fails only after this time. `silence` is the number of seconds without a heartbeat after which a rank
-    counts as lost. A rank that was only busy no longer counts as lost when it sends heartbeats again, except
-    at the end of the job.
+    memory. `timeout`, a `timedelta` or a number of seconds, limits the time of the start, of each collective,
+    and of the wait at the end. `None` means torch's default: 10 minutes for nccl, and otherwise 30 minutes. A
+    collective with a lost host fails only after this time. `silence` is the number of seconds without a
+    heartbeat after which a rank counts as lost. If such a rank was only busy and sends heartbeats again, it
+    no longer counts as lost, except at the end of the job.
 
     Without `init_method` or `store`, the ranks connect with torchrun's variables. `rank`, `world_size`,
     `init_method`, `store` and `options` are arguments of `torch.distributed.init_process_group`. With
@@ -277,12 +281,14 @@ def init_process_group(
     if single_process and _is_single_process(rank, init_method, store):
         rank, world_size, store = 0, 1, distributed.HashStore()
     if rank is None and store is None:
-        adopt_launcher()
+        set_torchrun_variables()
     if distributed.is_initialized():
         raise _second_group_error(rank, world_size, init_method, store, start_timeout)
     needs_address = init_method is None and store is None
-    me, fault = _read_rank(rank, world_size, needs_address=needs_address)
-    start = _start_together(me, init_method, store, start_timeout, backend, fault)
+    me, rank_error = _read_rank_and_error(rank, world_size, needs_address=needs_address)
+    start = _connect_and_agree(
+        me, init_method, store, start_timeout, backend, rank_error
+    )
     detector = FailureDetector(
         me.rank,
         start.agreed.hosts,
@@ -299,7 +305,7 @@ def init_process_group(
 def _is_single_process(
     rank: int | None, init_method: str | None, store: Store | None
 ) -> bool:
-    """Return whether neither an argument nor a launcher makes this process one of several ranks."""
+    """Return whether this process is the only rank: no argument and no launcher makes it one of several."""
     has_arguments = rank is not None or init_method is not None or store is not None
     return not has_arguments and not is_launched()
 
@@ -313,28 +319,29 @@ def _second_group_error(
 ) -> LaunchError:
     """Return the error for a process that already has a process group.
 
-    The other ranks wait for this rank, so this function first reports the error to the other ranks.
+    The other ranks may be waiting for this rank, so this function first reports the error to them.
     """
     error = LaunchError(
         "torch.distributed already has a process group. Call init_process_group() only once."
     )
     needs_address = init_method is None and store is None
     try:
-        me, _ = _read_rank(rank, world_size, needs_address=needs_address)
+        me, _ = _read_rank_and_error(rank, world_size, needs_address=needs_address)
         report_timeout = min(timeout, _REPORT_TIMEOUT)
-        _start_together(me, init_method, store, report_timeout, None, error)
+        # Because this rank has an error, the call raises an error on every rank.
+        _connect_and_agree(me, init_method, store, report_timeout, None, error)
     except AccelError as cause:
         error.__cause__ = cause
     return error
 
 
-def _read_rank(
+def _read_rank_and_error(
     rank: int | None, world_size: int | None, *, needs_address: bool
 ) -> tuple[Rank, AccelError | None]:
-    """Return this process's rank, and the error of an invalid `LOCAL_RANK`.
+    """Return this process's rank, and the error if `LOCAL_RANK` is invalid; otherwise the error is `None`.
 
-    After such an error, this rank can still connect, and must report the error to the other ranks. Raises any
-    other error of `read_rank`.
+    A rank with an invalid `LOCAL_RANK` can still connect to the other ranks, and must report the error to
+    them. Raises any other error of `read_rank`.
     """
     try:
         return read_rank(rank, world_size, needs_address=needs_address), None
@@ -371,7 +378,7 @@ def _start_group(
             **options,
         )
     except BaseException as error:
-        loss = detector.explain(error)
+        loss = detector.explain_or_report(error)
         detector.stop()
         if loss is None:
             raise
@@ -382,8 +389,8 @@ def _start_group(
 _had_job = False
 #: The time in which a rank that already has a process group tries to report that to the other ranks.
 _REPORT_TIMEOUT = timedelta(seconds=10)
-#: Seconds in which rank 0 closes the store of one job and opens the store of the next.
-_REOPENING = 0.1
+#: Seconds that rank 0 needs to close the store of one job and open the store of the next.
+_REOPEN_SECONDS = 0.1
 #: The number of files that a process may have open in addition to its connections, for data loaders and
 #: libraries.
 _OTHER_FILES = 256
@@ -397,85 +404,93 @@ class _Start(NamedTuple):
     agreed: AgreementRound
 
 
-def _start_together(
+def _connect_and_agree(
     me: Rank,
     init_method: str | None,
     store: Store | None,
     timeout: timedelta,
     backend: str | None,
-    fault: AccelError | None,
+    own_error: AccelError | None,
 ) -> _Start:
-    """Connect to the other ranks, choose the accelerator, and agree with them.
+    """Connect to the other ranks, choose the accelerator, and check that all ranks made the same choice.
 
-    `fault` is an error that keeps this rank from starting; the other ranks then raise `RankMismatchError`.
-    Raises the errors of `rendezvous` and `agree`.
+    `own_error` is an error that keeps this rank from starting; `None` if there is none. With such an error,
+    every other rank raises `RankMismatchError`. Raises the errors of `rendezvous` and `agree`.
     """
     global _had_job
     end = time.monotonic() + timeout.total_seconds()
     # Rank 0 may not have closed the store of the previous job yet. Then this rank tries again.
     may_reach_old_store = _had_job and store is None and me.rank != 0
     if may_reach_old_store:
-        time.sleep(_REOPENING)
+        time.sleep(_REOPEN_SECONDS)
     while True:
-        left = timedelta(seconds=max(1.0, end - time.monotonic()))
+        remaining = timedelta(seconds=max(1.0, end - time.monotonic()))
         try:
-            start = _try_start(me, init_method, store, left, backend, fault)
+            start = _try_to_connect_and_agree(
+                me, init_method, store, remaining, backend, own_error
+            )
         except AccelError as error:
-            is_retry = may_reach_old_store and _is_about_old_store(error)
+            is_retry = may_reach_old_store and _may_be_from_old_store(error)
             if not is_retry or time.monotonic() >= end:
                 raise
-            time.sleep(_REOPENING)
+            time.sleep(_REOPEN_SECONDS)
         else:
             _had_job = True
             return start
 
 
-def _try_start(
+def _try_to_connect_and_agree(
     me: Rank,
     init_method: str | None,
     store: Store | None,
     timeout: timedelta,
     backend: str | None,
-    fault: AccelError | None,
+    own_error: AccelError | None,
 ) -> _Start:
-    """Connect, choose and agree once, for `_start_together`."""
+    """Try once to connect, choose and agree. The parameters are those of `_connect_and_agree`."""
     chosen: _Chosen | None = None
-    problem = fault
     try:
-        met = rendezvous(me, init_method, store, timeout, again=_had_job)
-        if problem is None:
-            chosen, problem = _choose(me, backend)
-        if met.server is not None:
-            _allow_connections(2 * me.world_size)
-        record = _record(me, chosen, problem)
-        agreed = agree(met.store, record, me.world_size, timeout.total_seconds())
+        meeting_point = rendezvous(
+            me, init_method, store, timeout, had_earlier_job=_had_job
+        )
+        if own_error is None:
+            chosen, own_error = _choose_device(me, backend)
+        if meeting_point.server is not None:
+            # Each rank has two connections to rank 0's store: one for torch, and one for the heartbeats.
+            _raise_open_files_limit(2 * me.world_size)
+        record = _own_record(me, chosen, own_error)
+        seconds = timeout.total_seconds()
+        agreed = agree(meeting_point.store, record, me.world_size, seconds)
     except AccelError as error:
-        if problem is None:
+        if own_error is None:
             raise
-        raise error from problem
-    assert chosen is not None  # otherwise agree() raises on every rank
-    return _Start(met, chosen, agreed)
+        raise error from own_error
+    assert chosen is not None  # Otherwise, agree() raises an error on every rank.
+    return _Start(meeting_point, chosen, agreed)
 
 
-def _is_about_old_store(error: AccelError) -> bool:
+def _may_be_from_old_store(error: AccelError) -> bool:
     """Return whether this rank may have reached rank 0's store of an earlier job, which was then closed."""
     network_error = import_torch().distributed.DistNetworkError
-    # Not `__cause__`, which may be this rank's own problem.
+    # Not `__cause__`, which may be this rank's own error.
     return isinstance(error, OldStoreError) or isinstance(
         error.__context__, network_error
     )
 
 
 def _heartbeat_store(me: Rank, start: _Start, timeout: timedelta) -> Store:
-    """Return the store for the heartbeats, over a connection that torch's requests cannot block."""
+    """Return the store for the heartbeats.
+
+    It has a separate connection, because torch's long requests block the connection that they use.
+    """
     distributed = import_torch().distributed
-    met = start.rendezvous
-    store = met.store
-    if met.host and me.world_size > 1:
+    shared = start.rendezvous
+    store = shared.store
+    if shared.host and me.world_size > 1:
         try:
             store = distributed.TCPStore(
-                met.host,
-                met.port,
+                shared.host,
+                shared.port,
                 is_master=False,
                 wait_for_workers=False,
                 timeout=timeout,
@@ -483,7 +498,7 @@ def _heartbeat_store(me: Rank, start: _Start, timeout: timedelta) -> Store:
         except RuntimeError as error:
             cause = str(error).splitlines()[0].rstrip(".")
             raise RankLostError(
-                f"{me} cannot connect to the store at {met} for its heartbeats: {cause}. Read what rank 0 "
+                f"{me} cannot connect to the store at {shared} for its heartbeats: {cause}. Read what rank 0 "
                 "printed, and check that its host can be reached.",
                 ranks=(0,),
             ) from error
@@ -493,24 +508,26 @@ def _heartbeat_store(me: Rank, start: _Start, timeout: timedelta) -> Store:
     return heartbeats
 
 
-def _allow_connections(count: int) -> None:
-    """Raise this process's soft limit of open files, if the limit is too low for `count` connections."""
+def _raise_open_files_limit(connections: int) -> None:
+    """Raise this process's soft limit of open files if it is too low for `connections` connections."""
     if resource is None:
         return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = count + _OTHER_FILES
-    if soft == resource.RLIM_INFINITY or soft >= needed:
+    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = connections + _OTHER_FILES
+    if soft_limit == resource.RLIM_INFINITY or soft_limit >= needed:
         return
-    if hard == resource.RLIM_INFINITY:
-        limit = needed
+    if hard_limit == resource.RLIM_INFINITY:
+        new_limit = needed
     else:
-        limit = max(soft, min(needed, hard))
+        new_limit = max(soft_limit, min(needed, hard_limit))
     with suppress(OSError, ValueError):  # A sandbox may forbid a higher limit.
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard_limit))
 
 
-def _choose(me: Rank, backend: str | None) -> tuple[_Chosen | None, AccelError | None]:
-    """Choose this rank's accelerator, device and communication backend.
+def _choose_device(
+    me: Rank, backend: str | None
+) -> tuple[_Chosen | None, AccelError | None]:
+    """Choose this rank's accelerator, device and communication backend, and select the device.
 
     Returns either the choice and `None`, or `None` and the error to report to the other ranks.
     """
@@ -558,23 +575,25 @@ def _device_index(me: Rank, accelerator: Accelerator) -> int:
     return me.local_rank
 
 
-def _device(chosen: _Chosen) -> torch.device:
-    """Return the device of this rank's tensors: `npu:3`, or `cpu` without a number."""
+def _tensor_device(chosen: _Chosen) -> torch.device:
+    """Return the device on which this rank creates tensors, such as `npu:3`. The CPU has no number."""
     if chosen.accelerator.device_name() == "cpu":
         return chosen.accelerator.device()
     return chosen.accelerator.device(chosen.device_index)
 
 
-def _record(me: Rank, chosen: _Chosen | None, problem: AccelError | None) -> Record:
-    """Return the record that this rank gives to the other ranks."""
+def _own_record(
+    me: Rank, chosen: _Chosen | None, own_error: AccelError | None
+) -> Record:
+    """Return the record that this rank sends to rank 0: its choice, or the error that prevents a choice."""
     if chosen is None:
-        return Record(me.rank, me.host, problem=str(problem))
+        return Record(me.rank, me.host, problem=str(own_error))
     record = Record(
         rank=me.rank,
         host=me.host,
         backend=chosen.accelerator.name,
         communication=chosen.communication,
-        build=_build_of(chosen),
+        build=_torch_build_kind(chosen),
         selection_reason=How.SET.label,
     )
     provenance = chosen.accelerator.backend.provenance
@@ -582,19 +601,23 @@ def _record(me: Rank, chosen: _Chosen | None, problem: AccelError | None) -> Rec
         record = record._replace(
             distribution=provenance.distribution, version=provenance.version
         )
-    # Inside `use_accelerator` the process need not have a selection of its own, and selection() would make
-    # one.
-    if overriding() is not None:
+    # Inside `use_accelerator`, the process may have no selection, and selection() would make one.
+    if overriding_accelerator() is not None:
         return record
     selection = accel_core.selection()
-    rejected = {v.name: v.reason for v in selection.verdicts if v.reason}
+    rejected = {
+        verdict.name: verdict.reason for verdict in selection.verdicts if verdict.reason
+    }
     return record._replace(
         selection_reason=_selection_reason(selection), rejected=rejected
     )
 
 
-def _build_of(chosen: _Chosen) -> str:
-    """Return the kind of torch build that the communication needs; empty for gloo, which every build has."""
+def _torch_build_kind(chosen: _Chosen) -> str:
+    """Return the kind of this torch build, such as `"a CUDA build"`.
+
+    Returns an empty string for gloo and MPI, which also connect ranks with different builds.
+    """
     build = accel_core.torch_build()
     if build is None or chosen.communication in ("", "gloo", "mpi"):
         return ""
@@ -602,7 +625,7 @@ def _build_of(chosen: _Chosen) -> str:
 
 
 def _selection_reason(selection: Selection) -> str:
-    """Return, as a clause, how the backend was selected, with the value of `DS_ACCELERATOR`."""
+    """Return how the backend was selected, such as `"pinned by DS_ACCELERATOR='npu'"`."""
     name = DS_ACCELERATOR.name
     pin = f"{name}={selection.environ.get(name, '')!r}"
     if selection.how is How.PINNED:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core.errors import LaunchError, RankLostError
 from accel_core.torch_import import import_torch
-from accel_train.launch.launchers import launched_by
+from accel_train.launch.launchers import find_launcher
 from accel_train.launch.variables import (
     LOCAL_RANK,
     MASTER_ADDR,
@@ -48,20 +48,21 @@ def read_rank(
 ) -> Rank:
     """Return this process's rank from torchrun's variables, which `rank` and `world_size` override.
 
-    With `needs_address`, the ranks connect to `MASTER_ADDR` and `MASTER_PORT`, so these variables must be set
-    too. `environ` is by default this process's environment. Raises `LaunchError`, which names all missing
-    variables, and for a rank outside the world size. Raises `SettingError` for a value that is not a number.
+    With `needs_address`, `MASTER_ADDR` and `MASTER_PORT` must be set too. `environ` is by default this
+    process's environment. Raises `LaunchError` if variables are missing, with the names of all of them, or if
+    the rank is not below the world size. Raises `SettingError` for a value that is not a number.
     """
     env = os.environ if environ is None else environ
     _require_set(_needed_variables(rank, world_size, needs_address=needs_address), env)
     if needs_address:
-        MASTER_PORT.read(env)  # The error raised here is clearer than torch's.
+        # Read only to raise an error for an invalid port, which is clearer than torch's error.
+        MASTER_PORT.read(env)
     if rank is None:
         rank = RANK.read(env)
     if world_size is None:
         world_size = WORLD_SIZE.read(env)
     local_rank = None
-    if _is_set(LOCAL_RANK.name, env):
+    if _is_variable_set(LOCAL_RANK.name, env):
         local_rank = LOCAL_RANK.read(env)
     if not 0 <= rank < world_size:
         raise LaunchError(
@@ -73,7 +74,7 @@ def read_rank(
 def _needed_variables(
     rank: int | None, world_size: int | None, *, needs_address: bool
 ) -> list[str]:
-    """Return the variables that must be set, given the arguments of `read_rank`."""
+    """Return the names of the variables that `read_rank` needs, given the arguments of `read_rank`."""
     needed = []
     if rank is None:
         needed.append(RANK.name)
@@ -88,12 +89,12 @@ def _needed_variables(
 
 def _require_set(names: Sequence[str], environ: Mapping[str, str]) -> None:
     """Raise `LaunchError` if any of the variables is not set."""
-    missing = [name for name in names if not _is_set(name, environ)]
+    missing = [name for name in names if not _is_variable_set(name, environ)]
     if missing:
         raise LaunchError(_missing_variables_message(missing, environ))
 
 
-def _is_set(name: str, environ: Mapping[str, str]) -> bool:
+def _is_variable_set(name: str, environ: Mapping[str, str]) -> bool:
     """Return whether the variable called `name` is set to a value other than spaces."""
     return bool(environ.get(name, "").strip())
 
@@ -102,14 +103,14 @@ def _missing_variables_message(
     missing: Sequence[str], environ: Mapping[str, str]
 ) -> str:
     """Return the message for variables that are not set, with the next step."""
-    verb = "is" if len(missing) == 1 else "are"
+    verb, pronoun = ("is", "it") if len(missing) == 1 else ("are", "them")
     problem = f"{', '.join(missing)} {verb} not set"
-    launcher = launched_by(environ)
+    launcher = find_launcher(environ)
     if launcher is not None:
         return (
             f"{problem}: {launcher.name} started this process as rank {environ[launcher.rank]}, but does "
-            f"not set {'it' if len(missing) == 1 else 'them'}. Set {' and '.join(missing)} for all ranks; "
-            "MASTER_ADDR is the host of rank 0."
+            f"not set {pronoun}. Set {' and '.join(missing)} for all ranks; MASTER_ADDR is the host of "
+            "rank 0."
         )
     return (
         f"{problem}: this process was not started by a launcher. Run accel run train.py (or torchrun), or "
@@ -119,13 +120,15 @@ def _missing_variables_message(
 
 def is_launched() -> bool:
     """Return whether a launcher (torchrun, MPI's or Slurm's) started this process as a rank."""
-    if _is_set(RANK.name, os.environ) or _is_set(WORLD_SIZE.name, os.environ):
+    if _is_variable_set(RANK.name, os.environ) or _is_variable_set(
+        WORLD_SIZE.name, os.environ
+    ):
         return True
-    return launched_by(os.environ) is not None
+    return find_launcher(os.environ) is not None
 
 
 class Rendezvous(NamedTuple):
-    """The store that all ranks share."""
+    """The store that all ranks share, and this rank's connection to the store."""
 
     #: This rank's connection.
     store: Store
@@ -146,28 +149,29 @@ def rendezvous(
     store: Store | None,
     timeout: timedelta,
     *,
-    again: bool = False,
+    had_earlier_job: bool = False,
 ) -> Rendezvous:
     """Connect to the store that all ranks share: `store`, or the store at `init_method` (default `"env://"`).
 
-    `again` is True if this process was in an earlier job. Raises `LaunchError` if rank 0 cannot listen at the
-    address. Raises `RankLostError` if a rank does not connect within `timeout`.
+    `had_earlier_job` is True if this process was a rank of an earlier job. Raises `LaunchError` if rank 0
+    cannot listen at the address. Raises `RankLostError` if a rank does not connect within `timeout`.
     """
     if store is not None:
-        return Rendezvous(store, None, *_address(store))
+        host, port = _store_address(store)
+        return Rendezvous(store, None, host, port)
     distributed = import_torch().distributed
     method = init_method or "env://"
-    with _rendezvous_errors(me, method, timeout, again=again):
+    with _convert_torch_errors(me, method, timeout, had_earlier_job=had_earlier_job):
         shared: Store
         shared, _, _ = next(
             distributed.rendezvous(method, me.rank, me.world_size, timeout=timeout)
         )
         shared.set_timeout(timeout)
-        host, port = _address(shared)
+        host, port = _store_address(shared)
         if me.rank != 0 or not isinstance(shared, distributed.TCPStore):
             return Rendezvous(shared, None, host, port)
-        # The process group keeps its store alive, and a model may keep the group alive. So the group gets a
-        # connection, and the port is free as soon as `server` is dropped.
+        # A model may keep the process group alive, and the group keeps its store alive. So the group gets a
+        # separate connection instead of the listening store. Then the port is free when `server` is dropped.
         connection: Store = distributed.TCPStore(
             host, port, is_master=False, wait_for_workers=False, timeout=timeout
         )
@@ -175,40 +179,45 @@ def rendezvous(
 
 
 @contextmanager
-def _rendezvous_errors(
-    me: Rank, method: str, timeout: timedelta, *, again: bool
+def _convert_torch_errors(
+    me: Rank, method: str, timeout: timedelta, *, had_earlier_job: bool
 ) -> Iterator[None]:
-    """Turn torch's errors into `LaunchError` and `RankLostError` with the rank, address and next step."""
+    """Convert torch's errors into `LaunchError` and `RankLostError` with the rank, address and next step."""
     address = method
     if method == "env://":
         address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
     try:
         yield
     except RuntimeError as error:
-        # torch's DistNetworkError has the system's error only in its text.
+        # torch's DistNetworkError contains the operating system's error only in its message.
         if "EADDRINUSE" in str(error):
             raise LaunchError(
                 f"{me} cannot listen at {address}: the port is in use on this host, perhaps by a run that "
                 "has not ended. Give every rank another port, with MASTER_PORT or torchrun's --master-port."
             ) from error
-        if again:  # the network let the ranks connect before
+        if had_earlier_job:  # The network let the ranks connect before.
             step = "every rank has left the previous job and calls init_process_group() again"
         else:
             step = (
                 "rank 0's host is up, that a firewall lets this port through, and that every host runs the "
                 "same command"
             )
-        others = me.world_size - 1
-        ranks = "the other rank" if others == 1 else f"the {others} other ranks"
+        other_count = me.world_size - 1
+        others = (
+            "the other rank" if other_count == 1 else f"the {other_count} other ranks"
+        )
         cause = str(error).splitlines()[0].rstrip(".")
         raise RankLostError(
-            f"{me} did not meet {ranks} at {address} within {timeout.total_seconds():.3g} s: {cause}. "
+            f"{me} did not connect to {others} at {address} within {timeout.total_seconds():.3g} s: {cause}. "
             f"Check that {step}."
         ) from error
 
 
-def _address(store: Store) -> tuple[str | None, int]:
-    """Return the host and port of a `TCPStore`, which prefix stores may wrap; otherwise `None` and 0."""
+def _store_address(store: Store) -> tuple[str | None, int]:
+    """Return the host and port of a `TCPStore`, or `None` and 0 for any other store.
+
+    Prefix stores around the `TCPStore` are ignored.
+    """
     innermost: Any = store
     while getattr(innermost, "underlying_store", None) is not None:
         innermost = innermost.underlying_store

@@ -32,5 +32,5 @@ def _parse_ignore(text: str) -> bool:
     return True
 
 
-#: `ignore`: print no warning, as the program is intended to use the CPU.
+#: With the value `ignore`, no warning about an unused accelerator is printed.
 ACCEL_UNUSED = Variable("ACCEL_UNUSED", _parse_ignore, False)

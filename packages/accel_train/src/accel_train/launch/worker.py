@@ -23,7 +23,8 @@ from accel_train.launch.cores import parse_ranges
 
 __all__ = ["REFUSED", "main"]
 
-#: The exit status with which the module before the script prevents the script: EX_CONFIG of sysexits.h.
+#: If the module before the script exits with this status, the script is not started. It is EX_CONFIG of
+#: sysexits.h.
 REFUSED = 78
 #: The option of prctl() that sets the signal for the death of the parent process (linux/prctl.h).
 _PR_SET_PDEATHSIG = 1
@@ -34,12 +35,12 @@ def main(arguments: Sequence[str]) -> None:
 
     `arguments` are the arguments of the command line in this module's docstring, without `python -m`.
     """
-    plan, script_option, *command = arguments
+    plan_option, script_option, *command = arguments
     module_before = ""
     if script_option.startswith("--before="):
         module_before = script_option.removeprefix("--before=")
         script_option, *command = command
-    job = json.loads(plan.removeprefix("--plan="))
+    job = json.loads(plan_option.removeprefix("--plan="))
     _end_with_launcher(job["launcher"])
     if job["started"]:
         Path(job["started"]).touch()

@@ -1,4 +1,4 @@
-"""Make Lightning use the accelerator that accel_core chose, by a Lightning `Accelerator` and strategies.
+"""Make Lightning use the accelerator that accel_core chose, with a Lightning `Accelerator` and strategies.
 
     from lightning.pytorch import Trainer
     from accel_train.lightning import trainer_options
@@ -23,7 +23,7 @@ from typing import Any, TypedDict
 from accel_core.errors import IntegrationError
 from accel_train.import_hook import ImportHook
 from accel_train.lightning import _auto, _classes
-from accel_train.lightning._kit import launched_ranks
+from accel_train.lightning._kit import launched_rank_count
 from accel_train.lightning._members import device_indices
 from accel_train.private_names import LIGHTNING_CONNECTORS
 
@@ -50,9 +50,9 @@ _CLASS_OF_STRATEGY = {
     "model_parallel": "ModelParallel",
 }
 _UNSUPPORTED_STRATEGY = (
-    "strategy={strategy!r}: on {backend} Lightning trains with auto, ddp, fsdp or model_parallel. Its "
-    "deepspeed strategy supports CUDA only: use DeepSpeed without Lightning, after "
-    "accel_train.deepspeed.activate()"
+    "strategy={strategy!r} is not supported on {backend}, expected auto, ddp, fsdp or model_parallel. "
+    "Lightning's strategy deepspeed supports only CUDA. To use DeepSpeed on {backend}, use it without "
+    "Lightning, after accel_train.deepspeed.activate()."
 )
 
 
@@ -88,16 +88,16 @@ def trainer_options(
     """Return the arguments `accelerator`, `strategy`, `devices` and `num_nodes` of a Lightning `Trainer`.
 
     `name` is the name of a backend; `None` means the chosen accelerator. `devices` is a count, a list of
-    indices, text such as `"0,2"`, or -1 for all devices. `"auto"` means the number of ranks on this host if
-    torchrun or `accel run` started them. Otherwise `"auto"` means all devices, or one process on the CPU.
-    `strategy` is `"ddp"`, `"fsdp"`, `"model_parallel"` or `"auto"`. `"auto"` means DDP for several devices or
-    nodes, and otherwise a single device. `options` are arguments of Lightning's class for the strategy:
-    `DDPStrategy`, `FSDPStrategy` or `ModelParallelStrategy`.
+    indices, text such as `"0,2"`, or -1 for all devices. If torchrun or `accel run` started the ranks,
+    `devices="auto"` means the number of ranks on this host. Otherwise it means all devices, or one process on
+    the CPU. `strategy` is `"ddp"`, `"fsdp"`, `"model_parallel"` or `"auto"`. `strategy="auto"` means DDP for
+    several devices or nodes, and otherwise a single device. `options` are arguments of Lightning's class for
+    the strategy: `DDPStrategy`, `FSDPStrategy` or `ModelParallelStrategy`.
 
     Raises `ValueError` for devices that do not exist, `IntegrationError` for any other `strategy`, and the
     errors of `accelerator`.
     """
-    return _options("pytorch", name, devices, num_nodes, strategy, options)
+    return _lightning_options("pytorch", name, devices, num_nodes, strategy, options)
 
 
 def fabric_options(
@@ -110,14 +110,17 @@ def fabric_options(
 ) -> LightningOptions:
     """Return the arguments `accelerator`, `strategy`, `devices` and `num_nodes` of a Lightning `Fabric`.
 
-    The parameters and errors are those of `trainer_options`. In a script that `fabric run` started, the
-    command's `--devices` and `--num-nodes` take precedence: leave `devices` at `"auto"` or pass the command's
-    value.
+    The parameters and errors are those of `trainer_options`. In a script that the command `fabric run`
+    started, the command's `--devices` and `--num-nodes` take precedence. Such a script must leave `devices`
+    at `"auto"`, or pass the command's value.
     """
-    if not os.environ.get("LT_CLI_USED"):
-        return _options("fabric", name, devices, num_nodes, strategy, options)
+    is_started_by_fabric_run = bool(os.environ.get("LT_CLI_USED"))
+    if not is_started_by_fabric_run:
+        return _lightning_options("fabric", name, devices, num_nodes, strategy, options)
     num_nodes = int(os.environ.get("LT_NUM_NODES", num_nodes))
-    fabric_arguments = _options("fabric", name, devices, num_nodes, strategy, options)
+    fabric_arguments = _lightning_options(
+        "fabric", name, devices, num_nodes, strategy, options
+    )
     # Fabric replaces "auto" with the value of the command, and rejects any other value.
     return {**fabric_arguments, "devices": devices}
 
@@ -125,12 +128,12 @@ def fabric_options(
 def register() -> list[str]:
     """Register accelerators and strategies with Lightning by name, and return the accelerators' names.
 
-    A program or a YAML file can then use names: `Trainer(accelerator="npu", strategy="accel")`. Each backend
-    with an installed plugin is registered under its name, except names that Lightning itself uses (`cpu`,
-    `cuda`, `mps`). The strategies are `accel` for one device, and `accel_ddp` and `accel_fsdp` for several
-    devices. `auto` then selects the chosen accelerator if Lightning would otherwise use the CPU. No vendor
-    package is imported. A second call changes nothing. Lightning does not discover accelerators, so call this
-    function before the `Trainer` is created.
+    Call this function before the `Trainer` is created. A program or a YAML file can then use names:
+    `Trainer(accelerator="npu", strategy="accel")`. Each backend with an installed plugin is registered under
+    its name, except names that Lightning itself uses (`cpu`, `cuda`, `mps`). The strategies are `accel` for
+    one device, and `accel_ddp` and `accel_fsdp` for several devices. Lightning's `auto` then selects the
+    chosen accelerator where Lightning would otherwise use the CPU. No vendor package is imported. A second
+    call changes nothing.
     """
     strategies = {
         STRATEGY: "SingleDevice",
@@ -154,31 +157,35 @@ def prepare() -> None:
 
 @contextlib.contextmanager
 def _register_on_import(module: ModuleType) -> Iterator[None]:
-    """Register for `auto` right after Lightning's connector is imported, before it reads the registries."""
+    """Register entries for `auto` right after Lightning's connector is imported, before it reads them."""
     yield
     # If this release of Lightning is not supported, `auto` keeps Lightning's meaning.
     with contextlib.suppress(ImportError, AttributeError, KeyError, TypeError):
         _auto.register(LIGHTNING_CONNECTORS[module.__name__])
 
 
-_hook = ImportHook(dict.fromkeys(LIGHTNING_CONNECTORS, _register_on_import), {})
+_hook = ImportHook(
+    contexts=dict.fromkeys(LIGHTNING_CONNECTORS, _register_on_import), callbacks={}
+)
 
 
-def _options(
+def _lightning_options(
     subpackage: str,
     name: str | None,
     devices: int | str | list[int],
     num_nodes: int,
     strategy: str,
-    options: dict[str, Any],
+    strategy_options: dict[str, Any],
 ) -> LightningOptions:
     """Return the arguments for Lightning's `Trainer` (`subpackage` "pytorch") or `Fabric` ("fabric").
 
-    `options` are arguments of the strategy's class. Raises the errors of `trainer_options`.
+    `strategy_options` are arguments of the strategy's class. Raises the errors of `trainer_options`.
     """
     accelerator_class = _classes.accelerator_class(subpackage, name)
     if devices == "auto":
-        devices = launched_ranks(num_nodes) or accelerator_class.auto_device_count()
+        devices = (
+            launched_rank_count(num_nodes) or accelerator_class.auto_device_count()
+        )
     indices = device_indices(accelerator_class.core_accelerator(), devices)
     strategy_name = "ddp" if strategy == "auto" else strategy
     if strategy_name not in _CLASS_OF_STRATEGY:
@@ -188,11 +195,12 @@ def _options(
             )
         )
     classes = _classes.derived_classes(subpackage)
-    if strategy == "auto" and len(indices) == num_nodes == 1:
+    is_single_device = len(indices) == 1 and num_nodes == 1
+    if strategy == "auto" and is_single_device:
         strategy_object = classes.SingleDevice()
     else:
         strategy_class = getattr(classes, _CLASS_OF_STRATEGY[strategy_name])
-        strategy_object = strategy_class(**options)
+        strategy_object = strategy_class(**strategy_options)
     return {
         "accelerator": accelerator_class(),
         "strategy": strategy_object,

@@ -3,8 +3,8 @@
 Lightning's connector checks its own accelerators in turn, and uses the name `cpu` if none is available. It
 looks this name up in a registry of accelerators. It looks up strategies for several processes in a registry
 of strategies. Both registries accept replacements (`override=True`). accel-train's entries create Lightning's
-own objects, unless the program left the choice to Lightning and accel_core chose an accelerator. No function
-of Lightning is replaced.
+own objects, unless the program uses `auto` and accel_core chose an accelerator. No function of Lightning is
+replaced.
 
 `subpackage` is `"pytorch"` for Lightning's `Trainer`, and `"fabric"` for its `Fabric`.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from accel_core.errors import IntegrationError, IntegrationMissingError
 from accel_train.lightning import _classes
-from accel_train.lightning._kit import launched_ranks, lightning_module
+from accel_train.lightning._kit import launched_rank_count, lightning_module
 from accel_train.lightning._members import (
     AcceleratorMembers,
     ProcessesMembers,
@@ -37,19 +37,18 @@ def register(subpackage: str) -> None:
     """Replace the entries of Lightning's registries that `auto` uses. A second call changes nothing."""
     accelerators, strategies = _classes.registries(subpackage)
     cpu_accelerator = accelerators[_CPU]["accelerator"]
-    if issubclass(cpu_accelerator, _AcceleratorEntry):
+    is_registered = issubclass(cpu_accelerator, _AcceleratorEntry)
+    if is_registered:
         return
     ddp_strategy = lightning_module(subpackage, "strategies").DDPStrategy
     ddp_names = [
         name for name, entry in strategies.items() if entry["strategy"] is ddp_strategy
     ]
-    _replace_entry(
-        accelerators, _CPU, _entry_class(_AcceleratorEntry, cpu_accelerator, subpackage)
-    )
+    accelerator_entry = _entry_class(_AcceleratorEntry, cpu_accelerator, subpackage)
+    _replace_entry(accelerators, _CPU, accelerator_entry)
     for name in ddp_names:
-        _replace_entry(
-            strategies, name, _entry_class(_StrategyEntry, ddp_strategy, subpackage)
-        )
+        strategy_entry = _entry_class(_StrategyEntry, ddp_strategy, subpackage)
+        _replace_entry(strategies, name, strategy_entry)
 
 
 def _entry_class(mixin: Any, lightning_class: Any, subpackage: str) -> Any:
@@ -77,18 +76,18 @@ def _replace_entry(registry: Any, name: str, new_class: Any) -> None:
 
 
 class _AcceleratorEntry:
-    """Registry entry for the CPU, which creates accel-train's accelerator if `auto` led to this entry.
+    """Registry entry for the name `cpu`. For `auto`, the entry creates accel-train's accelerator.
 
-    Otherwise the entry creates Lightning's accelerator for the CPU.
+    If the program did not request `auto`, the entry creates Lightning's accelerator for the CPU.
     """
 
     subpackage: ClassVar[str]
     lightning_class: ClassVar[Any]
 
     def __new__(cls, **options: Any) -> Any:
-        """Return accel-train's accelerator if the program left the choice to Lightning, else Lightning's."""
+        """Return accel-train's accelerator if the program requested `auto`, else Lightning's accelerator."""
         arguments = lightning_arguments()
-        if _is_left_to_lightning(cls.subpackage, arguments):
+        if _is_auto_requested(cls.subpackage, arguments):
             accelerator = _accelerator_for_auto(cls.subpackage, arguments)
             if accelerator is not None:
                 return accelerator
@@ -96,9 +95,9 @@ class _AcceleratorEntry:
 
 
 class _StrategyEntry:
-    """Registry entry for DDP, which creates accel-train's strategy if the accelerator is accel-train's.
+    """Registry entry for DDP. With accel-train's accelerator, it creates accel-train's strategy.
 
-    Otherwise the entry creates Lightning's strategy.
+    With any other accelerator, the entry creates Lightning's strategy.
     """
 
     subpackage: ClassVar[str]
@@ -114,16 +113,17 @@ class _StrategyEntry:
         if not isinstance(accelerator, AcceleratorMembers):
             return cls.lightning_class(**options)
         strategies = _classes.derived_classes(cls.subpackage)
-        if isinstance(accelerator, _AutoMembers) and accelerator.is_single:
+        is_single = isinstance(accelerator, _AutoMembers) and accelerator.is_single
+        if is_single:
             return strategies.SingleDevice()
         return strategies.DataParallel(**options)
 
 
 class _AutoMembers:
-    """The members that accel-train's accelerator overrides if `auto` chose it."""
+    """The members that accel-train's accelerator overrides if `auto` selected the accelerator."""
 
     num_nodes: ClassVar[int]
-    #: Whether the strategy is left to Lightning too, and only one host trains.
+    #: Whether the program also requested `auto` as the strategy, and only one host trains.
     may_be_single: ClassVar[bool]
     #: Whether one process with one device trains.
     is_single: ClassVar[bool] = False
@@ -132,14 +132,14 @@ class _AutoMembers:
     def auto_device_count(cls) -> int:
         """Return how many ranks a launcher started on this host, or the number of devices if none did."""
         count: int = super().auto_device_count()  # type: ignore[misc]
-        return launched_ranks(cls.num_nodes) or count
+        return launched_rank_count(cls.num_nodes) or count
 
     @classmethod
     def get_parallel_devices(cls, devices: Any) -> list[torch.device]:
-        """Return the `torch.device` of each process. If one process trains, its device is returned twice.
+        """Return the `torch.device` of each process. If only one process trains, return its device twice.
 
         For one device, Lightning would create its own strategy for the CPU. For two devices, Lightning finds
-        accel-train's strategy in the registry, and this strategy uses the first device.
+        accel-train's strategy in the registry, and that strategy uses the first device.
         """
         parallel_devices: list[torch.device] = super().get_parallel_devices(devices)  # type: ignore[misc]
         cls.is_single = cls.may_be_single and len(parallel_devices) == 1
@@ -148,10 +148,11 @@ class _AutoMembers:
         return parallel_devices
 
 
-def _is_left_to_lightning(subpackage: str, arguments: dict[str, Any]) -> bool:
-    """Return whether the program requests `auto`, and a strategy that accel-train's can replace.
+def _is_auto_requested(subpackage: str, arguments: dict[str, Any]) -> bool:
+    """Return whether the program requests the accelerator `auto`, and the strategy `auto` or accel-train's.
 
-    `arguments` are the arguments of Lightning's connector.
+    `arguments` are the arguments of Lightning's connector. The result is False for float16, because Lightning
+    would change it to bfloat16.
     """
     if arguments.get("accelerator") != "auto" or arguments.get("precision") in _FP16:
         return False
@@ -159,17 +160,15 @@ def _is_left_to_lightning(subpackage: str, arguments: dict[str, Any]) -> bool:
     if strategy == "auto":
         return True
     _, strategies = _classes.registries(subpackage)
-    name = strategy.lower() if isinstance(strategy, str) else ""
     strategy_class = type(strategy)
-    if name in strategies:
-        strategy_class = strategies[name]["strategy"]
-    return issubclass(
-        strategy_class, (_StrategyEntry, SingleDeviceMembers, ProcessesMembers)
-    )
+    if isinstance(strategy, str) and strategy.lower() in strategies:
+        strategy_class = strategies[strategy.lower()]["strategy"]
+    classes_of_accel_train = (_StrategyEntry, SingleDeviceMembers, ProcessesMembers)
+    return issubclass(strategy_class, classes_of_accel_train)
 
 
 def _accelerator_for_auto(subpackage: str, arguments: dict[str, Any]) -> Any:
-    """Return accel-train's accelerator for the connector's arguments.
+    """Return accel-train's Lightning accelerator for the arguments of Lightning's connector.
 
     Returns `None` if accel_core chose the CPU, or if this release of Lightning is not supported.
     """

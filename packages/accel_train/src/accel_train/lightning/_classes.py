@@ -49,16 +49,18 @@ def derived_classes(subpackage: str) -> Any:
     old, and `IntegrationError` if this release of Lightning lacks one of the base classes.
     """
     try:
-        return SimpleNamespace(**{cls.__name__: cls for cls in _derive_all(subpackage)})
+        classes = _derive_classes(subpackage)
     except AttributeError as error:
         distribution, version = installed_release(subpackage)
         raise IntegrationError(
             f"{distribution} {version} is not supported, because it lacks names that accel-train needs "
             f"({error}). Next step: pip install {distribution}=={VERIFIED_RELEASES['lightning']}"
         ) from error
+    class_by_name = {derived_class.__name__: derived_class for derived_class in classes}
+    return SimpleNamespace(**class_by_name)
 
 
-def _derive_all(subpackage: str) -> list[Any]:
+def _derive_classes(subpackage: str) -> list[Any]:
     """Return accel-train's accelerator, strategy and FSDP precision classes, derived from Lightning's."""
     strategies: Any = lightning_module(subpackage, "strategies")
     names = _MEMBER_NAMES[subpackage]
@@ -91,7 +93,7 @@ def _derive_all(subpackage: str) -> list[Any]:
         return derive(name, mixin, lightning_class, **attributes)
 
     def reduce_for_pickle(accelerator: Any) -> tuple[Any, tuple[str, str]]:
-        return unpickled, (subpackage, accelerator.backend_name)
+        return create_unpickled, (subpackage, accelerator.backend_name)
 
     sharded_precision = derive(
         "ShardedPrecision",
@@ -151,8 +153,8 @@ def _class_for_backend(subpackage: str, name: str) -> Any:
     )
 
 
-def unpickled(subpackage: str, name: str) -> Any:
-    """Create the accelerator for the backend called `name`; pickle calls this function.
+def create_unpickled(subpackage: str, name: str) -> Any:
+    """Return a new Lightning accelerator for the backend called `name`. pickle calls this function.
 
     Lightning pickles the accelerator for the processes that it spawns.
     """
@@ -160,7 +162,7 @@ def unpickled(subpackage: str, name: str) -> Any:
 
 
 def registries(subpackage: str) -> tuple[Any, Any]:
-    """Return Lightning's registry of accelerators and its registry of strategies, as a pair."""
+    """Return Lightning's registry of accelerators and Lightning's registry of strategies."""
     accelerator_registry, strategy_registry = _REGISTRY_NAMES[subpackage]
     return (
         getattr(lightning_module(subpackage, "accelerators"), accelerator_registry),
@@ -172,7 +174,7 @@ def register(strategies: dict[str, str]) -> list[str]:
     """Add accel-train's accelerators and strategies to the registries of Lightning's `Trainer` and `Fabric`.
 
     `strategies` maps the name of each strategy to the name of accel-train's class. Returns the sorted names
-    of the registered accelerators. These are the backends with an installed plugin, except those whose names
+    of the registered accelerators: the names of backends with an installed plugin, except names that
     Lightning itself uses.
     """
     backends = sorted({candidate.name for candidate in discover() if candidate.name})
@@ -197,7 +199,7 @@ def register(strategies: dict[str, str]) -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Return the classes of `pytorch` or `fabric`. pickle looks up a class as `_classes.pytorch.NAME`."""
+    """Return the namespace `pytorch` or `fabric`, because pickle looks up classes as `pytorch.NAME`."""
     if name not in _MEMBER_NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return derived_classes(name)

@@ -12,7 +12,7 @@ from accel_core.errors import IntegrationMissingError
 from accel_core.torch_import import import_torch
 from accel_train.launch.variables import WORLD_SIZE
 
-__all__ = ["installed_release", "launched_ranks", "lightning_module"]
+__all__ = ["installed_release", "launched_rank_count", "lightning_module"]
 
 #: Packages with the same code. The first is in the distribution `lightning`, the second in an older one.
 _PACKAGES = {
@@ -27,10 +27,10 @@ def lightning_module(subpackage: str, name: str) -> ModuleType:
     """Import and return Lightning's module called `name`, such as `"strategies"`.
 
     `subpackage` is `"pytorch"` or `"fabric"`. The module is from the Lightning package that this process has
-    imported, or otherwise from an installed one; `lightning` comes first. Raises `IntegrationMissingError` if
-    no Lightning package is installed, or if the installed one is too old.
+    imported, or otherwise from an installed Lightning package; `lightning` takes precedence. Raises
+    `IntegrationMissingError` if no Lightning package is installed, or if the installed release is too old.
     """
-    package = _package(subpackage)
+    package = _package_name(subpackage)
     if not package:
         raise IntegrationMissingError(
             "Lightning is not installed in this environment: pip install lightning"
@@ -49,12 +49,13 @@ def installed_release(subpackage: str) -> tuple[str, str]:
 
     The version is an empty string without metadata. Both are empty strings if Lightning is not installed.
     """
-    distribution = _package(subpackage).partition(".")[0].replace("_", "-")
+    top_package, _, _ = _package_name(subpackage).partition(".")
+    distribution = top_package.replace("_", "-")
     return distribution, packages.version(distribution) or ""
 
 
-def _package(subpackage: str) -> str:
-    """Return the name of the imported Lightning package, or otherwise of an installed one.
+def _package_name(subpackage: str) -> str:
+    """Return the name of the imported Lightning package, or otherwise of an installed Lightning package.
 
     Returns an empty string if no Lightning package is installed.
     """
@@ -79,8 +80,8 @@ def _is_too_old(version: str) -> bool:
         return False
 
 
-def launched_ranks(num_nodes: int) -> int:
-    """Return how many ranks a launcher started on this host; 0 if Lightning starts them itself."""
+def launched_rank_count(num_nodes: int) -> int:
+    """Return how many ranks a launcher started on this host; 0 if Lightning itself starts the ranks."""
     if not import_torch().distributed.is_torchelastic_launched():
         return 0
     return WORLD_SIZE.read(os.environ) // num_nodes

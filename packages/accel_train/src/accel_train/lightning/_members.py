@@ -31,7 +31,7 @@ _NEXT_STEP = "Use Trainer(**accel_train.lightning.trainer_options()), or fabric_
 
 
 class Names(NamedTuple):
-    """Names of a strategy's members, which differ between Lightning's `Trainer` and its `Fabric`."""
+    """The names of a strategy's members that differ between Lightning's `Trainer` and its `Fabric`."""
 
     precision: str
     set_ranks: str
@@ -41,7 +41,7 @@ class Names(NamedTuple):
 
 
 class AcceleratorMembers:
-    """The members of Lightning's `Accelerator`, which use the accelerator of the backend `backend_name`.
+    """The members of Lightning's `Accelerator`, implemented with the accelerator of `backend_name`.
 
     Lightning calls most of these members on the class, so each backend has a separate class.
     """
@@ -76,7 +76,7 @@ class AcceleratorMembers:
             self._compiler_context.__enter__()
 
     def setup(self, trainer: Any) -> None:
-        """Check the `Trainer`. Raises `IntegrationError` if its autocast is for another device type."""
+        """Raise `IntegrationError` if the autocast of the `Trainer` is for a different device type."""
         accelerator = self.core_accelerator()
         autocast_device = getattr(trainer.precision_plugin, "device", None)
         if not isinstance(autocast_device, str):
@@ -104,7 +104,7 @@ class AcceleratorMembers:
 
     @classmethod
     def parse_devices(cls, devices: int | str | list[int]) -> list[int] | int:
-        """Return the indices of `devices`, or on the CPU their number.
+        """Return the indices of `devices`; on the CPU, return the number of processes instead.
 
         Raises `ValueError` for devices that do not exist.
         """
@@ -121,7 +121,7 @@ class AcceleratorMembers:
 
     @classmethod
     def auto_device_count(cls) -> int:
-        """Return the number of devices, or 1 on the CPU, like Lightning."""
+        """Return the number of devices; on the CPU, return 1, like Lightning's accelerator for the CPU."""
         accelerator = cls.core_accelerator()
         if _is_cpu(accelerator):
             return 1
@@ -149,7 +149,7 @@ class AcceleratorMembers:
 
 
 def device_indices(accelerator: Accelerator, devices: Any) -> list[int]:
-    """Return the device indices for `devices`: a count, -1 for all, a list, or one of these as text.
+    """Return the device indices for `devices`: a count, -1 for all devices, a list, or any of these as text.
 
     On the CPU, any count is valid, because processes share the CPU. If torchrun started the ranks and one
     device is visible to each rank, each rank uses index 0. Raises `ValueError` for any other value, and for
@@ -157,42 +157,42 @@ def device_indices(accelerator: Accelerator, devices: Any) -> list[int]:
     """
     is_cpu, count = _is_cpu(accelerator), accelerator.device_count()
     # Under torchrun, only one device may be visible to each rank, with index 0.
-    share_index = False
+    all_use_index_0 = False
     if count == 1 and not is_cpu:
-        share_index = import_torch().distributed.is_torchelastic_launched()
-    indices = _parsed_devices(devices)
+        all_use_index_0 = import_torch().distributed.is_torchelastic_launched()
+    indices = _parse_devices(devices)
     if type(indices) is int:
-        all_devices = 1 if is_cpu else count
-        indices = _indices_of_count(indices, all_devices, share_index=share_index)
+        available = 1 if is_cpu else count
+        indices = _first_indices(indices, available, all_use_index_0=all_use_index_0)
     limit = None if is_cpu else count
-    if _are_indices(indices, limit, may_repeat=share_index):
+    if _are_indices(indices, limit, may_repeat=all_use_index_0):
         valid_indices: list[int] = indices
         return valid_indices
     number = "1 device" if count == 1 else f"{count or 'no'} devices"
     raise ValueError(
         f"devices={devices!r}: {accelerator.name} has {number} here; "
-        "expected a count, a list of different indices, or -1 for all"
+        "expected a count, a list of different indices, or -1 for all devices"
     )
 
 
-def _indices_of_count(
-    devices: int, all_devices: int, *, share_index: bool
+def _first_indices(
+    requested: int, available: int, *, all_use_index_0: bool
 ) -> list[int]:
-    """Return the indices of the first `devices` devices. -1 means `all_devices` devices.
+    """Return the indices of the first `requested` devices. -1 means all `available` devices.
 
-    Any other number below 1 gives an empty list. With `share_index`, every rank uses index 0.
+    Any other number below 1 gives an empty list. With `all_use_index_0`, every rank uses index 0.
     """
-    if devices == -1:
-        return list(range(all_devices))
-    if share_index:
-        return [0] * devices
-    return list(range(devices))
+    if requested == -1:
+        return list(range(available))
+    if all_use_index_0:
+        return [0] * requested
+    return list(range(requested))
 
 
 def _are_indices(value: Any, limit: int | None, *, may_repeat: bool) -> bool:
-    """Return whether `value` is a list of at least one index, each below `limit`.
+    """Return whether `value` is a list of one or more device indices that are below `limit`.
 
-    `None` as `limit` means no limit. With `may_repeat`, an index may occur more than once.
+    `limit=None` means no limit. With `may_repeat`, an index may occur more than once.
     """
     if not isinstance(value, list) or not value:
         return False
@@ -201,18 +201,22 @@ def _are_indices(value: Any, limit: int | None, *, may_repeat: bool) -> bool:
             return False
         if limit is not None and index >= limit:
             return False
-    return may_repeat or len(set(value)) == len(value)
+    is_repeated = len(set(value)) < len(value)
+    return may_repeat or not is_repeated
 
 
-def _parsed_devices(devices: Any) -> Any:
-    """Return the number or the comma-separated numbers in a text; return any other value unchanged."""
+def _parse_devices(devices: Any) -> Any:
+    """Return the number or the list of numbers in a text such as `"2"` or `"0,2"`.
+
+    Any other value is returned unchanged.
+    """
     if not isinstance(devices, str):
         return devices
     try:
         numbers = [int(part) for part in devices.split(",") if part.strip()]
     except ValueError:
         return devices
-    is_single_number = len(numbers) >= 1 and "," not in devices
+    is_single_number = bool(numbers) and "," not in devices
     return numbers[0] if is_single_number else numbers
 
 
@@ -229,7 +233,7 @@ class SingleDeviceMembers:
 
     @property
     def root_device(self) -> torch.device:
-        """Return the device that the model is on."""
+        """Return the device of the model."""
         if self.parallel_devices:
             return self.parallel_devices[0]
         device: torch.device = super().root_device  # type: ignore[misc]
@@ -237,7 +241,7 @@ class SingleDeviceMembers:
 
 
 class ProcessesMembers:
-    """Members of a strategy with one process per device, using the accelerator's communication backend."""
+    """Members of a strategy with one process per device and the accelerator's communication backend."""
 
     names: ClassVar[Names]
     accelerator: Any
@@ -245,7 +249,8 @@ class ProcessesMembers:
 
     def setup_environment(self) -> None:
         """Select the device and start the process group."""
-        getattr(self, self.names.set_ranks)()
+        set_world_ranks = getattr(self, self.names.set_ranks)
+        set_world_ranks()
         _start_process_group(self)
         super().setup_environment()  # type: ignore[misc]
 
@@ -259,22 +264,23 @@ class ProcessesMembers:
     def reduce_or_average(
         self, tensor: Any, group: Any = None, reduce_op: Any = "mean"
     ) -> Any:
-        """Return `tensor` reduced over all processes of `group`; the default `reduce_op` is the mean.
+        """Return `tensor` reduced over all processes of `group`. The default `reduce_op` is the mean.
 
         A value that is not a tensor is returned unchanged.
         """
         # Some communication backends have no average, and Lightning works around that only for gloo.
-        reduce = getattr(super(), self.names.reduce)
+        lightning_reduce = getattr(super(), self.names.reduce)
         torch = import_torch()
         is_average = str(reduce_op).lower() in ("mean", "avg")
-        has_average = self.root_device.type in ("cpu", "cuda")
-        if not is_average or has_average or not isinstance(tensor, torch.Tensor):
-            return reduce(tensor, group, reduce_op)
-        total = reduce(tensor, group, "sum")
+        backend_has_average = self.root_device.type in ("cpu", "cuda")
+        is_tensor = isinstance(tensor, torch.Tensor)
+        if not is_average or backend_has_average or not is_tensor:
+            return lightning_reduce(tensor, group, reduce_op)
+        total = lightning_reduce(tensor, group, "sum")
         return total.copy_(total / torch.distributed.get_world_size(group))
 
     def _get_process_group_backend(self) -> str:
-        """Return the communication backend's name. Lightning calls this to start a group and to log."""
+        """Return the communication backend's name, with which Lightning starts a group and which it logs."""
         return _communication_backend(self)
 
 
@@ -292,7 +298,7 @@ class FullyShardedMembers(ProcessesMembers):
                 "strategy='model_parallel' with fully_shard, or strategy='ddp'"
             )
         options = getattr(self, self.names.fsdp_options)
-        # From a tuple of sizes, Lightning would create a mesh for CUDA.
+        # Removed, because Lightning would create a mesh for CUDA from a tuple of sizes.
         mesh = options.pop("device_mesh", None)
         super().setup_environment()
         if isinstance(mesh, tuple):
@@ -305,7 +311,7 @@ class FullyShardedMembers(ProcessesMembers):
 
 
 class ShardedPrecisionMembers:
-    """Members of Lightning's precision plugin for FSDP, which uses `device` instead of CUDA."""
+    """Members of a precision plugin for FSDP that uses `device`. Lightning's own plugin uses CUDA."""
 
     precision: str
     scaler: Any
@@ -317,7 +323,7 @@ class ShardedPrecisionMembers:
             self.scaler = type(self.scaler)(device)
 
     def forward_context(self) -> Any:
-        """Return an autocast context for the device in mixed precision, else Lightning's own context."""
+        """Return an autocast context for the device in mixed precision, else Lightning's context."""
         if "mixed" not in self.precision:
             return super().forward_context()  # type: ignore[misc]
         torch = import_torch()
@@ -326,10 +332,10 @@ class ShardedPrecisionMembers:
 
 
 def precision_for_device(precision: property, sharded: Any = None) -> property:
-    """Return a property that replaces `precision` of a strategy class.
+    """Return a property that replaces the property `precision` of a strategy class.
 
-    A precision plugin that is set is converted for the accelerator's device, because Lightning creates mixed
-    precision for CUDA if it does not support the accelerator. `sharded` is the class that replaces
+    When a precision plugin is set, it is converted for the accelerator's device, because Lightning creates
+    mixed precision for CUDA if it does not support the accelerator. `sharded` is the class that replaces
     Lightning's `FSDPPrecision`. Setting the property raises `IntegrationError` for a data type that the
     device does not support.
     """
@@ -340,7 +346,8 @@ def precision_for_device(precision: property, sharded: Any = None) -> property:
     def set_plugin(strategy: Any, plugin: Any) -> None:
         if isinstance(strategy.accelerator, AcceleratorMembers) and plugin is not None:
             accelerator = strategy.accelerator.core_accelerator()
-            _require_number_format(accelerator, str(getattr(plugin, "precision", "")))
+            plugin_precision = str(getattr(plugin, "precision", ""))
+            _require_supported_precision(accelerator, plugin_precision)
             plugin = _plugin_for_device(accelerator.device().type, plugin, sharded)
         precision.__set__(strategy, plugin)
 
@@ -363,17 +370,17 @@ def _plugin_for_device(device_type: str, plugin: Any, sharded: Any) -> Any:
     return type(plugin)(plugin.precision, device_type)
 
 
-def _require_number_format(accelerator: Accelerator, precision: str) -> None:
+def _require_supported_precision(accelerator: Accelerator, precision: str) -> None:
     """Raise `IntegrationError` if the device does not support the data type of `precision`.
 
-    `precision` is Lightning's, such as "bf16-mixed".
+    `precision` is a value of Lightning's argument, such as "bf16-mixed".
     """
     is_supported = {
         "16": accelerator.is_fp16_supported,
         "bf16": accelerator.is_bf16_supported,
         "64": accelerator.is_fp64_supported,
     }
-    number_format = precision.partition("-")[0]
+    number_format, _, _ = precision.partition("-")
     if number_format not in is_supported or _is_cpu(accelerator):
         return
     if is_supported[number_format]():
@@ -381,9 +388,10 @@ def _require_number_format(accelerator: Accelerator, precision: str) -> None:
     alternatives = [
         repr(f"{name}-mixed") for name in ("16", "bf16") if is_supported[name]()
     ]
+    alternatives.append("'32-true'")
     raise IntegrationError(
         f"precision={precision!r}: {accelerator.name} does not support this number format. Use "
-        f"{' or '.join(alternatives) or 'none'}, or '32-true'"
+        f"{' or '.join(alternatives)}."
     )
 
 

@@ -21,12 +21,12 @@ __all__ = [
     "check_mode",
     "check_rates",
     "check_undoable",
+    "missing_function_error",
     "named_lists",
     "require_tensor",
     "require_writable",
     "update_on_host",
     "whole_number",
-    "zenflow_is_missing",
 ]
 
 #: The smallest number that float32 rounds to 1. For such a rate, `1 - rate` would be 0, and it is a divisor.
@@ -39,24 +39,24 @@ def _torch() -> Any:
     return import_torch()
 
 
-def whole_number(op: str, name: str, value: Any, least: int, bits: int) -> int:
+def whole_number(op: str, name: str, value: Any, minimum: int, bits: int) -> int:
     """Return `value` as an int. The value may be a float or a tensor that contains a whole number.
 
     `name` is the argument's name for messages. Raises `OpInputError` if `value` is not a whole number, is
-    below `least`, or does not fit in a signed integer of `bits` bits.
+    below `minimum`, or does not fit in a signed integer of `bits` bits.
     """
     number = 0
     try:
         number = int(value)
-        fits = number == value and least <= number < 2 ** (bits - 1)
+        is_valid = number == value and minimum <= number < 2 ** (bits - 1)
     except (TypeError, ValueError, OverflowError):
-        fits = False
-    if not fits:
-        at_least = "a whole number"
-        if least >= 0:
-            at_least = f"a whole number of {least} or more"
+        is_valid = False
+    if not is_valid:
+        expected = "a whole number"
+        if minimum >= 0:
+            expected = f"a whole number of {minimum} or more"
         raise OpInputError(
-            f"{op}: {name} is {value!r}, expected {at_least} that fits in {bits} bits"
+            f"{op}: {name} is {value!r}, expected {expected} that fits in {bits} bits"
         )
     return number
 
@@ -66,18 +66,19 @@ def check_rates(op: str, beta1: float, beta2: float, *, float32: bool = False) -
 
     With `float32`, the error is also raised if float32 rounds a decay rate to 1.
     """
-    limit = _ONE_IN_FLOAT32 if float32 else 1.0
-    rounded = " after rounding to float32" if float32 else ""
+    limit, suffix = 1.0, ""
+    if float32:
+        limit, suffix = _ONE_IN_FLOAT32, " after rounding to float32"
     for name, value in (("beta1", beta1), ("beta2", beta2)):
-        if not _is_at_least_0_below(value, limit):
+        if not _is_from_0_to_below(value, limit):
             raise OpInputError(
-                f"{op}: {name} is {value!r}, expected 0 <= {name} < 1{rounded}"
+                f"{op}: {name} is {value!r}, expected 0 <= {name} < 1{suffix}"
             )
 
 
 def check_decay(op: str, weight_decay: float) -> None:
     """Raise `OpInputError` for a weight decay below 0, which torch rejects and compiled kernels ignore."""
-    if not _is_at_least_0_below(weight_decay, math.inf):
+    if not _is_from_0_to_below(weight_decay, math.inf):
         raise OpInputError(
             f"{op}: weight_decay is {weight_decay!r}, expected 0 or more"
         )
@@ -90,14 +91,15 @@ def check_undoable(
 
     The factors of a step are `beta1`, `beta2` and, with decoupled weight decay, `1 - lr * decoupled_decay`.
     """
-    if 0 in (beta1, beta2, 1 - lr * decoupled_decay):
+    factors = (beta1, beta2, 1 - lr * decoupled_decay)
+    if 0 in factors:
         raise OpInputError(
             f"{op}: a step with beta1={beta1}, beta2={beta2}, lr * weight_decay={lr * decoupled_decay} "
             "cannot be undone, because it multiplied a tensor by 0"
         )
 
 
-def _is_at_least_0_below(value: Any, limit: float) -> bool:
+def _is_from_0_to_below(value: Any, limit: float) -> bool:
     """Return whether `0 <= value < limit`; False for a value that is not a number."""
     try:
         return 0 <= float(value) < limit
@@ -133,11 +135,11 @@ def named_lists(op: str, names: Sequence[str], lists: Any) -> dict[str, Sequence
     return dict(zip(names, lists, strict=True))
 
 
-def zenflow_is_missing(op: str, name: str) -> AttributeError:
-    """Return the error for a function called `name` that the portable operator does not have.
+def missing_function_error(op: str, name: str) -> AttributeError:
+    """Return the error for a function called `name` that the portable operator `op` does not have.
 
-    DeepSpeed's compiled operator also has functions for ZenFlow. For such a name, the message explains how to
-    use DeepSpeed's operator.
+    DeepSpeed's compiled operator also has functions for ZenFlow. For the name of such a function, the message
+    explains how to find out why the compiled operator is not used.
     """
     if not name.startswith("zenflow_"):
         return AttributeError(f"{op} has no {name!r}")
@@ -182,8 +184,8 @@ def update_on_host(
     """Call `update` on contiguous CPU tensors that compiled code can use by address, and return its result.
 
     Each of `rows` is `(gradient, parameter, *states)`, in the order of `names`. `update` is called once, with
-    all rows. For a tensor that is not contiguous, `update` gets a contiguous copy, which is then copied back.
-    Gradients are only read. Autograd is notified of the changes.
+    all rows. For a tensor that is not contiguous, `update` gets a contiguous copy. The copy is then copied
+    back, unless the tensor is a gradient, which `update` only reads. Autograd is notified of the changes.
 
     Raises `OpInputError` before any tensor is changed, unless these conditions hold. Every tensor is dense,
     is on the CPU, and has memory. The tensors of one row have the same number of elements. Parameters and
@@ -197,27 +199,31 @@ def update_on_host(
         for name, tensor in zip(row_names, row, strict=True):
             _check_host_tensor(f"{op}: {name}", tensor)
         _check_row(op, row_names, row)
-    dense_rows = [[tensor.detach().contiguous() for tensor in row] for row in rows]
-    result = update(dense_rows)
-    for row, dense_row in zip(rows, dense_rows, strict=True):
-        for tensor, dense_tensor in zip(row[1:], dense_row[1:], strict=True):
-            _write_back(tensor, dense_tensor)
+    contiguous_rows = []
+    for row in rows:
+        contiguous_rows.append([tensor.detach().contiguous() for tensor in row])
+    result = update(contiguous_rows)
+    for row, contiguous_row in zip(rows, contiguous_rows, strict=True):
+        _, *updated_tensors = row  # The first tensor is the gradient.
+        _, *contiguous_tensors = contiguous_row
+        for tensor, updated in zip(updated_tensors, contiguous_tensors, strict=True):
+            _write_back(tensor, updated)
     return result
 
 
-def _write_back(tensor: Any, dense_tensor: Any) -> None:
-    """Copy `dense_tensor` back to `tensor` if `tensor` is not contiguous, and notify autograd of the change.
+def _write_back(tensor: Any, contiguous_tensor: Any) -> None:
+    """Copy `contiguous_tensor` back to `tensor`, from which it was made, and notify autograd of the change.
 
-    If `tensor` is contiguous, `dense_tensor` has the same memory.
+    If `tensor` is contiguous, both have the same memory, and nothing is copied.
     """
     if not tensor.is_contiguous():
-        tensor.detach().copy_(dense_tensor)  # This call notifies autograd.
+        tensor.detach().copy_(contiguous_tensor)  # This call notifies autograd.
     elif not tensor.is_inference():
         _torch().autograd.graph.increment_version(tensor)
 
 
 def _check_host_tensor(argument_name: str, tensor: Any) -> None:
-    """Raise `OpInputError` unless compiled code can use `tensor`: dense, on the CPU, and with memory."""
+    """Raise `OpInputError` unless `tensor` is dense, on the CPU, of a supported type, and has memory."""
     torch = _torch()
     supported = (torch.float32, torch.bfloat16, torch.float16)
     require_tensor(argument_name, tensor)
@@ -231,7 +237,7 @@ def _check_host_tensor(argument_name: str, tensor: Any) -> None:
         )
     # A subclass that dispatches operators itself (a fake tensor, a wrapper) has no memory with its elements.
     is_ordinary = type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
-    if not is_ordinary or not _has_memory(tensor):
+    if not is_ordinary or not _has_enough_storage(tensor):
         raise OpInputError(
             f"{argument_name} ({type(tensor).__name__}) has no memory for its {tensor.numel()} elements: "
             "the memory was freed, or the tensor is fake or wraps other tensors; expected an ordinary tensor"
@@ -255,29 +261,32 @@ def _check_row(op: str, names: Sequence[str], row: Sequence[Any]) -> None:
             f"{op}: {names[0]} has the type {gradient.dtype}, but {names[1]} has {parameter.dtype}; expected "
             "the same data type"
         )
+    allowed_dtypes = {parameter.dtype, torch.float32}
     state_dtypes = {state.dtype for state in states}
-    if len(state_dtypes) > 1 or not state_dtypes <= {parameter.dtype, torch.float32}:
-        state_types = ", ".join(
+    if len(state_dtypes) > 1 or not state_dtypes <= allowed_dtypes:
+        _, _, *state_names = names
+        dtype_of_states = ", ".join(
             f"{name} is {state.dtype}"
-            for name, state in zip(names[2:], states, strict=True)
+            for name, state in zip(state_names, states, strict=True)
         )
         expected = "all states in torch.float32"
         if parameter.dtype != torch.float32:
             expected += f", or all in {parameter.dtype}"
-        raise OpInputError(f"{op}: {state_types}; expected {expected}")
+        raise OpInputError(f"{op}: {dtype_of_states}; expected {expected}")
 
 
-def _has_memory(tensor: Any) -> bool:
-    """Return whether the tensor's storage is large enough for its elements.
+def _has_enough_storage(tensor: Any) -> bool:
+    """Return whether the tensor's storage is large enough for the tensor's elements.
 
-    It is too small after `storage.resize_(0)`, with which FSDP frees a tensor's memory.
+    The storage is too small after `storage.resize_(0)`, with which FSDP frees a tensor's memory.
     """
     if not tensor.numel():
         return True
     elements = tensor.numel()
     if not tensor.is_contiguous():
-        # The number of elements from the first to the last one, including gaps.
-        dimensions = zip(tensor.stride(), tensor.shape, strict=True)
-        elements = 1 + sum(stride * (size - 1) for stride, size in dimensions)
+        # The number of elements from the first to the last element, including gaps.
+        elements = 1
+        for stride, size in zip(tensor.stride(), tensor.shape, strict=True):
+            elements += stride * (size - 1)
     needed_bytes = (tensor.storage_offset() + elements) * tensor.element_size()
     return bool(tensor.untyped_storage().nbytes() >= needed_bytes)

@@ -1,7 +1,7 @@
 """Reduce tensors of every data type over gloo, by converting data types that gloo does not support.
 
-For a data type that gloo supports, results are bit-identical to gloo's. bool follows NCCL: a sum is "any",
-and a product is "all".
+For a data type that gloo supports, results are bit-identical to gloo's. For bool, results equal NCCL's: the
+sum is True if any value is True, and the product is True if all values are True.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _UINT8_OP_OF_BOOL = {
 
 
 class Reduction(NamedTuple):
-    """The steps that reduce tensors of one data type: conversion, gloo's operation, and conversion back."""
+    """The steps that reduce tensors of one data type: conversion, gloo's operation, conversion back."""
 
     #: gloo's operation, an element of `ReduceOp.RedOpType`.
     op: Any
@@ -65,9 +65,9 @@ class Reduction(NamedTuple):
     def write_result(
         self, host: Tensor, reduced: Tensor, *, separate_memory: bool = False
     ) -> None:
-        """Write gloo's result `reduced` into the host tensor `host`, and do the last step.
+        """Convert gloo's result `reduced` back, and write it into the host tensor `host`.
 
-        `separate_memory` is True if gloo has not written into the memory of `host`.
+        `separate_memory` is True if `reduced` and `host` do not share memory.
         """
         if self.from_gloo is not None:
             self.from_gloo(host, reduced)
@@ -78,13 +78,14 @@ class Reduction(NamedTuple):
 
 
 def reduction_for(dtype: torch.dtype, op: Any, ranks: int) -> Reduction:
-    """Return the steps by which `ranks` ranks reduce tensors of `dtype` with `op`.
+    """Return the steps that reduce tensors of `dtype` with the reduce operation `op`.
 
     `ranks` is the number of ranks. Raises `ValueError` for an operation that is not defined for `dtype`.
     """
     name = getattr(op, "op", op).name
     if name == "PREMUL_SUM":
-        factor = op.__getstate__()[1]
+        # torch has no attribute for the factor.
+        _, factor = op.__getstate__()
         return _premultiplied_sum(dtype, factor, ranks)
     if name == "AVG":
         return _average(dtype, ranks)
@@ -105,23 +106,23 @@ def _premultiplied_sum(dtype: torch.dtype, factor: Any, ranks: int) -> Reduction
 def _average(dtype: torch.dtype, ranks: int) -> Reduction:
     """Return the reduction to the mean over `ranks` ranks. Integers are rounded toward 0."""
     if dtype is torch.bool:
-        raise _undefined("AVG", dtype)
+        raise _undefined_op_error("AVG", dtype)
     rounding = None if dtype.is_floating_point or dtype.is_complex else "trunc"
     summed = reduction_for(dtype, _ReduceOp.SUM, ranks)
     return summed._replace(finish=lambda host: _divide(host, ranks, rounding))
 
 
 def _plain_reduction(dtype: torch.dtype, name: str) -> Reduction:
-    """Return the steps for the operation of gloo that `ReduceOp` calls `name`."""
+    """Return the steps that reduce tensors of `dtype` with the operation `ReduceOp.NAME` of gloo."""
     if not _is_defined(name, dtype):
-        raise _undefined(name, dtype)
+        raise _undefined_op_error(name, dtype)
     op = getattr(_ReduceOp, name)
     if dtype is torch.bool:
         uint8_op = getattr(_ReduceOp, _UINT8_OP_OF_BOOL[name])
         reduction = Reduction(uint8_op, lambda host: host.view(torch.uint8), None)
     elif dtype.is_complex:
         reduction = Reduction(op, _as_real_row, None)
-    elif dtype in _GLOO_TYPES or (dtype is torch.bfloat16 and _gloo_sums(dtype)):
+    elif dtype in _GLOO_TYPES or (dtype is torch.bfloat16 and _can_gloo_sum(dtype)):
         reduction = Reduction(op, lambda host: host, None)
     elif dtype is torch.uint64:
         reduction = _uint64_reduction(name)
@@ -131,10 +132,12 @@ def _plain_reduction(dtype: torch.dtype, name: str) -> Reduction:
 
 
 def _is_defined(name: str, dtype: torch.dtype) -> bool:
-    """Return whether the operation is defined for `dtype`. For complex numbers, only the sum is."""
+    """Return whether the operation called `name` is defined for `dtype`."""
     if dtype.is_complex:
         return name == "SUM"
-    return not (name in _BITWISE_OPS and dtype.is_floating_point)
+    if dtype.is_floating_point:
+        return name not in _BITWISE_OPS
+    return True
 
 
 def _as_real_row(host: Tensor) -> Tensor:
@@ -155,7 +158,7 @@ def _reduction_in_wider_type(op: Any, dtype: torch.dtype) -> Reduction:
     return Reduction(op, lambda host: host.to(wider_type), _copy_narrowed)
 
 
-def _undefined(name: str, dtype: torch.dtype) -> ValueError:
+def _undefined_op_error(name: str, dtype: torch.dtype) -> ValueError:
     """Return the error for an operation that is not defined for `dtype`."""
     return ValueError(f"ReduceOp.{name} is not defined for {dtype}")
 
@@ -182,11 +185,12 @@ def _divide(host: Tensor, divisor: int, rounding: str | None) -> None:
 def _divide_uint64(host: Tensor, divisor: int) -> None:
     """Divide the uint64 tensor `host` in place with int64 operations, rounding toward 0."""
     bits = host.view(torch.int64)
-    # Half of each number fits in int64. Twice the half's quotient is the result, or less by 1.
-    half = (bits >> 1) & torch.iinfo(torch.int64).max
-    quotient = half.div_(divisor, rounding_mode="trunc") << 1
+    # Half of each number fits in int64. Twice the quotient of the half is the result, or the result minus 1.
+    halves = (bits >> 1) & torch.iinfo(torch.int64).max
+    quotient = halves.div_(divisor, rounding_mode="trunc") << 1
     remainder = bits - quotient * divisor
-    bits.copy_(quotient + (remainder >= divisor))
+    is_quotient_too_small = remainder >= divisor
+    bits.copy_(quotient + is_quotient_too_small)
 
 
 def copy_bytes(host: Tensor, reduced: Tensor) -> None:
@@ -211,7 +215,8 @@ def _copy_narrowed(host: Tensor, reduced: Tensor) -> None:
 def _uint64_reduction(name: str) -> Reduction:
     """Return a reduction of uint64 tensors that treats their bits as int64.
 
-    For `MIN` and `MAX`, the highest bit is inverted before and after, so that the order of numbers is kept.
+    For `MIN` and `MAX`, the highest bit is inverted before and after the reduction, because int64 numbers
+    with inverted highest bits have the same order as the uint64 numbers.
     """
     op = getattr(_ReduceOp, name)
     if name not in ("MIN", "MAX"):
@@ -228,8 +233,8 @@ def _uint64_reduction(name: str) -> Reduction:
 
 
 @functools.lru_cache
-def _gloo_sums(dtype: torch.dtype) -> bool:
-    """Return whether the installed torch's gloo sums tensors of `dtype`, by a test in a group of one rank."""
+def _can_gloo_sum(dtype: torch.dtype) -> bool:
+    """Return whether gloo can sum tensors of `dtype` in the installed torch, by a test with one rank."""
     gloo: Any = c10d.ProcessGroupGloo(c10d.HashStore(), 0, 1, timedelta(seconds=30))
     with suppress(RuntimeError):
         gloo.allreduce([torch.ones(1, dtype=dtype)], c10d.AllreduceOptions()).wait()

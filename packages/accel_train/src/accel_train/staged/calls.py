@@ -21,14 +21,15 @@ __all__ = [
 
 
 def tensor_list(tensors: Any) -> list[Tensor]:
-    """Return `tensors`, a single tensor or several tensors, as a list."""
+    """Return `tensors`, which is a single tensor or several tensors, as a list."""
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
 
 def gloo_options(options_class: Any, torch_options: Any, op: Any = None) -> Any:
-    """Return gloo's options as an object of `options_class`, with the timeout and root of `torch_options`.
+    """Return an object of gloo's `options_class` with the timeout and root that torch passed.
 
-    `op` is the reduce operation, for classes that have one.
+    `torch_options` are the options that torch passed. `op` is the reduce operation, for classes that have
+    one.
     """
     options = options_class()
     if op is not None:
@@ -40,7 +41,7 @@ def gloo_options(options_class: Any, torch_options: Any, op: Any = None) -> Any:
 
 
 def reduce_op(op_or_options: Any) -> Any:
-    """Return the reduce operation that torch passed, either directly or in options; a sum for `None`."""
+    """Return the reduce operation that torch passed, directly or in options. The default is a sum."""
     if op_or_options is None:
         return torch.distributed.ReduceOp.SUM
     return getattr(op_or_options, "reduceOp", op_or_options)
@@ -60,7 +61,7 @@ def require_parts(total: int, part_size: int, ranks: int) -> None:
     """Raise `ValueError` unless `total` is `ranks` times `part_size`."""
     if total != part_size * ranks:
         raise ValueError(
-            f"{ranks} parts of {part_size} do not add up to {total}: expected {part_size * ranks} in all"
+            f"{ranks} parts of {part_size} do not add up to {total}: expected {part_size * ranks} in total"
         )
 
 

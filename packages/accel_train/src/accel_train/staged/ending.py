@@ -21,10 +21,10 @@ def wait_for_gloo() -> None:
     """Wait until all of gloo's threads sleep, for at most 60 seconds.
 
     Works on Linux with torch 2.11 or newer, which names the threads; otherwise returns immediately. After a
-    collective has ended, the threads drop their tensors, for which they need Python's lock (GIL). The code
-    that drops the last reference to a group waits for these threads. DistributedDataParallel's reducer does
-    so while it holds the lock, which deadlocks (pytorch#56297). A thread that needs the lock after Python
-    has shut down aborts the process (pytorch#190489).
+    collective has ended, gloo's threads drop their tensors, for which they need Python's lock (GIL). When
+    DistributedDataParallel's reducer drops the last reference to a group, it waits for the threads while it
+    holds the lock, so the process deadlocks (pytorch#56297). If a thread needs the lock after Python has shut
+    down, the process aborts (pytorch#190489).
     """
     end = time.monotonic() + _TIMEOUT
     while any(_gloo_thread_states()) and time.monotonic() < end:

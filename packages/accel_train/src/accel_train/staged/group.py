@@ -33,8 +33,10 @@ __all__ = ["StagedProcessGroup"]
 # Typed as Any, because torch declares overloads that are never called on a group written in Python.
 _ProcessGroup: Any = c10d.ProcessGroup
 
-#: Most handles of small results that a group keeps, and most bytes of their tensors.
-_MAX_SMALL_WORKS, _MAX_SMALL_BYTES = 256, 64
+#: A collective is small if its tensors have at most this many bytes in all.
+_MAX_SMALL_BYTES = 64
+#: A group keeps at most this many handles of small collectives.
+_MAX_SMALL_WORKS = 256
 
 
 class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
@@ -79,8 +81,8 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         self._own_messages = OwnMessages(timeout)
         self._worker = Worker(self._description, self._copies, abort)
         self._close = weakref.finalize(self, self._worker.close)
-        #: The latest handles of small results. DistributedDataParallel's `join()` leaves one to C++, which
-        #: crashes if it calls a handle whose Python object is gone.
+        #: The latest handles of small collectives. DistributedDataParallel's `join()` passes such a handle to
+        #: C++, which crashes if it calls a handle whose Python object no longer exists.
         self._small_works: deque[Any] = deque(maxlen=_MAX_SMALL_WORKS)
         #: The handles of the calls that torch is coalescing; `None` if torch is not coalescing.
         self._coalesced: list[Any] | None = None
@@ -107,7 +109,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         self._close()
 
     def on_call(self) -> None:
-        """Do nothing. A subclass may override this hook, which runs at the start of each collective."""
+        """Do nothing at the start of each collective. A subclass may override this method."""
 
     # How every collective runs
 
@@ -152,7 +154,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     # Messages between two ranks, and the barrier
 
     def send(self, tensors: Any, destination: int, tag: int = 0) -> Any:
-        """Send a tensor to the rank `destination`, which may be this one, with a `tag`."""
+        """Send a tensor with a `tag` to the rank `destination`, which may be this rank."""
         [tensor] = tensor_list(tensors)
         self._begin_message(tensor)
         with self._copies.on_current_stream(self._copies.device_index([tensor])):
@@ -176,7 +178,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return self._receive(tensors, receive_bytes, "recv")
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
-        """Receive a tensor from any rank. The returned `Work` reports the rank."""
+        """Receive a tensor from any rank. The returned `Work` reports which rank sent the tensor."""
         return self._receive(
             tensors, lambda row: self._gloo.recv_anysource([row], tag), "recv"
         )
@@ -212,12 +214,12 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     def _message_work(
         self, name: str, tensor: Tensor, gloo_work: Any, finish: Callable[[], None]
     ) -> Any:
-        """Return the handle of a message. Its `wait()` calls `finish` after gloo's `Work` ended."""
+        """Return the handle of a message. Its `wait()` waits for gloo's `Work`, and then calls `finish`."""
         description = f"{self._description}: {describe_collective(name, [tensor])}"
         return self._add_to_coalesced(MessageWork(description, gloo_work, finish))
 
     def barrier(self, opts: Any = None) -> Any:
-        """Start a barrier, which ends when every rank has called it, after all earlier collectives."""
+        """Start a barrier. It runs after all earlier collectives, and ends when every rank has called it."""
         options = gloo_options(c10d.BarrierOptions, opts)
 
         def barrier_on_host(_: list[Tensor]) -> list[Tensor]:
@@ -248,7 +250,8 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
     def _reductions(self, tensors: Sequence[Tensor], opts: Any) -> list[Reduction]:
         """Return the reduction steps for each tensor, by the operation in `opts`."""
-        return [reduction_for(t.dtype, reduce_op(opts), self.size()) for t in tensors]
+        op = reduce_op(opts)
+        return [reduction_for(tensor.dtype, op, self.size()) for tensor in tensors]
 
     def _reduce_hosts(
         self, reductions: list[Reduction], host_tensors: list[Tensor], opts: Any
@@ -311,12 +314,15 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         reductions = self._reductions(inputs, opts)
 
         def reduce_scatter_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
-            return [
-                self._scatter_reduced(reduction, host_tensor, output.shape, opts)
-                for reduction, host_tensor, output in zip(
-                    reductions, host_tensors, outputs, strict=True
+            results = []
+            for reduction, host_tensor, output in zip(
+                reductions, host_tensors, outputs, strict=True
+            ):
+                result = self._reduce_and_take_own_part(
+                    reduction, host_tensor, output.shape, opts
                 )
-            ]
+                results.append(result)
+            return results
 
         return self._run(
             "reduce_scatter", reduce_scatter_on_host, reads=inputs, writes=outputs
@@ -326,7 +332,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    def _scatter_reduced(
+    def _reduce_and_take_own_part(
         self, reduction: Reduction, host_tensor: Tensor, shape: torch.Size, opts: Any
     ) -> Tensor:
         """Reduce `host_tensor` over all ranks, and return this rank's part, with the shape `shape`."""
@@ -340,20 +346,22 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return part
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Reduce `inputs[0][r]` over all ranks, for each rank `r`; rank `r` gets that result.
+        """Reduce `inputs[0][r]` over all ranks, for each rank `r`. Rank `r` gets the result for `r`.
 
         The tensors for different ranks may differ in size.
         """
         output, parts = tensor_list(outputs)[0], list(inputs[0])
         require_parts(parts[self.rank()].numel(), output.numel(), 1)
         reductions = self._reductions(parts, opts)
-        are_equal = len({part.numel() for part in parts}) == 1
+        have_equal_sizes = len({part.numel() for part in parts}) == 1
 
         def reduce_scatter_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
-            if are_equal:
+            if have_equal_sizes:
                 joined = torch.cat([part.view(-1) for part in host_tensors])
                 return [
-                    self._scatter_reduced(reductions[0], joined, output.shape, opts)
+                    self._reduce_and_take_own_part(
+                        reductions[0], joined, output.shape, opts
+                    )
                 ]
             # gloo scatters only equal parts, so each rank reduces all parts.
             self._reduce_hosts(reductions, host_tensors, opts)
@@ -437,10 +445,11 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         The sizes may differ between ranks.
         """
         inputs = list(inputs)
-        if [len(row) for row in outputs] != [len(inputs)] * self.size():
+        lengths = [len(row) for row in outputs]
+        if lengths != [len(inputs)] * self.size():
             raise ValueError(
-                f"output lists of {[len(row) for row in outputs]} tensors: expected a list for each of the "
-                f"{self.size()} ranks, with a tensor for each of the {len(inputs)} inputs"
+                f"the output lists have {lengths} tensors, expected a list for each of the {self.size()} "
+                f"ranks, with a tensor for each of the {len(inputs)} inputs"
             )
         parts_of_inputs = [list(parts) for parts in zip(*outputs, strict=True)]
         return self._all_gather(outputs, parts_of_inputs, inputs, opts)
@@ -479,7 +488,8 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
     def _gather_rows(self, rows: list[Tensor], own_row: Tensor, opts: Any) -> None:
         """Gather every rank's `own_row` of bytes into `rows`, whose sizes may differ."""
-        if len({row.numel() for row in rows}) > 1:
+        have_different_sizes = len({row.numel() for row in rows}) > 1
+        if have_different_sizes:
             rows[self.rank()].copy_(own_row)
             self._broadcast_each(rows, opts)
         elif own_row.numel():
@@ -502,7 +512,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Gather every rank's `inputs[0]` into the root's list `outputs[0]`.
 
-        Other ranks pass no list.
+        Ranks other than the root pass no list.
         """
         source = tensor_list(inputs)[0]
         options = gloo_options(c10d.GatherOptions, opts)
@@ -521,9 +531,9 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         )
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Send each tensor of the root's list `inputs[0]` to one rank.
+        """Send the tensor `inputs[0][r]` of the root to rank `r`, for each rank `r`.
 
-        Other ranks pass no list.
+        Ranks other than the root pass no list.
         """
         target = tensor_list(outputs)[0]
         options = gloo_options(c10d.ScatterOptions, opts)
@@ -551,39 +561,43 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
         The splits are the numbers of rows in the parts. Without splits, the parts are equal.
         """
-        received = split_sizes(output, list(output_splits), self.size())
-        sent = split_sizes(source, list(input_splits), self.size())
-        return self._all_to_all([output], [source], received, sent, opts)
+        received_sizes = split_sizes(output, list(output_splits), self.size())
+        sent_sizes = split_sizes(source, list(input_splits), self.size())
+        return self._all_to_all([output], [source], received_sizes, sent_sizes, opts)
 
     alltoall_base = all_to_all_single
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Send `inputs[r]` to each rank `r`, and receive into `outputs[r]` from rank `r`."""
         outputs, inputs = list(outputs), list(inputs)
-        received, sent = [t.nbytes for t in outputs], [t.nbytes for t in inputs]
-        return self._all_to_all(outputs, inputs, received, sent, opts)
+        received_sizes = [tensor.nbytes for tensor in outputs]
+        sent_sizes = [tensor.nbytes for tensor in inputs]
+        return self._all_to_all(outputs, inputs, received_sizes, sent_sizes, opts)
 
     def _all_to_all(
         self,
         outputs: list[Tensor],
         inputs: list[Tensor],
-        received: list[int],
-        sent: list[int],
+        received_sizes: list[int],
+        sent_sizes: list[int],
         opts: Any,
     ) -> Any:
         """Exchange parts of `inputs` with all ranks, and write the received parts to `outputs`.
 
-        `received` and `sent` are the sizes in bytes of the parts from and for each rank.
+        `received_sizes` and `sent_sizes` are the sizes in bytes of the parts from and for
+        each rank.
         """
         options = gloo_options(c10d.AllToAllOptions, opts)
 
         def all_to_all_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
-            row = torch.cat([bytes_of(host_tensor) for host_tensor in host_tensors])
-            arrived = torch.empty(sum(received), dtype=torch.uint8)
-            self._gloo.alltoall_base(arrived, row, received, sent, options).wait()
+            sent_row = torch.cat([bytes_of(tensor) for tensor in host_tensors])
+            received_row = torch.empty(sum(received_sizes), dtype=torch.uint8)
+            self._gloo.alltoall_base(
+                received_row, sent_row, received_sizes, sent_sizes, options
+            ).wait()
             results = self._empty_like(outputs)
             # Split by the outputs, not by the ranks: one output may hold all parts.
-            pieces = torch.split(arrived, [result.nbytes for result in results])
+            pieces = torch.split(received_row, [result.nbytes for result in results])
             for result, piece in zip(results, pieces, strict=True):
                 bytes_of(result).copy_(piece)
             return results
@@ -598,7 +612,7 @@ def _wait_for_all(works: Iterable[Any]) -> None:
 
 
 def _hide_from_dynamo(cls: type) -> None:
-    """Make torch.compile run the members of a class, and what they call, without compiling them.
+    """Make torch.compile run the members of a class, and functions that they call, without compiling.
 
     A compiled DistributedDataParallel calls the group from C++ while Dynamo watches the thread, and Dynamo
     cannot trace a process group. This is `torch.compiler.disable`, without its import of `torch._dynamo`,

@@ -1,4 +1,4 @@
-"""Order copies between device and host with the device's other work, and reuse host memory for the copies."""
+"""Copy tensors between device and host in order with the device's other work, in reused host memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bytes_of(tensor: Tensor) -> Tensor:
 
 
 class HostMemory:
-    """The host tensors of one collective at a time, in memory that the next collective reuses.
+    """Host memory for the tensors of one collective at a time. The next collective reuses the memory.
 
     New memory causes a page fault for every 4 KiB, which doubles the time of a large
     collective.
@@ -45,8 +45,8 @@ class HostMemory:
         """Return an uninitialized, contiguous host tensor of the same shape and data type."""
         size = tensor.numel() * tensor.element_size()
         start = self._used_bytes
-        blocks = math.ceil(size / _ALIGNMENT)
-        self._used_bytes += blocks * _ALIGNMENT
+        aligned_size = math.ceil(size / _ALIGNMENT) * _ALIGNMENT
+        self._used_bytes += aligned_size
         if self._used_bytes > self._buffer.numel():
             return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
         part = self._buffer[start : start + size]
@@ -56,8 +56,8 @@ class HostMemory:
         """Return a contiguous copy of `tensor` in host memory."""
         return self.empty_like(tensor).copy_(tensor.detach())
 
-    def reuse(self) -> None:
-        """Make all memory available to the next collective. The previous one must have ended.
+    def start_reuse(self) -> None:
+        """Make all memory available to the next collective. The previous collective must have ended.
 
         The memory grows to the size that the previous collective needed, up to 256 MiB.
         """
@@ -67,13 +67,13 @@ class HostMemory:
             )
         self._used_bytes = 0
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         """Stop using the memory after a collective failed, because gloo may still write to it."""
         self._buffer = torch.empty(0, dtype=torch.uint8)
 
 
 class Copies:
-    """Orders the copies of a group's thread relative to the device's other work."""
+    """Runs copies between device and host in the right order relative to the device's other work."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -88,10 +88,10 @@ class Copies:
         return None
 
     def record_event(self, index: int | None) -> Any:
-        """Record an event in the calling thread's stream, and return it for `on_side_stream`.
+        """Record an event in the calling thread's stream, and return the event for `on_side_stream`.
 
-        Returns `None` if nothing has to be awaited, because `index` is `None` (the host)
-        or the device has a single queue.
+        `index` is the device's index; `None` means the host. Returns `None` if no event
+        is needed: on the host, or on a device with a single queue.
         """
         # DeepSpeed's classes have no Stream for a device with a single queue.
         stream = self._device.Stream
@@ -104,7 +104,7 @@ class Copies:
 
     @contextmanager
     def on_side_stream(self, index: int | None, event: Any) -> Iterator[None]:
-        """Run the block's copies in a separate stream, after `event` of `record_event`.
+        """Run the copies of a `with` block in a separate stream, after the `event` of `record_event`.
 
         The copies run in parallel with the program's work, and have finished at the end
         of the block. `index` is the device's index; `None` means the host.
@@ -127,7 +127,7 @@ class Copies:
             stream.synchronize()
 
     def on_current_stream(self, index: int | None) -> AbstractContextManager[Any]:
-        """Run the block's copies in the calling thread's stream, in order with its other work.
+        """Run the copies of a `with` block in the calling thread's stream, in order with its other work.
 
         `index` is the device's index; `None` means the host.
         """

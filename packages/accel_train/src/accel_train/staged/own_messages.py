@@ -12,37 +12,43 @@ __all__ = ["OwnMessages"]
 
 
 class OwnMessages:
-    """The messages of one rank to itself; those with the same tag arrive in the order of the calls."""
+    """The messages that one rank sends to itself.
+
+    Messages with the same tag arrive in the order of the calls.
+    """
 
     def __init__(self, timeout: timedelta) -> None:
-        #: Longest time that a receive waits for its send.
+        #: The longest time that a receive waits for its send.
         self.timeout = timeout
         self._lock = threading.Lock()
-        self._unreceived: defaultdict[int, deque[Tensor]] = defaultdict(deque)
-        self._waiting: defaultdict[int, deque[_Receive]] = defaultdict(deque)
+        self._unreceived_messages: defaultdict[int, deque[Tensor]] = defaultdict(deque)
+        self._waiting_receives: defaultdict[int, deque[_ReceiveHandle]] = defaultdict(
+            deque
+        )
 
-    def send(self, message: Tensor, tag: int) -> _Sent:
-        """Send a host tensor, which must not change afterwards; return the handle."""
+    def send(self, message: Tensor, tag: int) -> _SendHandle:
+        """Send a host tensor, which must not change afterwards, and return the handle of the send."""
         with self._lock:
-            if self._waiting[tag]:
-                self._waiting[tag].popleft().deliver(message)
+            if self._waiting_receives[tag]:
+                receive_handle = self._waiting_receives[tag].popleft()
+                receive_handle.deliver(message)
             else:
-                self._unreceived[tag].append(message)
-        return _Sent()
+                self._unreceived_messages[tag].append(message)
+        return _SendHandle()
 
-    def receive(self, target: Tensor, tag: int) -> _Receive:
-        """Return the handle of a receive into `target`; its `wait` copies the message."""
-        receive = _Receive(target, tag, self.timeout)
+    def receive(self, target: Tensor, tag: int) -> _ReceiveHandle:
+        """Return the handle of a receive into `target`. The handle's `wait` copies the message."""
+        receive_handle = _ReceiveHandle(target, tag, self.timeout)
         with self._lock:
-            if self._unreceived[tag]:
-                receive.deliver(self._unreceived[tag].popleft())
+            if self._unreceived_messages[tag]:
+                receive_handle.deliver(self._unreceived_messages[tag].popleft())
             else:
-                self._waiting[tag].append(receive)
-        return receive
+                self._waiting_receives[tag].append(receive_handle)
+        return receive_handle
 
 
-class _Sent:
-    """The handle of a send, which has ended when it is created."""
+class _SendHandle:
+    """The handle of a send. A send has already ended when its handle is created."""
 
     def wait(self, _timeout: timedelta | None = None) -> bool:
         return True
@@ -51,8 +57,8 @@ class _Sent:
         return True
 
 
-class _Receive:
-    """The handle of a receive."""
+class _ReceiveHandle:
+    """The handle of a receive operation."""
 
     def __init__(self, target: Tensor, tag: int, timeout: timedelta) -> None:
         self._target = target
@@ -66,15 +72,15 @@ class _Receive:
         self._arrived.set()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait for the message, and copy it.
+        """Wait for the message, and copy the message into the target.
 
-        Raises `RuntimeError` if no message arrives, or one of another size.
+        Raises `RuntimeError` if no message arrives in time, or if the message has a different size.
         """
         seconds = (timeout or self._timeout).total_seconds()
         if not self._arrived.wait(seconds) or self._message is None:
             raise RuntimeError(
-                f"this rank has sent itself no message with tag {self._tag} in {seconds:g} s: call isend() "
-                "before this wait()"
+                f"this rank has not sent itself a message with tag {self._tag} within {seconds:g} s. Call "
+                "isend() before this wait()."
             )
         if self._message.shape != self._target.shape:
             raise RuntimeError(

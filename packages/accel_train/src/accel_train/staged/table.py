@@ -41,13 +41,15 @@ def unusable_reason(name: str, device_type: str) -> str:
         device, _, backend = pair.strip().rpartition(":")
         if device:
             named_devices.add(device)
-        reason = _unusable_backend_reason(backend, None if device else device_type)
+            reason = _unusable_backend_reason(backend, device_type=None)
+        else:
+            reason = _unusable_backend_reason(backend, device_type)
         if reason:
             return reason
     if named_devices and device_type not in named_devices:
         return (
             f"{name!r} names no communication backend for {device_type}. "
-            f"{_next_step(device_type)}"
+            f"{_usable_backends_sentence(device_type)}"
         )
     return ""
 
@@ -71,14 +73,15 @@ def _unusable_backend_reason(backend: str, device_type: str | None) -> str:
     if device_type is None or is_registered_for(backend, device_type):
         return ""
     device_types = distributed.Backend.backend_capability.get(backend, ())
+    supported_types = " and ".join(device_types) or "no device"
     return (
-        f"the communication backend {backend!r} is for {' and '.join(device_types) or 'no device'}, not for "
-        f"{device_type}. {_next_step(device_type)}"
+        f"the communication backend {backend!r} is for {supported_types}, not for {device_type}. "
+        f"{_usable_backends_sentence(device_type)}"
     )
 
 
-def _next_step(device_type: str) -> str:
-    """Return the next step, which names the communication backends that support the device type."""
+def _usable_backends_sentence(device_type: str) -> str:
+    """Return the sentence that names the communication backends to use for the device type."""
     capability = import_torch().distributed.Backend.backend_capability
     backends = [
         name
@@ -105,14 +108,16 @@ def register(device: Device) -> None:
         return
     plugins = distributed.Backend._plugins
     registered = plugins.get(STAGED.upper())
-    if registered is not None and registered.creator_fn.args == (device,):
+    is_registered = registered is not None and registered.creator_fn.args == (device,)
+    if is_registered:
         return
+    create_group = partial(_create_group, device)
     distributed.Backend.register_backend(
-        STAGED, partial(_create, device), devices=[device.device_name(), "cpu"]
+        STAGED, create_group, devices=[device.device_name(), "cpu"]
     )
 
 
-def _create(
+def _create_group(
     device: Device, store: Any, rank: int, size: int, timeout: timedelta
 ) -> Any:
     """Create a `StagedProcessGroup`. torch calls this function for each new group."""

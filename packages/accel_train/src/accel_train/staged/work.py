@@ -26,13 +26,16 @@ def describe_collective(name: str, tensors: Sequence[Tensor]) -> str:
     """
     if not tensors:
         return name
-    size = sum(t.numel() * t.element_size() for t in tensors)
-    types = dict.fromkeys(str(t.dtype).removeprefix("torch.") for t in tensors)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    unique_types = dict.fromkeys(
+        str(tensor.dtype).removeprefix("torch.") for tensor in tensors
+    )
+    types = ", ".join(unique_types)
     noun = "tensor" if len(tensors) == 1 else "tensors"
-    return f"{name} of {len(tensors)} {noun} ({', '.join(types)}), {size} bytes"
+    return f"{name} of {len(tensors)} {noun} ({types}), {size} bytes"
 
 
-def _run_here(function: Callable[[], None]) -> None:
+def _call_immediately(function: Callable[[], None]) -> None:
     function()
 
 
@@ -47,13 +50,17 @@ class StagedWork(c10d.Work):
         self,
         description: str,
         result: Any,
-        run: Callable[[Callable[[], None]], object] = _run_here,
+        run_callbacks: Callable[[Callable[[], None]], object] = _call_immediately,
     ) -> None:
-        """Create the handle; `run` runs the callbacks of `get_future()`, by default at once."""
+        """Create the handle of the collective called `description`, whose result will be `result`.
+
+        `run_callbacks` runs the function that is passed to it, by default immediately. The
+        function completes the future of `get_future()` and calls the future's callbacks.
+        """
         super().__init__()
         self._description = description
         self._result = result
-        self._run = run
+        self._run_callbacks = run_callbacks
         self._ended = threading.Event()
         self._error: CommunicationError | None = None
         self._future: torch.futures.Future[Any] | None = None
@@ -67,10 +74,10 @@ class StagedWork(c10d.Work):
             self._ended.set()
             future = self._future
         if future is not None:
-            self._run(partial(self._complete_future, future))
+            self._run_callbacks(partial(self._complete_future, future))
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait for the result, and return True.
+        """Wait for the collective's result, and return True.
 
         `timeout` limits only this wait; the collective itself has its group's timeout.
         Raises `CommunicationError`, a `RuntimeError`, if the collective failed or
@@ -89,7 +96,7 @@ class StagedWork(c10d.Work):
         return True
 
     def synchronize(self) -> None:
-        """Wait for the result, like `wait`."""
+        """Wait for the collective's result, like `wait`."""
         self.wait()
 
     def is_completed(self) -> bool:
@@ -110,7 +117,7 @@ class StagedWork(c10d.Work):
         return self._result
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """Return a future whose value is that of `result()`."""
+        """Return a future that gets the value of `result()` when the collective has ended."""
         with self._lock:
             if self._future is not None:
                 return self._future
@@ -140,7 +147,7 @@ class MessageWork(c10d.Work):
         self._lock = threading.Lock()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait until the message is sent or received. Raises `CommunicationError` if that failed."""
+        """Wait until the message is sent or received. Raises `CommunicationError` if the operation failed."""
         with self._lock:
             if self._finish is not None:
                 self._complete(self._finish, timeout)
@@ -149,7 +156,7 @@ class MessageWork(c10d.Work):
         return True
 
     def _complete(self, finish: Callable[[], None], timeout: timedelta | None) -> None:
-        """Wait for gloo, then call `finish`. Keep the error if gloo or `finish` fails."""
+        """Wait for gloo, then call `finish`. If gloo or `finish` fails, store the error for `wait`."""
         try:
             if timeout is not None and timeout > timedelta(0):
                 self._gloo.wait(timeout)
@@ -186,14 +193,14 @@ class MessageWork(c10d.Work):
 
 
 class CoalescedWork(c10d.Work):
-    """The common handle of several collectives."""
+    """One handle for several collectives, which torch has coalesced."""
 
     def __init__(self, works: Sequence[Any]) -> None:
         super().__init__()
         self._works = works
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait until all collectives have ended. Raises the error of the first that failed."""
+        """Wait until all collectives have ended. Raises the error of the first collective that failed."""
         for work in self._works:
             work.wait(timeout)
         return True
@@ -211,6 +218,7 @@ def _communication_error(operation: str, error: BaseException) -> CommunicationE
     lines = str(error).splitlines() or [type(error).__name__]
     message = lines[0].rstrip(".")
     next_step = ""
+    # The first letters are left out, because they may be upper case.
     if "imed out" in message:
         next_step = (
             " One of the other ranks is late, lost, or in a different collective: check "

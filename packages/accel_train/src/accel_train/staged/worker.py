@@ -1,7 +1,7 @@
-"""Run a group's collectives one after the other, in a thread.
+"""Run the collectives of a process group one after the other, in a thread.
 
-Therefore the collectives reach gloo in the order of their calls, which is the same on
-every rank, and run in parallel with the program.
+The collectives reach gloo in the order of their calls, which is the same on every rank.
+They run in parallel with the program.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Worker:
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        #: Runs what the program has added to the futures of works: it may wait for other collectives, as
-        #: PowerSGD's hook does, which must run meanwhile.
+        #: Runs the callbacks that the program has added to the futures of collectives. A callback may wait
+        #: for another collective, as PowerSGD's hook does, so it must not run in the collectives' thread.
         self._callbacks = ThreadPoolExecutor(_MAX_CALLBACKS, "staged callbacks")
         self._closed = False
 
@@ -78,7 +78,7 @@ class Worker:
             self.require_open()
             if self._thread is None:
                 self._thread = threading.Thread(
-                    target=self._loop, name="accel-staged", daemon=True
+                    target=self._run_jobs, name="accel-staged", daemon=True
                 )
                 self._thread.start()
             self._queue.put(job)
@@ -110,9 +110,12 @@ class Worker:
             self._callbacks.shutdown(wait=False)
         wait_for_gloo()
 
-    def _loop(self) -> None:
+    def _run_jobs(self) -> None:
         """Run queued jobs until `None` is queued."""
-        while (job := self._queue.get()) is not None:
+        while True:
+            job = self._queue.get()
+            if job is None:
+                return
             job()
             # Otherwise the variable would keep tensors and the group alive during the
             # wait for the next job.
@@ -131,7 +134,7 @@ class Worker:
         try:
             # The program's inference tensors can be written only in inference mode.
             with torch.inference_mode():
-                self.memory.reuse()
+                self.memory.start_reuse()
                 with self._copies.on_side_stream(index, event):
                     host_copies = [self.memory.copy_of(tensor) for tensor in reads]
                 results = compute(host_copies)
@@ -141,7 +144,7 @@ class Worker:
                         # tensor itself as a change by the program.
                         tensor.data.copy_(result)
         except BaseException as error:
-            self.memory.forget()
+            self.memory.discard()
             work.end(error)
         else:
             work.end()

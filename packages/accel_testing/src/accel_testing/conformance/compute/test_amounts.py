@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from accel_core import Accelerator, UnsupportedError
-from accel_core.interface.memory import lacks_page_locks
+from accel_core.interface.memory import is_pinning_unsupported
 from accel_testing.conformance.base import BackendTestBase
 from accel_testing.conformance.claims import (
     BrokenPromise,
@@ -702,6 +702,6 @@ def require_pinned_memory(accelerator: Accelerator) -> None:
     try:
         torch.empty(1, pin_memory=True)
     except RuntimeError as error:
-        if lacks_page_locks(error):
+        if is_pinning_unsupported(error):
             skip_unsupported("the device has no pinned memory")
         raise

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import enum
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from accel_core import hardware
+from accel_core.explain.device_access import permission_step
+from accel_core.hardware import bus
+from accel_core.hardware.placement import detect_placement
 from accel_core.torch_import import AUTOLOAD
 from accel_tools.doctor.experiments import table, trial
 from accel_tools.doctor.experiments.search import Experiment, Result, Search
@@ -15,6 +19,9 @@ from accel_tools.doctor.experiments.trial import Outcome, Program
 
 #: The number of runs for which there must be time, if the unchanged program hangs or if it fails.
 _MIN_RUNS_IF_HANGING, _MIN_RUNS = 5, 2
+#: How long a run may take if the same program with another change has ended: a multiple of the time of
+#: that run, and at least a number of seconds.
+_MAX_RATIO_IF_HANGING, _MIN_SECONDS_IF_HANGING = 4, 4.0
 #: The maximum number of parallel runs of programs that do not compute on a device.
 _MAX_PARALLEL = 4
 #: The maximum number of changes without effect that a sentence names. The facts name all of them.
@@ -118,10 +125,12 @@ class Proof:
     #: The proven cause, such as `"Proven: without …"`. If no cause is proven, the text states this, and
     #: names the changes without effect.
     text: str
-    #: The next step; empty unless a cause is proven.
+    #: The next step; empty if none is known.
     step: str = ""
     #: All changes without effect, separated by commas.
     tried: str = ""
+    #: Whether an experiment has proven the cause.
+    is_proven: bool = False
 
 
 def find_cause(
@@ -135,24 +144,50 @@ def find_cause(
         on_experiment: A function that is called with the description of each experiment.
     """
     program = _limit_time(failed_program, deadline)
+    if "SIGKILL" in failed_program.outcome.error:
+        on_experiment("the same program again")
+        proof = _prove_kill_by_control_group(program)
+        if proof is not None:
+            return proof
     max_parallel = min(hardware.usable_cores(), _MAX_PARALLEL)
     if failed_program.phase is Phase.COMPUTE:
         # Programs that compute at the same time may disturb each other.
         max_parallel = 1
     search = Search(
-        run=lambda change: trial.run(program, change),
+        run=_Runner(failed_program, program).run,
         is_better=failed_program.is_better,
         deadline=deadline,
         max_parallel=max_parallel,
         on_experiment=on_experiment,
     )
-    experiments = table.experiments(program)
+    experiments = [
+        experiment
+        for experiment in table.experiments(program)
+        if not experiment.only_if_likely or experiment.is_likely(failed_program.outcome)
+    ]
     result = search.find_causes(experiments, failed_program.outcome)
     if [cause.change for cause in result.causes] == [table.WITHOUT_AUTOLOAD]:
         proof = _prove_failing_autoload_function(program, deadline, on_experiment)
         if proof is not None:
             return proof
     return _proof_of_result(failed_program, result)
+
+
+def _prove_kill_by_control_group(program: Program) -> Proof | None:
+    """Return the proof that the kernel kills the program because of a memory limit, or `None`."""
+    before = hardware.cgroup_memory_kills()
+    outcome = trial.run(program)
+    after = hardware.cgroup_memory_kills()
+    limit = hardware.cgroup_memory_limit()
+    if "SIGKILL" not in outcome.error or after <= before or limit is None:
+        return None
+    size = f"{limit >> 20} MiB"
+    text = (
+        f"Proven: the control group's memory limit of {size} ends it: the number of kills "
+        f"for memory rose from {before} to {after} in one more run"
+    )
+    step = f"give the container or job more memory than {size}"
+    return Proof(text, step, is_proven=True)
 
 
 def _prove_failing_autoload_function(
@@ -180,8 +215,28 @@ def _prove_failing_autoload_function(
                 f"repair {name}, or pip uninstall {name}; "
                 f"a program that does not need it runs with {AUTOLOAD}=0"
             )
-            return Proof(text, step)
+            return Proof(text, step, is_proven=True)
     return None
+
+
+@dataclass
+class _Runner:
+    """Runs of a program that may hang: once it ends with some change, less time is left for a run."""
+
+    failed_program: FailedProgram
+    program: Program
+
+    def run(self, change: trial.Change) -> Outcome:
+        """Run the program with a change, and return the outcome."""
+        outcome = trial.run(self.program, change)
+        is_hanging = self.failed_program.outcome.is_timed_out
+        if is_hanging and self.failed_program.is_better(outcome):
+            seconds = max(
+                _MIN_SECONDS_IF_HANGING, _MAX_RATIO_IF_HANGING * outcome.seconds
+            )
+            timeout = min(self.program.timeout, seconds)
+            self.program = replace(self.program, timeout=timeout)
+        return outcome
 
 
 def _limit_time(failed_program: FailedProgram, deadline: float) -> Program:
@@ -200,13 +255,31 @@ def _proof_of_result(failed_program: FailedProgram, result: Result) -> Proof:
         success = failed_program.describe_success(result.outcome)
         steps = [cause.step(failed_program.outcome) for cause in result.causes]
         unique_steps = dict.fromkeys(steps)
-        return Proof(f"Proven: {causes} {success}", "; and ".join(unique_steps))
+        text = f"Proven: {causes} {success}"
+        return Proof(text, "; and ".join(unique_steps), is_proven=True)
     clauses = list(describe_unproven(result))
+    denied = _denied_nodes(failed_program.program)
+    if denied:
+        clauses.insert(0, f"This process may not open {bus.enumerated(denied)}")
     fixed_limits = table.describe_fixed_limits(failed_program.outcome)
     if fixed_limits:
         clauses.append(f"Not tried: {', '.join(fixed_limits)}")
     tried = ", ".join(str(experiment) for experiment in result.tried)
-    return Proof("; ".join(clauses), tried=tried)
+    step = ""
+    verdict = failed_program.program.verdict
+    if denied and verdict is not None:
+        place = detect_placement()
+        step = permission_step(place, verdict.declaration, denied[0], "/")
+    return Proof("; ".join(clauses), step, tried)
+
+
+def _denied_nodes(program: Program) -> tuple[str, ...]:
+    """Return the device nodes of the program's backend that this process may not open."""
+    if program.verdict is None:
+        return ()
+    declared = program.verdict.declaration.hardware
+    nodes = bus.device_nodes((*declared.nodes, *declared.shared_nodes))
+    return tuple(node for node in nodes if not os.access(node, os.R_OK | os.W_OK))
 
 
 def describe_unproven(result: Result) -> Iterator[str]:

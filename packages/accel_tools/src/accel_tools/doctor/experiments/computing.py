@@ -32,7 +32,7 @@ def compute_on_all_devices(
     other_verdicts = [isolation.decode(encoded) for encoded in job["other_verdicts"]]
     group = build.Group((verdict, *other_verdicts), imports_to_explain=True)
     devices: list[dict[str, str]] = []
-    with steps_to(stage), stdout_to_stderr():
+    with steps_to(lambda step: stage(step.text)), stdout_to_stderr():
         try:
             accelerator = build.create(verdict, group)
             stage("device_count()")

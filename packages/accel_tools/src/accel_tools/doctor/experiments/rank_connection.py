@@ -19,8 +19,6 @@ from accel_tools.doctor.experiments.trial import NO_CHANGE, Change, Outcome
 
 #: The time limit in seconds for the ranks to connect, in addition to the import of torch.
 _CONNECT_SECONDS = 10.0
-#: The time limit in seconds for a connection from this host to itself.
-_LOOPBACK_SECONDS = 5.0
 #: Prefixes of variables that torch.distributed and gloo read.
 _VARIABLE_PREFIXES = ("GLOO_", "TP_", "TORCH_DISTRIBUTED", "MASTER_")
 #: The stages of a rank, in order.
@@ -52,20 +50,6 @@ def run_ranks(job: RankJob, change: Change = NO_CHANGE) -> Outcome:
     with ThreadPoolExecutor(max_workers=job.rank_count) as pool:
         outcomes = list(pool.map(run_rank, range(job.rank_count)))
     return min(outcomes, key=lambda outcome: len(outcome.imported))
-
-
-def check_loopback() -> str:
-    """Connect from this host to itself at 127.0.0.1; return the error, or an empty string on success."""
-    try:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            listener.listen()
-            address = listener.getsockname()
-            connection = socket.create_connection(address, _LOOPBACK_SECONDS)
-            connection.close()
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""
 
 
 def _free_port() -> int:

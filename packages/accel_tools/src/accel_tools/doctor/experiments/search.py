@@ -49,6 +49,11 @@ class Experiment:
     preposition: str = "without"
     #: Whether the change may remove something that the program needs, such as a toolkit's folder.
     may_be_needed: bool = False
+    #: Whether the change concerns the vendor, or a file that does not exist: such changes are tried
+    #: together before all others.
+    is_related: bool = False
+    #: Whether the experiment takes long, and runs only if it is likely.
+    only_if_likely: bool = False
 
     def __str__(self) -> str:
         return f"{self.preposition} {self.name}"
@@ -290,22 +295,24 @@ class Search:
     def _try_together(
         self, experiments: Sequence[Experiment], failed: Outcome
     ) -> list[Experiment]:
-        """Apply all harmless changes together, then all changes, and return the causes among them.
+        """Apply the related changes together, then the harmless ones, then all.
 
-        If the failure is the same with all changes, no change is a cause.
+        Returns the causes in the first group that improves the outcome. If the failure is the same with
+        all changes, no change is a cause.
         """
+        related = [e for e in experiments if e.is_related]
         harmless = [e for e in experiments if not e.may_be_needed]
-        groups = [harmless]
+        groups = [related, harmless]
         if len(harmless) < len(experiments):
             groups.append(list(experiments))
         for group in groups:
-            if len(group) < 2:
+            if not group or len(experiments) < 2:
                 continue
-            self.on_experiment("all changes together")
+            self.on_experiment(f"{len(group)} changes together")
             outcome = self._run_with_all(group)
             if self.is_better(outcome):
                 return self._minimize(group)
-            if _is_different_failure(outcome, failed):
+            if group is not related and _is_different_failure(outcome, failed):
                 self._fails_differently_together = True
         return []
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from accel_core.text import one_line
 from accel_core.torch_import import AUTOLOAD, TORCH_GROUP
 from accel_tools.doctor.experiments.search import Experiment, fixed_step
 from accel_tools.doctor.experiments.trial import Change, Outcome, Program, StartFile
-from accel_tools.doctor.start_files import find_start_files
+from accel_tools.doctor.start_files import find_start_files, variables_at_start
 
 #: The maximum number of characters of a variable's value that are shown.
 _MAX_VALUE = 60
@@ -59,6 +59,7 @@ def experiments(program: Program) -> list[Experiment]:
         _start_file_experiments,
         _loader_variable_experiments,
         _user_site_experiments,
+        _compiled_file_experiments,
         _limit_experiments,
         _folder_experiments,
         _other_variable_experiments,
@@ -109,6 +110,10 @@ def _folders_in_pth_files(folder: Path) -> Iterator[str]:
 def _start_file_experiments(program: Program) -> Iterator[Experiment]:
     """Yield one experiment without each start-up file."""
     distributions = {file.path: file.distribution for file in find_start_files()}
+    # This process has run the files too, so its variables contain what the files have set.
+    before = variables_at_start(program.environ)
+    added = frozenset(program.environ.keys() - before.keys())
+    changed = before.items() - program.environ.items()
     for file in program.start_files:
         if PurePath(file.path).name in _ACCEL_START_FILES:
             continue
@@ -118,7 +123,11 @@ def _start_file_experiments(program: Program) -> Iterator[Experiment]:
             name = distribution.partition(" ")[0]
             step = f"pip uninstall {name}, or upgrade it"
         yield Experiment(
-            change=Change(without_start_files=frozenset({file.path})),
+            change=Change(
+                without_start_files=frozenset({file.path}),
+                unset_variables=added,
+                set_variables=tuple(sorted(changed)),
+            ),
             name=f"the start-up file {file.path}",
             step=fixed_step(step),
             is_likely=functools.partial(_is_start_file_likely, file.path, distribution),
@@ -223,6 +232,28 @@ def _step_for_user_site(folder: str, outcome: Outcome) -> str:
     return f"export PYTHONNOUSERSITE=1, or remove {package} from {folder}"
 
 
+def _compiled_file_experiments(program: Program) -> Iterator[Experiment]:
+    """Yield the experiment without Python's compiled files, which a full disk may have damaged."""
+    folders = [folder for folder in program.package_folders if Path(folder).is_dir()]
+    if not folders:
+        return
+    prefix = _empty_folder("PYTHONPYCACHEPREFIX")
+    yield Experiment(
+        change=Change(
+            # The second run reads the files that the first run has compiled.
+            unset_variables=frozenset({"PYTHONDONTWRITEBYTECODE"}),
+            set_variables=(("PYTHONPYCACHEPREFIX", prefix),),
+        ),
+        name=f"Python's compiled files in {' and '.join(folders)}",
+        step=fixed_step(f"find {shlex.join(folders)} -name '*.pyc' -delete"),
+        is_likely=functools.partial(
+            _failure_matches, r"marshal|Non-code object|magic number"
+        ),
+        # Compiling torch's modules again takes as long as many other experiments.
+        only_if_likely=True,
+    )
+
+
 # --- torch's autoload -----------------------------------------------------------------
 
 
@@ -312,7 +343,7 @@ def _device_variable_experiments(program: Program) -> Iterator[Experiment]:
     vendor_words = _vendor_words(backend)
     for name in others:
         if vendor_words.intersection(name.split("_")):
-            yield _without_variable(name, program)
+            yield replace(_without_variable(name, program), is_related=True)
 
 
 def _visibility_variables(backend: Backend) -> tuple[str, ...]:
@@ -360,6 +391,7 @@ def _without_variable(
         step=functools.partial(_variable_step, name, program),
         is_likely=is_likely,
         may_be_needed=_contains_folder(value),
+        is_related=value.startswith("/") and not os.path.exists(value),  # noqa: PTH110
     )
 
 
@@ -577,8 +609,8 @@ def _folder_experiments(program: Program) -> Iterator[Experiment]:
 
 
 @functools.cache
-def _empty_folder() -> str:
-    """Return an empty folder for child processes, which is removed when this process exits."""
+def _empty_folder(_purpose: str = "") -> str:
+    """Return an empty folder for child processes, one for each purpose, which is removed at exit."""
     folder = tempfile.TemporaryDirectory(prefix="accel-empty-")
     atexit.register(folder.cleanup)
     return folder.name

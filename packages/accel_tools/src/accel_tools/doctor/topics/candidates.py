@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from accel_core import Selection, Status, Verdict
-from accel_core.checks import can_be_broken
+from accel_core.checks import may_have_broken_package
 from accel_core.explain import messages
 from accel_core.explain.reasons import words_of
 from accel_core.hardware import bus, vendors
 from accel_core.plugins import installed_names
+from accel_core.sandbox.guard import CodeOwner
 from accel_core.survey import Survey
-from accel_core.text import did_you_mean
+from accel_core.text import did_you_mean, strip_period
 from accel_core.verdict import How
 from accel_tools.doctor.damage import Damage, find_damage
 from accel_tools.doctor.evidence import (
@@ -80,7 +81,7 @@ def _has_working_device(survey: Survey) -> bool:
 
 def _crashed_in_torch_import(verdict: Verdict) -> bool:
     """Return whether the process of the backend's probe ended while it imported torch."""
-    return verdict.why is not None and verdict.why.get("stage") == "importing torch"
+    return verdict.why is not None and verdict.why.get("owner") == CodeOwner.TORCH
 
 
 def _add_root_cause_of_torch(finding: Finding, torch_finding: Finding) -> Finding:
@@ -121,19 +122,15 @@ def _selection_findings(
     """
     is_nothing_chosen = selection.name is None and not selection.is_unknown
     if is_nothing_chosen and not is_explained:
-        first_line = selection.problem.partition("\n")[0]
-        problem = first_line.rstrip(".")
+        problem = strip_period(selection.problem_summary)
         yield Finding(Level.ERROR, "candidates.nothing-chosen", problem, "accel why")
     chosen = selection.chosen
     if chosen is not None:
         for _check, difference in chosen.declaration.known_differences:
             yield Finding(Level.OK, KNOWN_DIFFERENCES, difference, about=chosen.name)
     for note in selection.notes:
-        what, _, step = note.rstrip(".").partition(". Next step: ")
-        about = ""
-        if step and selection.name is not None:
-            about = selection.name
-        yield Finding(Level.WARNING, "candidates.settings", what, step, about)
+        code = "candidates.settings"
+        yield Finding(Level.WARNING, code, note.text, note.step, note.about)
 
 
 class _BackendExaminer:
@@ -307,7 +304,7 @@ def _is_installed_without_device(verdict: Verdict, context: DiagnosticContext) -
     is_cpu_fallback = selection is not None and selection.how is How.FALLBACK
     if not is_cpu_fallback or not verdict.hint:
         return False
-    is_installed = verdict.builtin or can_be_broken(verdict)
+    is_installed = verdict.builtin or may_have_broken_package(verdict)
     return is_installed and verdict.status is Status.NO_DEVICE
 
 

@@ -6,7 +6,6 @@ reports this failure, and a new child process continues with the next check.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -198,12 +197,12 @@ def _read_progress(report: child.ChildReport) -> _Progress:
 
     Raises `RuntimeError` if the child process crashed or hung before its first check.
     """
-    try:
-        _description, current, finished = json.loads(report.stage)
-    except ValueError:
+    if not report.stage_facts:
         raise RuntimeError(
             f"the process that runs the checks {report.ending}: {report.stderr[-200:]}"
-        ) from None
+        )
+    current = report.stage_facts["check"]
+    finished = report.stage_facts["finished"]
     return _Progress(CheckReport(**current), _parse_reports(finished))
 
 
@@ -260,9 +259,7 @@ def _drop_steps_if_several_plugins_crash(
 # --- In the child --------------------------------------------------------------------
 
 
-def run_checks_in_child(
-    job: dict[str, Any], stage: Callable[[str], None]
-) -> dict[str, object]:
+def run_checks_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
     """Run all checks that are not in `job["done"]`, and return their reports under the key `rows`.
 
     Runs in a child process. Before each check, `stage` is called with the check and the reports so
@@ -278,7 +275,7 @@ def run_checks_in_child(
         if report.key in job["done"]:
             return False
         description = f"checks of {report.origin}"
-        stage(json.dumps([description, report._asdict(), rows]))
+        stage(description, check=report._asdict(), finished=rows)
         return True
 
     for report, check in _iterate_checks(job["plugins"], begin):

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from accel_core import Status, Verdict, torch_build
+from accel_core import Status, Verdict, hardware, torch_build
 from accel_core.checks import installed_imports
 from accel_core.hardware.visible_devices import inventory, masks, set_variables
 from accel_core.survey import Survey
@@ -67,7 +67,7 @@ def _should_try(verdict: Verdict, context: DiagnosticContext, survey: Survey) ->
     if _is_chosen(verdict, survey):
         return True
     is_named = _is_requested(verdict, context) or _is_pinned(verdict, context)
-    is_interesting = is_named or _is_expected_to_work(verdict, survey)
+    is_interesting = is_named or _is_expected_to_work(verdict, context, survey)
     return is_interesting and _can_be_tried(verdict)
 
 
@@ -88,12 +88,20 @@ def _is_pinned(verdict: Verdict, context: DiagnosticContext) -> bool:
     return any(pin.matches(verdict.name, verdict.distribution) for pin in pins)
 
 
-def _is_expected_to_work(verdict: Verdict, survey: Survey) -> bool:
-    """Return whether the backend's hardware is present, but only the CPU is usable."""
+def _is_expected_to_work(
+    verdict: Verdict, context: DiagnosticContext, survey: Survey
+) -> bool:
+    """Return whether the backend's devices are present or simulated, but only the CPU may be usable."""
     selection = survey.selection
-    is_only_cpu_usable = selection is None or selection.how is How.FALLBACK
-    is_hardware_present = bool(verdict.seen)
-    return is_only_cpu_usable and is_hardware_present and not verdict.builtin
+    is_other_chosen = (
+        selection is not None
+        and not selection.is_unknown
+        and selection.how is not How.FALLBACK
+    )
+    if is_other_chosen or verdict.builtin:
+        return False
+    is_simulated = _simulated_devices(verdict, context, survey) is not None
+    return is_simulated or bool(verdict.seen)
 
 
 def _can_be_tried(verdict: Verdict) -> bool:
@@ -143,6 +151,9 @@ def _expected_devices(
     visibility = masks(backend, context.environ, physical_devices)
     if visibility.devices and not visibility.faulty:
         return len(visibility.devices)
+    simulated = _simulated_devices(verdict, context, survey)
+    if simulated is not None:
+        return simulated
     if _is_device_expected(context, verdict, survey):
         return physical_devices.count or 1
     return None
@@ -161,6 +172,23 @@ def _is_device_expected(
     is_named = _is_requested(verdict, context) or _is_chosen(verdict, survey)
     variables = set_variables(verdict.declaration, context.environ)
     return is_named and bool(variables)
+
+
+def _simulated_devices(
+    verdict: Verdict, context: DiagnosticContext, survey: Survey
+) -> int | None:
+    """Return the number of devices that `ACCEL_SIMULATE` requests of the backend, at least 1.
+
+    `None` if the backend's devices are not simulated. The backend `generic` serves a device that no
+    plugin declares.
+    """
+    name, _, count = context.environ.get("ACCEL_SIMULATE", "").partition(":")
+    backend = name.strip().lower()
+    if backend and not any(other.name == backend for other in survey.verdicts):
+        backend = "generic"
+    if verdict.name != backend:
+        return None
+    return hardware.parse_number(count.strip()) or 1
 
 
 # --- Findings ------------------------------------------------------------------------

@@ -7,7 +7,6 @@ entry point is not tried if the package that reads the entry point is not instal
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -16,6 +15,7 @@ from typing import NamedTuple
 from accel_core import Provenance, hardware, is_installed, packages
 from accel_core.backend import ENTRY_POINT_GROUP
 from accel_core.explain.autoload import AutoloadConflict, autoload_conflicts
+from accel_core.hardware import vendors
 from accel_core.settings import permitted_entry_points
 from accel_core.text import one_line
 from accel_core.torch_import import TORCH_GROUP, autoload_is_on
@@ -214,7 +214,7 @@ def _start_file_hook(file: StartFile) -> _Hook:
     step = f"repair or remove {file.path}"
     if file.distribution:
         name = file.distribution.partition(" ")[0]
-        step = f"pip install --force-reinstall {name}"
+        step = vendors.reinstall_command(name)
     return _Hook(
         owner=file.path,
         where=file.distribution or "of no distribution",
@@ -377,14 +377,12 @@ def _run_in_child_process(hooks: Sequence[_Hook], timeout: float) -> _HooksRun:
     ending = f"its process {report.ending}"
     if report.timed_out:
         ending = f"no response within {report.waited:g} s"
-    was_hook_running = report.stage.startswith("[")  # A hook's stage is a JSON list.
-    if not was_hook_running:
+    if not report.stage_facts:  # The child ended before the first hook.
         return _HooksRun({}, ending, timed_out=report.timed_out)
-    _description, index, errors = json.loads(report.stage)
     return _HooksRun(
-        errors=_with_integer_keys(errors),
+        errors=_with_integer_keys(report.stage_facts["errors"]),
         ending=ending,
-        last_index=int(index),
+        last_index=report.stage_facts["index"],
         timed_out=report.timed_out,
     )
 

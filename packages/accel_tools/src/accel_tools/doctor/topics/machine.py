@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from accel_core import TorchBuild, __version__, hardware, packages, torch_build
-from accel_core.hardware import bus, placement, vendors
+from accel_core.explain.device_access import container_name
+from accel_core.hardware import bus, vendors
+from accel_core.hardware.placement import detect_placement
 from accel_core.plugins import installed_names
 from accel_core.settings import OWN_DISTRIBUTIONS
 from accel_tools.doctor.child_functions import read_gpu_architectures
@@ -101,10 +103,10 @@ def _control_group_facts(root: str) -> Iterator[tuple[str, str]]:
 
 def _describe_environment(root: str, context: DiagnosticContext) -> str:
     """Return the container and the Slurm job in which this process runs; empty if neither applies."""
-    environment = placement.placement(root, context.environ)
+    environment = detect_placement(root, context.environ)
     parts = []
     if environment.container:
-        parts.append(environment.name.removeprefix("this "))
+        parts.append(container_name(environment))
     if environment.slurm_job:
         parts.append(f"Slurm job {environment.slurm_job}")
     return ", ".join(parts)
@@ -324,7 +326,7 @@ def _container_findings(
     present: _Vendors, context: DiagnosticContext, root: str
 ) -> Iterator[Finding]:
     """Yield a finding on each accelerator of the host whose device nodes the container lacks."""
-    environment = placement.placement(root, context.environ)
+    environment = detect_placement(root, context.environ)
     if not environment.container:
         return
     labels_with_nodes = {vendor.label for vendor in vendors.VENDORS if vendor.nodes}
@@ -333,7 +335,7 @@ def _container_findings(
         if vendor.label in labels_with_nodes and is_only_on_bus:
             what = (
                 f"the host has the {vendor.label} ({vendor.evidence}), "
-                f"but {environment.name} lacks its device node"
+                f"but this {container_name(environment)} lacks its device node"
             )
             step = (
                 "start the container with the devices; `accel why "

@@ -11,6 +11,7 @@ from accel_tools.doctor.experiments.cases import describe_unproven
 from accel_tools.doctor.experiments.search import Search
 from accel_tools.doctor.experiments.trial import Change, Outcome
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
+from accel_train.launch.network import check_loopback
 
 __all__ = ["topic"]
 
@@ -28,7 +29,8 @@ def _examine(
     rank_count: int, experiment_seconds: float, context: DiagnosticContext
 ) -> Iterator[Finding]:
     """Yield the finding whether this host can connect to itself, and its ranks to each other."""
-    loopback_error = rank_connection.check_loopback()
+    yield from _torchrun_variable_findings(context)
+    loopback_error = check_loopback()
     if loopback_error:
         what = f"this host cannot connect to itself at 127.0.0.1: {loopback_error}"
         step = "ip link set lo up, as root"
@@ -52,6 +54,17 @@ def _examine(
     if experiment_seconds:
         finding = _add_proof(finding, job, outcome, experiment_seconds)
     yield finding
+
+
+def _torchrun_variable_findings(context: DiagnosticContext) -> Iterator[Finding]:
+    """Yield a finding if a variable makes every launcher on this host wait for other hosts."""
+    nnodes = context.environ.get("PET_NNODES", "1")
+    if nnodes.rpartition(":")[2] != "1":
+        what = (
+            f"PET_NNODES={nnodes!r} makes accel run and torchrun wait for other hosts"
+        )
+        step = "unset PET_NNODES, for a job on this host alone"
+        yield Finding(Level.WARNING, "ranks.other-hosts", what, step)
 
 
 def _add_proof(

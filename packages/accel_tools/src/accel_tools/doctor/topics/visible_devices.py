@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from accel_core import Backend, Status, Verdict, hardware, torch_build
 from accel_core.current import late_changes
 from accel_core.hardware import bus, visible_devices
+from accel_core.hardware.placement import detect_placement
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 
 __all__ = ["TOPIC", "may_hide_devices", "origin_of_variable"]
@@ -30,9 +31,9 @@ _MAX_ANCESTORS = 64
 
 def _examine_variables(context: DiagnosticContext) -> Iterator[Finding]:
     # A program that examines itself may have changed variables after its start.
-    for change in late_changes():
+    for note in late_changes():
         code = "visible-devices.changed"
-        yield Finding(Level.WARNING, code, change.what, change.step)
+        yield Finding(Level.WARNING, code, note.text, note.step)
     is_any_variable_set = False
     variables_by_backend: dict[str, list[str]] = {}
     for candidate in context.examined_candidates():
@@ -151,12 +152,7 @@ def _mapping_finding(
     """Return the finding on the number of devices that the variables make visible."""
     settings = [f"{effect.variable}={effect.value!r}" for effect in masks.effects]
     what = f"{' with '.join(settings)} shows {_describe_visible(masks, count)}"
-    for effect in masks.effects:
-        if _is_set_by_this_process(effect.variable, effect.value):
-            what += (
-                f"; {effect.variable} was set after Python had started, probably by a start-up "
-                "file: `accel doctor --all --topic import-hooks` lists these files"
-            )
+    what += _describe_late_variables(masks)
     return Finding(Level.OK, _MAPPED_CODE, what, about=candidate.name, facts=facts)
 
 
@@ -189,6 +185,18 @@ def may_hide_devices(finding: Finding) -> bool:
     return lists_devices and not is_number_known
 
 
+def _describe_late_variables(masks: visible_devices.Masks) -> str:
+    """Return a clause on each variable that was set after Python had started; empty if there is none."""
+    clauses = []
+    for effect in masks.effects:
+        if _is_set_by_this_process(effect.variable, effect.value):
+            clauses.append(
+                f"; {effect.variable} was set after Python had started, probably by a start-up "
+                "file: `accel doctor --all --topic import-hooks` lists these files"
+            )
+    return "".join(clauses)
+
+
 def _is_set_by_this_process(name: str, value: str, root: str = "/") -> bool:
     """Return whether this process has set the variable to the value itself.
 
@@ -213,7 +221,8 @@ def _problem_findings(
     if masks.devices == ():
         code = "visible-devices.none"
         step = _step_if_hidden(masks, verdict)
-        yield Finding(Level.WARNING, code, str(masks), step, about, facts)
+        what = f"{masks}{_describe_late_variables(masks)}"
+        yield Finding(Level.WARNING, code, what, step, about, facts)
         return
     is_usable = verdict is not None and verdict.usable
     for effect in masks.effects:
@@ -227,8 +236,9 @@ def _step_if_hidden(masks: visible_devices.Masks, verdict: Verdict | None) -> st
 
     If Slurm has hidden the devices, the verdict on the backend has a better step.
     """
-    is_hidden_by_slurm = verdict is not None and "Slurm" in verdict.reason
-    if verdict is not None and is_hidden_by_slurm and verdict.hint:
+    if verdict is None or verdict.backend is None or not verdict.hint:
+        return masks.next_step
+    if detect_placement().is_withheld_by_slurm(verdict.backend):
         return verdict.hint
     return masks.next_step
 

@@ -40,7 +40,7 @@ class _Portable:
         return f"{__name__}.{self.NAME}"
 
     def compatibility(self) -> str:
-        """Return why the operator cannot be used: torch is not installed; empty if it can be used."""
+        """Return why the operator cannot be used here; empty if it can be used."""
         return "" if torch_build() else "torch is not installed"
 
     def is_compatible(self, verbose: bool = False) -> bool:

@@ -43,33 +43,41 @@ def adam(
     correction1, correction2 = bias_corrections(op, beta1, beta2, step, bias_correction)
 
     def update(
-        g: list[Tensor], p: list[Tensor], m: list[Tensor], v: list[Tensor]
+        gradients: list[Tensor],
+        parameters: list[Tensor],
+        averages: list[Tensor],
+        squares: list[Tensor],
     ) -> None:
         if weight_decay and decoupled:
-            torch._foreach_mul_(p, 1 - lr * weight_decay)
+            torch._foreach_mul_(parameters, 1 - lr * weight_decay)
         elif weight_decay:
-            g = list(torch._foreach_add(g, p, alpha=weight_decay))
-        torch._foreach_lerp_(m, g, 1 - beta1)
-        torch._foreach_mul_(v, beta2)
-        torch._foreach_addcmul_(v, g, g, 1 - beta2)
-        denominator = torch._foreach_sqrt(v)
-        torch._foreach_div_(denominator, math.sqrt(correction2))
-        torch._foreach_add_(denominator, eps)
-        torch._foreach_addcdiv_(p, m, denominator, -lr / correction1)
+            decayed = torch._foreach_add(gradients, parameters, alpha=weight_decay)
+            gradients = list(decayed)
+        torch._foreach_lerp_(averages, gradients, 1 - beta1)
+        torch._foreach_mul_(squares, beta2)
+        torch._foreach_addcmul_(squares, gradients, gradients, 1 - beta2)
+        denominators = torch._foreach_sqrt(squares)
+        torch._foreach_div_(denominators, math.sqrt(correction2))
+        torch._foreach_add_(denominators, eps)
+        step_size = -lr / correction1
+        torch._foreach_addcdiv_(parameters, averages, denominators, step_size)
 
-    def fused(
-        g: list[Tensor], p: list[Tensor], m: list[Tensor], v: list[Tensor]
+    def fused_update(
+        gradients: list[Tensor],
+        parameters: list[Tensor],
+        averages: list[Tensor],
+        squares: list[Tensor],
     ) -> None:
-        fused_step = torch_adamw if decoupled else torch_adam
+        torch_step = torch_adamw if decoupled else torch_adam
         # torch counts the steps itself, in a separate tensor for each parameter.
         previous_step = torch.tensor(float(step - 1))
-        fused_step(
-            p,
-            g,
-            m,
-            v,
-            [],
-            [previous_step.clone() for _ in p],
+        torch_step(
+            parameters,
+            gradients,
+            averages,
+            squares,
+            [],  # The maximum squares of AMSGrad, which is off.
+            [previous_step.clone() for _ in parameters],
             fused=True,
             amsgrad=False,
             maximize=False,
@@ -80,4 +88,8 @@ def adam(
             eps=eps,
         )
 
-    update_in_groups(op, lists, update, fused=fused if bias_correction else None)
+    # torch's fused kernel always corrects the bias.
+    if bias_correction:
+        update_in_groups(op, lists, update, fused_update=fused_update)
+    else:
+        update_in_groups(op, lists, update)

@@ -34,13 +34,15 @@ def lion(
     check_rates(op, beta1, beta2)
     check_decay(op, weight_decay)
 
-    def update(g: list[Tensor], p: list[Tensor], m: list[Tensor]) -> None:
-        direction = torch._foreach_lerp(m, g, 1 - beta1)
-        torch._foreach_sign_(direction)
+    def update(
+        gradients: list[Tensor], parameters: list[Tensor], averages: list[Tensor]
+    ) -> None:
+        directions = torch._foreach_lerp(averages, gradients, 1 - beta1)
+        torch._foreach_sign_(directions)
         if weight_decay:
             # The decay is added to the step, so that the weight is rounded once and not twice.
-            torch._foreach_add_(direction, p, alpha=weight_decay)
-        torch._foreach_add_(p, direction, alpha=-lr)
-        torch._foreach_lerp_(m, g, 1 - beta2)
+            torch._foreach_add_(directions, parameters, alpha=weight_decay)
+        torch._foreach_add_(parameters, directions, alpha=-lr)
+        torch._foreach_lerp_(averages, gradients, 1 - beta2)
 
     update_in_groups(op, lists, update)

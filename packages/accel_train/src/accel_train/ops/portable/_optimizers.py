@@ -14,46 +14,47 @@ T = TypeVar("T")
 
 
 class Optimizers(Generic[T]):
-    """The settings of one operator's optimizers, by the caller's number for each optimizer.
+    """A registry of one operator's optimizers: the settings of each optimizer, by the caller's id.
 
-    `create` is the name of the function that creates an optimizer, for messages.
+    `op` is the operator's name, and `create_function` is the name of the operator's function that creates an
+    optimizer. Both are for messages.
     """
 
-    def __init__(self, op: str, create: str) -> None:
+    def __init__(self, op: str, create_function: str) -> None:
         self._op = op
-        self._create = create
-        self._settings_of: dict[int, T] = {}
+        self._create_function = create_function
+        self._settings_by_id: dict[int, T] = {}
 
     def create(self, optimizer_id: int, settings: T, should_log: bool) -> int:
-        """Keep `settings` for the optimizer `optimizer_id`, and return 0, like the compiled functions.
+        """Store `settings` for the optimizer `optimizer_id`, and return 0, like the compiled function.
 
-        Earlier settings of the same number are replaced. `should_log` logs the creation. Raises
+        Earlier settings for the same id are replaced. With `should_log`, the creation is logged. Raises
         `OpInputError` if `optimizer_id` is not a whole number that fits in 64 bits.
         """
         optimizer_id = whole_number(
             self._op, "optimizer_id", optimizer_id, -(2**63), 64
         )
-        self._settings_of[optimizer_id] = settings
+        self._settings_by_id[optimizer_id] = settings
         if should_log:
             logging.getLogger("accel_train.ops").info(
                 "%s %d: portable, on torch's operators", self._op, optimizer_id
             )
         return 0
 
-    def get(self, optimizer_id: int) -> T:
-        """Return the optimizer's settings. Raises `OpInputError` if the optimizer was not created."""
+    def get_settings(self, optimizer_id: int) -> T:
+        """Return the settings of an optimizer. Raises `OpInputError` if the optimizer was not created."""
         try:
-            return self._settings_of[optimizer_id]
+            return self._settings_by_id[optimizer_id]
         except KeyError:
             raise OpInputError(
                 f"{self._op}: optimizer {optimizer_id} was not created. "
-                f"Call {self._create}({optimizer_id}, …)"
+                f"Call {self._create_function}({optimizer_id}, …)"
             ) from None
 
     def destroy(self, optimizer_id: int) -> int:
-        """Delete the optimizer's settings, if they exist, and return 0.
+        """Delete the settings of an optimizer, if they exist, and return 0.
 
-        A missing optimizer is not an error, because `__del__` calls this function.
+        A missing optimizer is not an error, because the optimizer's `__del__` calls this method.
         """
-        self._settings_of.pop(optimizer_id, None)
+        self._settings_by_id.pop(optimizer_id, None)
         return 0

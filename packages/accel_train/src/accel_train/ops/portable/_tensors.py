@@ -33,54 +33,59 @@ def update_in_groups(
     update: Callable[..., None],
     *,
     elementwise: bool = True,
-    fused: Callable[..., None] | None = None,
+    fused_update: Callable[..., None] | None = None,
 ) -> None:
     """Call `update(gradients, parameters, *states)` with lists of tensors that `torch._foreach_*` accepts.
 
     `lists` has the gradients first, which are only read. The parameters and states are updated in place. The
     tensors at the same index of all lists belong to one parameter. They are on the same device and have the
-    same number of elements. `update` computes in float64 for float64 parameters, and otherwise in float32.
-    Tensors of that data type are passed unchanged, grouped by device. Tensors of other types are converted
-    for one parameter at a time, so that the copies stay small. Empty tensors are skipped.
+    same number of elements. `update` gets float64 tensors for float64 parameters, and otherwise float32
+    tensors. Tensors of these data types are passed unchanged, grouped by device. Tensors of other types are
+    converted for one parameter at a time, so that the copies stay small. Empty tensors are skipped.
 
-    With `elementwise`, `update` gets CPU tensors in pieces. `fused` is called instead of `update` for the
-    parameters that torch's fused kernels support: their tensors are on the CPU and all have the same type.
+    With `elementwise`, `update` gets CPU tensors in pieces. `fused_update` is called instead of `update` for
+    the parameters that torch's fused kernels support: their tensors are on the CPU and all have the same
+    type.
 
     Raises `OpInputError`, before any tensor is changed, for tensors that do not match. It is also raised for
     a value that is not a tensor, for a tensor that is sparse or not floating point, and for a tensor to
     update whose elements share memory.
     """
     tensors_by_parameter = zip(*lists.values(), strict=True)
-    rows = [
-        _checked_row(op, index, lists, tensors)
-        for index, tensors in enumerate(tensors_by_parameter)
-    ]
-    rows = [row for row in rows if row[0].numel()]
+    rows = []
+    for index, tensors in enumerate(tensors_by_parameter):
+        row = _validate_row(op, index, lists, tensors)
+        is_empty = row[0].numel() == 0
+        if not is_empty:
+            rows.append(row)
     with torch.no_grad():
-        if fused is not None:
+        if fused_update is not None:
             fusable_rows = [row for row in rows if _is_fusable(row)]
             rows = [row for row in rows if not _is_fusable(row)]
             if fusable_rows:
-                _update_fused(fusable_rows, fused)
-        _update_rows(rows, update, elementwise)
+                _call_fused_update(fusable_rows, fused_update)
+        _update_rows(rows, update, elementwise=elementwise)
 
 
 def _is_fusable(row: list[Tensor]) -> bool:
     """Return whether torch's fused CPU kernels accept the tensors: on the CPU, with the same data type."""
-    first = row[0]
-    return first.device.type == "cpu" and all(
-        tensor.dtype == first.dtype for tensor in row
-    )
+    is_on_cpu = row[0].device.type == "cpu"
+    dtypes = {tensor.dtype for tensor in row}
+    return is_on_cpu and len(dtypes) == 1
 
 
-def _update_fused(rows: list[list[Tensor]], fused: Callable[..., None]) -> None:
-    """Call `fused` with contiguous tensors, which torch's kernels require, and copy the results back."""
-    dense_rows = [[tensor.contiguous() for tensor in row] for row in rows]
-    fused(*_columns(dense_rows))
-    for row, dense_row in zip(rows, dense_rows, strict=True):
-        for tensor, dense_tensor in zip(row[1:], dense_row[1:], strict=True):
-            if dense_tensor is not tensor:
-                tensor.copy_(dense_tensor)
+def _call_fused_update(
+    rows: list[list[Tensor]], fused_update: Callable[..., None]
+) -> None:
+    """Call `fused_update` on contiguous tensors, which torch's kernels require, and copy the results back."""
+    contiguous_rows = [[tensor.contiguous() for tensor in row] for row in rows]
+    fused_update(*_columns(contiguous_rows))
+    for row, contiguous_row in zip(rows, contiguous_rows, strict=True):
+        _, *updated_tensors = row  # The first tensor is the gradient.
+        _, *contiguous_tensors = contiguous_row
+        for tensor, updated in zip(updated_tensors, contiguous_tensors, strict=True):
+            if updated is not tensor:
+                tensor.copy_(updated)
             elif not tensor.is_inference():
                 # The kernels of torch 2.13 do not notify autograd that they change a tensor.
                 torch.autograd.graph.increment_version(tensor)
@@ -92,11 +97,11 @@ def _columns(rows: Iterable[list[Tensor]]) -> list[list[Tensor]]:
 
 
 def _update_rows(
-    rows: Iterable[list[Tensor]], update: Callable[..., None], elementwise: bool
+    rows: Iterable[list[Tensor]], update: Callable[..., None], *, elementwise: bool
 ) -> None:
     """Call `update` on all rows, in float64 for float64 parameters, and otherwise in float32.
 
-    Rows of that data type are passed in one group for each device. Other rows are passed one by one, as
+    Rows with this data type are passed in one group for each device. Other rows are passed one by one, as
     converted copies.
     """
     groups: dict[Any, list[list[Tensor]]] = {}
@@ -105,9 +110,11 @@ def _update_rows(
         if all(tensor.dtype == compute_dtype for tensor in row):
             groups.setdefault((device, compute_dtype), []).append(row)
             continue
-        in_pieces = elementwise and device.type == "cpu"
-        for piece in _pieces(row) if in_pieces else [row]:
-            _update_widened(piece, compute_dtype, update)
+        pieces: Iterable[list[Tensor]] = [row]
+        if elementwise and device.type == "cpu":
+            pieces = _split_into_pieces(row)
+        for piece in pieces:
+            _update_converted_copies(piece, compute_dtype, update)
     for (device, _), group in groups.items():
         if elementwise and device.type == "cpu":
             _update_in_batches(group, update)
@@ -126,10 +133,10 @@ def _compute_dtype(row: list[Tensor]) -> torch.dtype:
     return torch.float64 if row[1].dtype == torch.float64 else torch.float32
 
 
-def _pieces(row: list[Tensor]) -> Iterator[list[Tensor]]:
-    """Split a row of larger contiguous tensors into rows of views with at most `_PIECE_ELEMENTS` elements.
+def _split_into_pieces(row: list[Tensor]) -> Iterator[list[Tensor]]:
+    """Yield views of a row's tensors with at most `_PIECE_ELEMENTS` elements, as shorter rows.
 
-    Any other row is yielded unchanged.
+    A row with tensors that are small or not contiguous is yielded unchanged.
     """
     are_contiguous = all(tensor.is_contiguous() for tensor in row)
     if row[0].numel() <= _PIECE_ELEMENTS or not are_contiguous:
@@ -148,7 +155,7 @@ def _batches(rows: Iterable[list[Tensor]]) -> Iterator[list[list[Tensor]]]:
     batch: list[list[Tensor]] = []
     count = 0
     for row in rows:
-        for piece in _pieces(row):
+        for piece in _split_into_pieces(row):
             batch.append(piece)
             count += piece[0].numel()
             if count >= _PIECE_ELEMENTS:
@@ -158,23 +165,27 @@ def _batches(rows: Iterable[list[Tensor]]) -> Iterator[list[list[Tensor]]]:
         yield batch
 
 
-def _update_widened(
+def _update_converted_copies(
     row: list[Tensor], compute_dtype: torch.dtype, update: Callable[..., None]
 ) -> None:
-    """Call `update` on copies of the row in `compute_dtype`, and copy the results back."""
+    """Call `update` on copies of the row's tensors in `compute_dtype`, and copy the results back."""
     copies = [tensor.to(compute_dtype) for tensor in row]
-    update(*([copy] for copy in copies))
-    for tensor, copy in zip(row[1:], copies[1:], strict=True):
+    lists = [[copy] for copy in copies]
+    update(*lists)
+    _, *updated_tensors = row  # The first tensor is the gradient.
+    _, *updated_copies = copies
+    for tensor, copy in zip(updated_tensors, updated_copies, strict=True):
         if copy is not tensor:
             tensor.copy_(copy)
 
 
-def _checked_row(
+def _validate_row(
     op: str, index: int, names: Mapping[str, Any], tensors: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Return the tensors of one parameter in the same shape. If the shapes differ, flat views are returned.
+    """Return the tensors of one parameter in a common shape. If the shapes differ, flat views are returned.
 
-    Raises `OpInputError` for tensors that cannot be updated together.
+    `index` is the parameter's position in the lists called `names`, for messages. Raises `OpInputError` for
+    tensors that cannot be updated together.
     """
     gradient = tensors[0]
     for name, tensor in zip(names, tensors, strict=True):
@@ -220,7 +231,7 @@ def _check_tensor(argument_name: str, tensor: Tensor, gradient: Tensor) -> None:
 def bias_corrections(
     op: str, beta1: float, beta2: float, step: int, bias_correction: bool
 ) -> tuple[float, float]:
-    """Return the bias corrections of both averages: `1 - beta**step`, or 1 without `bias_correction`.
+    """Return Adam's two bias corrections: `1 - beta**step` for each beta, or 1 without `bias_correction`.
 
     Raises `OpInputError` for a decay rate that is not in [0, 1), and for a step that is not a whole number
     of 1 or more.

@@ -20,7 +20,7 @@ def create_adagrad(
     weight_decay: float = 0,
     should_log: bool = False,
 ) -> int:
-    """Create the optimizer `optimizer_id`, and return 0. The other settings have no effect."""
+    """Create the optimizer `optimizer_id`, and return 0. Only `should_log` has an effect."""
     return _optimizers.create(optimizer_id, None, should_log)
 
 
@@ -44,16 +44,23 @@ def adagrad_update(
     `exp_avg_sq` is the sum of squared gradients. `step` starts at 1. Raises `OpInputError` for an optimizer
     that was not created, for numbers out of range, and for tensors that do not match.
     """
-    _optimizers.get(optimizer_id)
+    _optimizers.get_settings(optimizer_id)
     whole_number("cpu_adagrad", "step", step, 1, 64)
     check_decay("cpu_adagrad", weight_decay)
 
-    def update(g: list[Tensor], p: list[Tensor], total: list[Tensor]) -> None:
-        (gradient,), (weight,), (squares,) = g, p, total
+    def update(
+        gradients: list[Tensor],
+        parameters: list[Tensor],
+        sums_of_squares: list[Tensor],
+    ) -> None:
+        [gradient] = gradients
+        [parameter] = parameters
+        [sum_of_squares] = sums_of_squares
         if weight_decay:
-            gradient = gradient.add(weight, alpha=weight_decay)
-        squares.addcmul_(gradient, gradient, value=1)
-        weight.addcdiv_(gradient, squares.sqrt().add_(epsilon), value=-lr)
+            gradient = gradient.add(parameter, alpha=weight_decay)
+        sum_of_squares.addcmul_(gradient, gradient, value=1)
+        denominator = sum_of_squares.sqrt().add_(epsilon)
+        parameter.addcdiv_(gradient, denominator, value=-lr)
 
     lists = {"gradients": [grads], "parameters": [params], "exp_avg_sq": [exp_avg_sq]}
     update_in_groups("cpu_adagrad", lists, update)

@@ -12,8 +12,8 @@ from accel_core.errors import OpInputError
 from accel_train.ops.arguments import (
     check_decay,
     check_undoable,
+    missing_function_error,
     require_tensor,
-    zenflow_is_missing,
 )
 from accel_train.ops.portable._adam import adam
 from accel_train.ops.portable._optimizers import Optimizers
@@ -21,15 +21,16 @@ from accel_train.ops.portable._tensors import bias_corrections, update_in_groups
 
 __all__ = ["adam_rollback", "adam_update", "create_adam", "destroy_adam"]
 
-#: Whether each optimizer's weight decay is decoupled. Each update gets the other settings as arguments.
-_decoupled_decay: Optimizers[bool] = Optimizers("cpu_adam", "create_adam")
+#: The setting of each optimizer is True if its weight decay is decoupled (AdamW). Each update gets the other
+#: settings as arguments.
+_optimizers: Optimizers[bool] = Optimizers("cpu_adam", "create_adam")
 
 
 # Hidden from type checkers: with `__getattr__`, they would accept every misspelt name.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        raise zenflow_is_missing("cpu_adam", name)
+        raise missing_function_error("cpu_adam", name)
 
 
 def create_adam(
@@ -46,12 +47,13 @@ def create_adam(
 
     The other settings have no effect.
     """
-    return _decoupled_decay.create(optimizer_id, bool(adamw_mode), should_log)
+    is_decay_decoupled = bool(adamw_mode)
+    return _optimizers.create(optimizer_id, is_decay_decoupled, should_log)
 
 
 def destroy_adam(optimizer_id: int) -> int:
     """Delete the optimizer `optimizer_id`, if it exists, and return 0."""
-    return _decoupled_decay.destroy(optimizer_id)
+    return _optimizers.destroy(optimizer_id)
 
 
 def adam_update(
@@ -81,7 +83,7 @@ def adam_update(
         beta2=beta2,
         eps=epsilon,
         step=step,
-        decoupled=_decoupled_decay.get(optimizer_id),
+        decoupled=_optimizers.get_settings(optimizer_id),
         bias_correction=bias_correction,
         weight_decay=weight_decay,
     )
@@ -108,15 +110,16 @@ def adam_rollback(
     float64, for a decay rate of 0, and, in AdamW, for `lr * weight_decay = 1`. A step with these numbers
     cannot be undone.
     """
-    decoupled = _decoupled_decay.get(optimizer_id)
+    decoupled = _optimizers.get_settings(optimizer_id)
     lists = _named_tensors(params, grads, exp_avg, exp_avg_sq)
     correction1, correction2 = bias_corrections(
         "cpu_adam", beta1, beta2, step, bias_correction
     )
     check_decay("cpu_adam", weight_decay)
-    check_undoable("cpu_adam", beta1, beta2, weight_decay if decoupled else 0.0, lr)
-    remaining_weight = 1 - lr * weight_decay if decoupled else 1.0
-    for name, (tensor,) in lists.items():
+    decoupled_decay = weight_decay if decoupled else 0.0
+    check_undoable("cpu_adam", beta1, beta2, decoupled_decay, lr)
+    decay_factor = 1 - lr * decoupled_decay
+    for name, [tensor] in lists.items():
         require_tensor(f"cpu_adam: {name}", tensor)
         if tensor.dtype not in (torch.float32, torch.float64):
             raise OpInputError(
@@ -124,27 +127,34 @@ def adam_rollback(
                 "float64"
             )
 
-    def update(
-        g: list[Tensor], p: list[Tensor], m: list[Tensor], v: list[Tensor]
+    def undo_update(
+        gradients: list[Tensor],
+        parameters: list[Tensor],
+        averages: list[Tensor],
+        squares: list[Tensor],
     ) -> None:
-        (gradient,), (weight,), (average,), (square,) = g, p, m, v
-        root = square.sqrt().div_(math.sqrt(correction2)).add_(epsilon)
-        weight.addcdiv_(average, root, value=lr / correction1).div_(remaining_weight)
+        [gradient] = gradients
+        [parameter] = parameters
+        [average] = averages
+        [square] = squares
+        denominator = square.sqrt().div_(math.sqrt(correction2)).add_(epsilon)
+        parameter.addcdiv_(average, denominator, value=lr / correction1)
+        parameter.div_(decay_factor)
         if weight_decay and not decoupled:
-            gradient = gradient.add(weight, alpha=weight_decay)
+            gradient = gradient.add(parameter, alpha=weight_decay)
         average.sub_(gradient, alpha=1 - beta1).div_(beta1)
         square.addcmul_(gradient, gradient, value=beta2 - 1).div_(beta2)
-        # Rounding may make it negative, and the next square root would then be NaN.
+        # Rounding may make the square negative, and the next square root would then be NaN.
         square.clamp_(min=0)
 
-    update_in_groups("cpu_adam", lists, update)
+    update_in_groups("cpu_adam", lists, undo_update)
     return 0
 
 
 def _named_tensors(
     params: Tensor, grads: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor
 ) -> dict[str, list[Tensor]]:
-    """Return the tensors of one parameter as lists of one tensor, by the names of `update_in_groups`."""
+    """Return the tensors of one parameter by name, each in a list, in the order of `update_in_groups`."""
     return {
         "gradients": [grads],
         "parameters": [params],

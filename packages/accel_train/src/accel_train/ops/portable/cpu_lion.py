@@ -20,7 +20,7 @@ def create_lion(
     weight_decay: float,
     should_log: bool,
 ) -> int:
-    """Create the optimizer `optimizer_id`, and return 0. The other settings have no effect."""
+    """Create the optimizer `optimizer_id`, and return 0. Only `should_log` has an effect."""
     return _optimizers.create(optimizer_id, None, should_log)
 
 
@@ -45,7 +45,7 @@ def lion_update(
     Raises `OpInputError` for an optimizer that was not created, for numbers out of range, and for tensors
     that do not match.
     """
-    _optimizers.get(optimizer_id)
+    _optimizers.get_settings(optimizer_id)
     lists = {"gradients": [grads], "parameters": [params], "exp_avg": [exp_avg]}
     lion("cpu_lion", lists, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay)
     return 0

@@ -63,15 +63,25 @@ def lamb(
     ratio = torch.ones(1, dtype=ratio_dtype, device=p.device)
 
     def update(
-        gs: list[Tensor], ps: list[Tensor], ms: list[Tensor], vs: list[Tensor]
+        gradients: list[Tensor],
+        parameters: list[Tensor],
+        averages: list[Tensor],
+        squares: list[Tensor],
     ) -> None:
-        (gradient,), (weight,), (average,), (square,) = gs, ps, ms, vs
+        [gradient] = gradients
+        [weight] = parameters
+        [average] = averages
+        [square] = squares
         if grad_scale != 1:
             gradient = gradient / grad_scale
         average.lerp_(gradient, 1 - beta1)
         square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        root = square.sqrt().add_(eps) if mode == 1 else square.add(eps).sqrt_()
-        change = torch.div(average, root, out=root).add_(weight, alpha=decay)
+        if mode == 1:
+            denominator = square.sqrt().add_(eps)
+        else:
+            denominator = square.add(eps).sqrt_()
+        change = torch.div(average, denominator, out=denominator)
+        change.add_(weight, alpha=decay)
         weight_norm = torch.linalg.vector_norm(weight)
         change_norm = torch.linalg.vector_norm(change)
         limited_ratio = (weight_norm / change_norm).clamp(min_coeff, max_coeff)
