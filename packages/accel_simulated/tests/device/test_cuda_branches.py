@@ -19,6 +19,7 @@ def branches(simulated, shared_by_workers):
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
+        ("version", [0, 0]),
         ("config names the simulation", True),
         ("Triton kernels are disabled", True),
         ("has Triton", False),

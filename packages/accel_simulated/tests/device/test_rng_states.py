@@ -1,10 +1,10 @@
-"""A generator's state that comes from another type of device."""
+"""Random states that come from another type of device, or are set under fake tensors."""
 
 from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).with_name("programs") / "rng_states.py"
+PROGRAMS = Path(__file__).with_name("programs")
 NEXT_STEP = (
     "so the state is from another type of device. Seed the device instead: "
     "set_rng_state(state, strict=False), or manual_seed(seed)"
@@ -14,7 +14,9 @@ NEXT_STEP = (
 @pytest.fixture(scope="session")
 def answer(simulated, shared_by_workers):
     """What one process prints."""
-    return shared_by_workers("rng-states", lambda: simulated("acme", PROGRAM).answer)
+    return shared_by_workers(
+        "rng-states", lambda: simulated("acme", PROGRAMS / "rng_states.py").answer
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,3 +47,9 @@ def test_an_index_out_of_range_is_named(answer):
         answer["index out of range"]
         == "generic: device index 7 is out of range, 2 devices visible"
     )
+
+
+def test_a_state_is_set_under_fake_tensors(simulated):
+    """DTensor's random operators set a state while torch's tensors are fake."""
+    program = PROGRAMS / "state_under_fake_tensors.py"
+    assert simulated("acme", program).answer is True

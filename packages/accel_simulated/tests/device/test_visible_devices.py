@@ -88,4 +88,4 @@ def test_cuda_counts_by_the_mask_as_it_is_until_it_starts(simulated):
     )
     finding = answer["finding of accel doctor"]
     assert answer["notes"] == [warning]
-    assert warning == f"{finding}. Next step: set it before Python starts"
+    assert warning == f"{finding}. Next step: set it before Python starts."

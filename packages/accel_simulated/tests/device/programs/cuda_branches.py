@@ -32,6 +32,7 @@ jiterated = torch.cuda.jiterator._create_jit_fn(
 print(
     json.dumps(
         {
+            "version": [int(number) for number in torch.version.cuda.split(".")],
             "config names the simulation": "simulated: no library of the vendor's"
             in torch.__config__.show(),
             "Triton kernels are disabled": check_native_jit_disabled(),

@@ -31,5 +31,5 @@ except accel_core.errors.SettingWarning as warning:
     }
 context = DiagnosticContext(read_settings(), os.environ)
 answer["finding of accel doctor"] = next(visible_devices.TOPIC.examine(context)).what
-answer["notes"] = accel_core.selection().notes
+answer["notes"] = [str(note) for note in accel_core.selection().notes]
 print(json.dumps(answer))
