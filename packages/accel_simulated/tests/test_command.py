@@ -36,14 +36,14 @@ from accel_testing.commands import simulate
         (["acme", "--output", "x"], 1, "--output: command not found"),
     ],
 )
-def test_the_commands_errors(words, status, said):
+def test_errors_of_the_command(words, status, said):
     done = CliRunner().invoke(accel, ["simulate", *words])
     assert done.exit_code == status, done.output
     assert said in done.stderr
     assert done.stdout == ""
 
 
-def test_a_script_that_lies_elsewhere_is_named_as_its_module(monkeypatch):
+def test_a_missing_script_is_suggested_as_a_module(monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     for name, module in {
@@ -71,7 +71,7 @@ def test_completion(words, completed):
     assert [item.value for item in found] == completed
 
 
-def test_the_command_without_the_package(monkeypatch):
+def test_without_accel_simulated_the_command_names_the_installation(monkeypatch):
     everything = packages.entry_points
     monkeypatch.setattr(
         packages,

@@ -9,7 +9,7 @@ from accel_simulated import declared
 from accel_simulated.detector import attribution
 
 
-def test_a_neighbour_whose_metadata_is_broken_is_passed_over(tmp_path, monkeypatch):
+def test_a_distribution_with_broken_metadata_is_skipped(tmp_path, monkeypatch):
     layouts.dist_info(tmp_path, "aaa", "1.0", {layouts.GROUP: {"x": "y"}})
     (next(tmp_path.glob("aaa*.dist-info")) / "entry_points.txt").write_bytes(
         b"[accel.backends]\nx = \xff\n"
@@ -19,9 +19,7 @@ def test_a_neighbour_whose_metadata_is_broken_is_passed_over(tmp_path, monkeypat
     assert "accel_cuda" in attribution._plugin_packages.__wrapped__()
 
 
-def test_what_is_no_device_of_a_plugins_own_is_not_taken_from_its_declaration(
-    child, tmp_path
-):
+def test_only_a_plugins_own_device_is_simulated_from_its_declaration(child, tmp_path):
     own = (
         "priority=1, torch_integration=TorchIntegration(private_use1=True), "
         "visibility=Visibility(variables=('OWN',))"

@@ -6,7 +6,7 @@ import sys
 from accel_simulated import imports
 
 
-def test_two_that_change_one_module(tmp_path, monkeypatch):
+def test_two_patches_of_one_module_are_applied_in_order(tmp_path, monkeypatch):
     """As the simulated cuda and the detector both do with torch.distributed."""
     (tmp_path / "changed_twice.py").write_text("said = []\n")
     monkeypatch.syspath_prepend(tmp_path)

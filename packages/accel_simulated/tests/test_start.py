@@ -19,7 +19,7 @@ def folder(tmp_path):
     return str(tmp_path)
 
 
-def test_installed_and_not_asked_for_nothing_of_it_is_there(child):
+def test_without_a_request_nothing_of_accel_simulated_is_imported(child):
     code = (
         "import json, sys; import accel_core; accel_core.Backend\n"
         "print(json.dumps([[name for name in sys.modules if name.startswith('accel_simulated')],"
@@ -35,7 +35,7 @@ def test_installed_and_not_asked_for_nothing_of_it_is_there(child):
     assert more > finders
 
 
-def test_what_cannot_be_followed_is_said_by_each_import_of_torch(child, folder):
+def test_an_invalid_request_is_reported_by_each_import_of_torch(child, folder):
     """And by nothing before: Python, pip and editors start as ever."""
     code = (
         "for _ in range(2):\n"
@@ -50,7 +50,7 @@ def test_what_cannot_be_followed_is_said_by_each_import_of_torch(child, folder):
     assert said[0].endswith("Did you mean cuda:2?")
 
 
-def test_asked_for_another_when_one_is_simulated(child):
+def test_a_request_that_changes_after_the_start_is_rejected(child):
     code = (
         "import accel_core, os; os.environ['ACCEL_SIMULATE'] = 'mlu:2'\n"
         "try: accel_core.get_accelerator()\n"
@@ -62,7 +62,7 @@ def test_asked_for_another_when_one_is_simulated(child):
     )
 
 
-def test_a_vendors_package_that_comes_without_being_asked_for():
+def test_a_device_without_a_request_cannot_be_loaded():
     with pytest.raises(
         accel_core.SettingError,
         match="torch was imported without ACCEL_SIMULATE=acme",
@@ -70,7 +70,7 @@ def test_a_vendors_package_that_comes_without_being_asked_for():
         device.load("acme")
 
 
-def test_a_torch_that_is_built_for_the_real_device(child, folder):
+def test_a_torch_that_is_built_for_cuda_conflicts_with_a_simulated_cuda(child, folder):
     Path(folder, "torch", "version.py").write_text(
         "__version__ = '2.13.0'\ncuda = '12.8'\n"
     )
@@ -83,7 +83,7 @@ def test_a_torch_that_is_built_for_the_real_device(child, folder):
     assert "Simulate acme, or install" in said
 
 
-def test_the_vendors_own_package_is_installed_as_well(child, folder):
+def test_an_installed_real_package_conflicts_with_its_simulation(child, folder):
     """Said by the import of torch, by that of the package, and by whatever chooses."""
     installed = Path(folder, "site-packages")
     (installed / "torch_npu").mkdir(parents=True)

@@ -32,7 +32,7 @@ from accel_simulated.vendors import DEVICES
         ),
     ],
 )
-def test_bad_values(text, problem):
+def test_an_invalid_request_is_rejected(text, problem):
     with pytest.raises(accel_core.SettingError) as caught:
         parse_request(text)
     assert str(caught.value).startswith(f"ACCEL_SIMULATE={text!r}: ")
@@ -44,7 +44,7 @@ def test_bad_values(text, problem):
     "text",
     ["oom@0", "oom=3", "slow", "slow=2.", "count@3", "driver@2", "fire", "oom@1;lost"],
 )
-def test_bad_faults(text):
+def test_an_invalid_fault_is_rejected(text):
     with pytest.raises(
         accel_core.SettingError,
         match=r"is not a fault; expected oom@N, .* such as oom@10,slow=",
@@ -53,7 +53,7 @@ def test_bad_faults(text):
 
 
 @pytest.mark.parametrize("text", ["0", "64,x", "64,", "-1", "1048577", "9" * 30, "٣"])
-def test_bad_memories(text, monkeypatch):
+def test_an_invalid_memory_size_is_rejected(text, monkeypatch):
     monkeypatch.setenv("ACCEL_SIMULATE_MEMORY_MB", text)
     with pytest.raises(accel_core.SettingError) as caught:
         device._read_memory_sizes()
@@ -61,13 +61,13 @@ def test_bad_memories(text, monkeypatch):
     assert "1024,64" in str(caught.value)
 
 
-def test_good_faults():
+def test_faults_are_parsed():
     assert faults.parse_faults(" oom@10, slow=2.5,COUNT=1@20,,hang") == {
         "oom": (10, 0), "slow": (1, 2500), "count": (20, 1), "hang": (1, 0),
     }  # fmt: skip
 
 
-def test_good_values():
+def test_requests_are_parsed():
     assert [str(parse_request(text)) for text in ("acme", " ACME : 3 ", "mps", f"cuda:{MAX_DEVICES}")] == [
         "acme:2", "acme:3", "mps:1", f"cuda:{MAX_DEVICES}",
     ]  # fmt: skip
@@ -81,7 +81,9 @@ def test_good_values():
         ("mlu", "0,5,1", 2), ("cuda", "1,0", 2), ("cuda", "0,5,1", 1), ("cuda", "-1,0", 0),
     ],
 )  # fmt: skip
-def test_the_vendors_variable_hides_devices(name, value, count, monkeypatch):
+def test_the_vendors_variable_selects_the_visible_devices(
+    name, value, count, monkeypatch
+):
     """CANN takes ascending integers alone; accel-npu's tests hold the real torch_npu to the same."""
     vendor = DEVICES[name]
     monkeypatch.setenv(vendor.visible[0], value)

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[4]
 NONE = 'no counterpart: guard it with a condition such as `if acc.name == "cuda":`'
 
 
-def test_advice_names_what_there_is():
+def test_replacements_name_only_existing_members():
     known = json.loads((ROOT / "tools" / "torch_accelerator.json").read_text())["since"]
     said = [*advice._BY_NAME.values(), *advice._BY_KIND.values()]
     said += [
@@ -50,11 +50,11 @@ def test_advice_names_what_there_is():
         ("precision", 'custom_fwd("cuda")', "`torch.amp.custom_fwd(device_type=acc.device_name())`"),
     ],
 )  # fmt: skip
-def test_advice(kind, what, said):
+def test_the_replacement_of_a_place(kind, what, said):
     assert advice.replacement(kind, what, "cuda") == said
 
 
-def test_what_the_page_replaces_has_a_counterpart_in_the_report():
+def test_each_replacement_on_the_page_is_one_of_the_report():
     page = (ROOT / "docs/howto/from-torch-cuda.md").read_text("utf-8")
     calls = re.findall(
         r"`(?:with )?(torch\.cuda\.[\w.]+\()[^|]*\| [^|]*`.*?\bacc\.", page

@@ -49,14 +49,14 @@ def _called_from(file, name, inner, **spec):
         (str(ROOT / "src/accel_core/current.py"), "accel_core.current", Owner.VENDOR),
     ],
 )  # fmt: skip
-def test_whose_file_it_is(file, module, whose):
+def test_the_owner_of_a_file(file, module, whose):
     assert (
         _called_from(file, module, lambda: attribution.find_owner(sys._getframe(1)))
         == whose
     )
 
 
-def test_the_nearest_of_others():
+def test_the_users_frame_is_found_behind_code_that_forwards_a_call():
     def place():
         return attribution.nearest_user_frame(sys._getframe(1))
 

@@ -14,7 +14,7 @@ from accel_simulated.detector import command
 FAILED = "The program failed (exit status 1): code that did not run is not listed."
 
 
-def test_the_last_line_of_a_run_says_that_the_program_failed(
+def test_the_last_line_of_a_run_names_the_failure_and_the_report(
     tmp_path, monkeypatch, capfd
 ):
     monkeypatch.chdir(tmp_path)
@@ -40,7 +40,9 @@ def test_the_last_line_of_a_run_says_that_the_program_failed(
         ("folder.md", r"the file cannot be written: Is a directory"),
     ],
 )  # fmt: skip
-def test_reports_that_cannot_be_written(report, said, tmp_path, monkeypatch):
+def test_a_report_that_cannot_be_written_is_rejected_before_the_run(
+    report, said, tmp_path, monkeypatch
+):
     """Said before the command runs; and nothing is left."""
     monkeypatch.chdir(tmp_path)
     Path("folder.md").mkdir()

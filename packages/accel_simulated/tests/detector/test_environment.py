@@ -3,7 +3,7 @@
 from accel_simulated.detector.merge import merge
 
 
-def test_variables_by_name_alone(child, tmp_path):
+def test_only_variables_that_are_named_are_recorded(child, tmp_path):
     """Not by who goes through all; and one's own are not watched."""
     script = tmp_path / "script.py"
     script.write_text(

@@ -44,7 +44,7 @@ FAILED = "The program failed (exit status 1): code that did not run is not liste
         (0, 4096, "The program ran on acme:2 (simulated). Up to 4.0 KiB were allocated there."),
     ],
 )  # fmt: skip
-def test_a_report_begins_with_what_happened(status, allocated, outcome):
+def test_a_report_begins_with_the_outcome(status, allocated, outcome):
     assert _first_sentences(_report(status, allocated)) == outcome
 
 
@@ -57,7 +57,7 @@ def test_a_report_begins_with_what_happened(status, allocated, outcome):
         (1, 4096, "No place was recorded before the program failed."),
     ],
 )
-def test_a_report_without_places_says_what_that_means(status, allocated, meaning):
+def test_a_report_without_places_explains_why(status, allocated, meaning):
     empty = Report(["true"], "acme:2", status, allocated=allocated)
     assert formats.as_markdown(empty).rstrip().endswith(meaning)
 
@@ -66,7 +66,7 @@ def test_a_report_without_places_says_what_that_means(status, allocated, meaning
     ("status", "allocated", "simulated", "has_step"),
     [(1, 4096, "acme:2", True), (0, 0, "acme:2", True), (0, 4096, "acme:2", False), (1, 0, "cuda:2", False)],
 )  # fmt: skip
-def test_a_program_for_cuda_that_does_not_come_to_its_end_elsewhere_is_sent_to_cuda(
+def test_a_cuda_program_that_did_not_run_completely_gets_a_command_for_a_simulated_cuda(
     status, allocated, simulated, has_step
 ):
     report = _report(status, allocated)
@@ -124,7 +124,7 @@ def test_sarif_has_what_code_scanning_requires():
 
 
 @pytest.mark.parametrize("status", [0, 1])
-def test_sarif_begins_with_what_happened(status):
+def test_sarif_contains_the_outcome_and_the_notes(status):
     (run,) = json.loads(formats.as_sarif(_report(status)))["runs"]
     (invocation,) = run["invocations"]
     assert invocation["executionSuccessful"] is (status == 0)

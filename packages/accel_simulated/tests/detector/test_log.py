@@ -28,7 +28,7 @@ def _called_from(file, name, inner, **spec):
         ("torch.cuda.synchronize()", False),
     ],
 )
-def test_the_devices_own_name_counts_only_where_the_file_spells_it(
+def test_the_simulated_devices_name_is_recorded_only_if_the_file_contains_it(
     source, is_recorded, tmp_path
 ):
     """`acc.device_name()` returns it on every device."""
@@ -43,7 +43,7 @@ def test_the_devices_own_name_counts_only_where_the_file_spells_it(
     assert (counter != NOT_RECORDED) is is_recorded
 
 
-def test_what_a_process_leaves_behind(tmp_path):
+def test_files_of_killed_processes_and_full_tables_are_merged(tmp_path):
     """Whole, though it is killed; what a killed one wrote by half is left out; a full table says so."""
     log = Log(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
@@ -88,7 +88,7 @@ def test_what_a_process_leaves_behind(tmp_path):
     )  # two of the child's are its own, and the full table has the rest
 
 
-def test_a_folder_that_is_gone(tmp_path):
+def test_a_process_continues_if_the_folder_was_removed(tmp_path):
     """As when a daemon outlives the command: it goes on."""
     log = Log(str(tmp_path / "gone"))
     for _ in range(2):

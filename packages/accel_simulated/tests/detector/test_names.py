@@ -5,7 +5,7 @@ from accel_simulated import VENDORS
 from accel_simulated.detector import attribution, names
 
 
-def test_names_are_the_vendors():
+def test_the_names_of_all_vendors_and_plugins_are_known():
     """Those that accel-simulated plays, and those that plugins declare."""
     for vendor in VENDORS.values():
         kind = vendor.alias_of or vendor.name
@@ -32,14 +32,14 @@ def test_names_are_the_vendors():
         )
 
 
-def test_what_two_share_is_not_for_another():
+def test_a_name_that_the_simulated_vendor_shares_is_not_recorded():
     of_npu = names.names_to_record("npu")
     assert "npu" not in of_npu
     assert of_npu["hpu"].collectives == ()
     assert "hccl" in names.names_to_record("acme")["hpu"].collectives
 
 
-def test_cuda_is_recorded_on_a_simulated_cuda_too():
+def test_names_of_cuda_are_recorded_on_a_simulated_cuda_too():
     """A program that is written for it alone comes to its end there only."""
     assert names.names_to_record("cuda")["cuda"] == names.TYPES["cuda"]
     assert "cuda" in names.names_to_record("xpu")

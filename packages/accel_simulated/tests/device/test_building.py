@@ -45,7 +45,7 @@ def compiler(tmp_path, monkeypatch):
     return log
 
 
-def test_without_a_compiler(cache, monkeypatch):
+def test_a_missing_compiler_is_named(cache, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(
         CannotBuildError,
@@ -54,7 +54,9 @@ def test_without_a_compiler(cache, monkeypatch):
         build("HPU")
 
 
-def test_what_was_built_is_taken_for_its_type_and_torch(cache, compiler, monkeypatch):
+def test_a_built_library_is_used_for_its_device_type_and_torch(
+    cache, compiler, monkeypatch
+):
     """Also from a parent, which names it in a variable; and when the compiler is gone."""
     monkeypatch.setenv("ACCEL_SIMULATE_LIBRARY", "")
     library = build_and_export("HPU")
@@ -88,7 +90,7 @@ def test_processes_that_need_a_library_together_compile_it_once(cache, compiler)
     assert compiler.read_text() == "built\n"
 
 
-def test_what_a_killed_process_left_does_not_stop_the_next(cache, compiler):
+def test_files_of_a_killed_process_do_not_stop_the_next(cache, compiler):
     cache.mkdir(parents=True)
     key = _library_key("HPU")
     (cache / f"{key.folder_name}.lock").touch()
@@ -129,7 +131,9 @@ def test_a_cache_that_is_full_is_named_with_the_next_step(cache, compiler):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_torch_that_is_too_old_is_said_before_compiling(cache, compiler, monkeypatch):
+def test_a_torch_that_is_too_old_is_rejected_before_compiling(
+    cache, compiler, monkeypatch
+):
     monkeypatch.setattr(building, "_torch_version", lambda: "2.11.0+cpu")
     with pytest.raises(
         CannotBuildError,
@@ -139,7 +143,7 @@ def test_a_torch_that_is_too_old_is_said_before_compiling(cache, compiler, monke
     assert not compiler.exists()
 
 
-def test_a_compiler_that_is_no_command_line(monkeypatch):
+def test_a_compiler_that_is_not_a_valid_command_line_is_rejected(monkeypatch):
     monkeypatch.setenv("CXX", 'g++ "')
     with pytest.raises(
         CannotBuildError,
@@ -163,7 +167,7 @@ def test_a_compiler_with_arguments(compiler, monkeypatch, tmp_path):
         building.compiler()
 
 
-def test_of_a_missing_python_header_its_package_is_the_next_step(
+def test_for_a_missing_python_header_the_next_step_is_its_package(
     cache, tmp_path, monkeypatch
 ):
     script = executable(
@@ -188,7 +192,7 @@ def test_a_failing_compiler_is_quoted(cache, tmp_path, monkeypatch):
     assert not list(cache.glob("simdev_hpu-*/"))
 
 
-def test_built_ahead_is_taken_without_a_compiler(
+def test_a_prebuilt_library_is_used_without_a_compiler(
     cache, compiler, tmp_path, monkeypatch
 ):
     folder = tmp_path / "ahead"
@@ -220,7 +224,7 @@ def test_built_ahead_is_taken_without_a_compiler(
     assert build("HPU") == made
 
 
-def test_built_ahead_and_damaged(cache, compiler, tmp_path, monkeypatch):
+def test_a_damaged_prebuilt_library_is_rejected(cache, compiler, tmp_path, monkeypatch):
     monkeypatch.setenv("ACCEL_SIMULATE_LIBRARY", str(tmp_path / "ahead"))
     made = build_into(tmp_path / "ahead", "HPU")
     for damage in (
@@ -238,7 +242,9 @@ def test_built_ahead_and_damaged(cache, compiler, tmp_path, monkeypatch):
         assert build("HPU") == made
 
 
-def test_building_ahead_where_that_cannot_be(cache, compiler, tmp_path):
+def test_a_folder_for_prebuilt_libraries_that_cannot_be_written_is_named(
+    cache, compiler, tmp_path
+):
     (tmp_path / "file").touch()
     with pytest.raises(BuildError, match=r"file cannot be written: .* with --output"):
         build_into(tmp_path / "file", "HPU")

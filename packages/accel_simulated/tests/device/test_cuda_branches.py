@@ -50,7 +50,7 @@ def test_a_property_of_a_physical_chip_is_named_as_missing(branches):
     )
 
 
-def test_each_file_of_torch_that_asks_for_cuda_is_known():
+def test_each_file_of_torch_that_checks_for_cuda_is_listed():
     """A new torch asks in other places: try them on the simulated cuda, and write down what they do."""
     listed = re.findall(
         r'^"(.+?)" = "(?:works|refused|not reached)',
@@ -75,6 +75,6 @@ print(json.dumps(common_utils.check_native_jit_disabled()))
 """
 
 
-def test_torch_takes_no_kernel_of_triton_which_needs_the_driver(simulated):
+def test_torch_uses_no_triton_kernels_which_need_the_driver(simulated):
     """Many packages bring triton: torch then has Triton kernels for some shapes of `bmm`."""
     assert simulated("cuda", NATIVE).answer is True

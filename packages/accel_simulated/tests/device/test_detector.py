@@ -30,7 +30,7 @@ def _expected(program):
     return found
 
 
-def test_each_place_once_in_every_format_and_process(tmp_path, built):
+def test_every_format_lists_each_place_of_all_processes_once(tmp_path, built):
     built("acme")
     program = tmp_path / "program.py"
     shutil.copy(PROGRAMS / "detected_everything.py", program)
@@ -129,7 +129,7 @@ def _places(document):
         ),
     ],
 )
-def test_a_program_that_dies_at_an_import_or_midway(
+def test_a_program_that_fails_has_the_places_up_to_the_failure(
     tmp_path, built, program, status, places
 ):
     built("acme")
@@ -139,7 +139,7 @@ def test_a_program_that_dies_at_an_import_or_midway(
     assert [place["line"] for place in document["assumptions"]] == places
 
 
-def test_a_program_that_took_the_cpu(tmp_path, built):
+def test_a_program_that_ran_on_the_cpu_is_reported_as_such(tmp_path, built):
     built("acme")
     program = (
         'import torch\ndevice = "cuda" if torch.cuda.is_available() else "cpu"\n'
@@ -168,14 +168,14 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_a_worker_that_used_the_device(tmp_path, built, method):
+def test_the_device_memory_of_a_worker_is_reported(tmp_path, built, method):
     built("acme")
     document, first = _report(tmp_path, "acme", WORKER.format(method))
     assert document["allocated"] > 4000
     assert first.startswith("The program ran on acme:2 (simulated).")
 
 
-def test_functions_that_few_devices_have_and_a_table_that_ends_in_gloo(tmp_path, built):
+def test_functions_that_few_devices_support_are_recorded(tmp_path, built):
     built("acme")
     document, _ = _report(tmp_path, "acme", PROGRAMS / "detected_limited.py")
     assert _places(document) == _expected(PROGRAMS / "detected_limited.py")
@@ -193,7 +193,7 @@ def test_a_whole_run_on_a_simulated_cuda(tmp_path, built, program):
     assert _places(document) == _expected(program)
 
 
-def test_a_torch_that_does_not_pass_device_strings_to_the_detector(tmp_path, simulated):
+def test_a_torch_that_bypasses_the_detector_is_noted(tmp_path, simulated):
     """Because its library is missing, as it is for a run without `accel simulate --report`."""
     variables = {"ACCEL_SIMULATE_RECORD": str(tmp_path)}
     simulated("acme", "import torch; torch.device('cuda')", environ=variables)

@@ -87,7 +87,7 @@ def test_a_collective_hangs_in_the_requested_rank(simulated):
 @pytest.mark.parametrize(
     ("vendor", "device"), [("cuda", "cuda"), ("plain", "plain"), ("plain", "cpu")]
 )
-def test_a_group_whose_threads_are_late_ends_with_its_last_holder(
+def test_a_group_whose_threads_are_late_ends_without_a_deadlock(
     vendor, device, simulated
 ):
     """DistributedDataParallel's reducer, which has Python's lock; they need it to drop the last tensors.

@@ -10,7 +10,7 @@ from accel_tests.children import clean_environment, run_python
 PROGRAMS = Path(__file__).with_name("programs")
 
 
-def test_one_run_for_each_and_a_table(tmp_path, built):
+def test_tests_run_on_each_device_and_a_table_compares_the_runs(tmp_path, built):
     built("acme")
     shutil.copy(PROGRAMS / "accel_option_tests.py", tmp_path / "test_it.py")
     words = [
@@ -68,7 +68,7 @@ def test_one_run_for_each_and_a_table(tmp_path, built):
         ),
     ],
 )
-def test_an_option_that_cannot_be_followed(wanted, said, tmp_path):
+def test_an_invalid_option_is_rejected(wanted, said, tmp_path):
     variables = clean_environment() | (
         {"ACCEL_SIMULATE": "acme"} if wanted == "cuda" else {}
     )
@@ -78,7 +78,7 @@ def test_an_option_that_cannot_be_followed(wanted, said, tmp_path):
 
 
 @pytest.mark.nightly(reason="starts pytest for an option beside a variable")
-def test_an_option_without_a_count_takes_what_is_simulated_already(tmp_path):
+def test_an_option_without_a_count_accepts_the_device_that_is_simulated(tmp_path):
     """It stands in the settings of a project, which is run under `accel simulate acme:3` too."""
     variables = clean_environment() | {"ACCEL_SIMULATE": "acme:3"}
     ended = run_python(["-m", "pytest", "--accel", "acme", str(tmp_path)], variables)

@@ -12,7 +12,7 @@ from accel_simulated import (
 )
 
 
-def test_the_page_tells_what_it_has(simulated, the_page_tells):
+def test_the_device_has_what_the_page_lists(simulated, the_page_tells):
     """What stands in for the rest is told by its score card."""
     told = simulated("plain", "import json; from simulated_checks import capabilities as c\n"
                      "print(json.dumps([c.of('plain'), list(c.SLOW)]))").answer  # fmt: skip
@@ -28,7 +28,7 @@ def test_digits_equal_cpu(tmp_path, digits_on_cpu, train_digits):
     assert report["test_accuracy"] == digits_on_cpu["test_accuracy"] > 0.8
 
 
-def test_accel_info_says_what_stands_in(built, tmp_path):
+def test_accel_info_names_the_replacements(built, tmp_path):
     built("plain")
     name = install_plugin(tmp_path, DEVICES["plain"])
     found = environment("plain", {"DS_ACCELERATOR": name}, path=[tmp_path])

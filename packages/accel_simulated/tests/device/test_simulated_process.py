@@ -13,7 +13,7 @@ PROGRAMS = Path(__file__).with_name("programs")
     ("device", "name", "product"),
     [("acme", "generic", "Simulated ACME"), ("cuda", "cuda", "Simulated CUDA")],
 )
-def test_the_command_gives_the_device_to_all_that_it_starts(
+def test_a_command_that_accel_simulate_starts_has_the_device(
     device, name, product, built
 ):
     """Chosen without a pin, though this machine has no sign of such hardware."""
@@ -49,7 +49,7 @@ except RuntimeError as error: print(type(error).__name__, error)
 """
 
 
-def test_another_package_has_torchs_one_place(simulated):
+def test_a_device_that_another_package_has_registered_is_named(simulated):
     said = (
         simulated("acme", TAKEN, environ={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
         .ended[0]

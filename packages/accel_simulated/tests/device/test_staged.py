@@ -42,7 +42,7 @@ def test_everything_in_one_group(vendor, processes, simulated):
         )
 
 
-def test_a_rank_that_does_not_come_is_said(simulated):
+def test_a_missing_rank_is_named(simulated):
     answers = simulated("plain", f"{CHECKS}_life:lost", "plain", processes=2).answers
     assert [kind for kind, _ in answers[0]["said"]] == ["CommunicationError"] * 2
     first = answers[0]["said"][0][1]

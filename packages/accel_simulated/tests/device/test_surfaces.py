@@ -10,7 +10,7 @@ pytestmark = pytest.mark.nightly(
 
 
 @pytest.mark.parametrize("vendor", [name for name in OWN_DEVICES if name != "acme"])
-def test_offers_what_the_vendor_does(vendor, life):
+def test_modules_have_the_names_and_parameters_of_the_vendor(vendor, life):
     problems = life(vendor)["offered"]
     assert not problems, "\n".join(problems)
 

@@ -13,7 +13,7 @@ print(json.dumps(said))
 """
 
 
-def test_an_operator_of_the_vendors_is_a_name_and_says_so_when_it_is_called(simulated):
+def test_calling_an_operator_of_ascend_raises_an_error_that_names_it(simulated):
     for name, said in simulated("npu", NAMES).answer.items():
         assert said.startswith(
             f"torch_npu.{name} is not simulated, because it is one of the vendor's kernels."
@@ -32,7 +32,7 @@ except NotImplementedError as error:
 """
 
 
-def test_gaudis_attention_says_so_too(simulated):
+def test_calling_gaudis_attention_raises_an_error_that_names_it(simulated):
     said = simulated("hpu", ATTENTION_OF_GAUDI).answer
     assert said.startswith(
         "habana_frameworks.torch.hpex.kernels.FusedSDPA is not simulated, because "

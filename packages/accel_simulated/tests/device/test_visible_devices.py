@@ -36,7 +36,7 @@ with init_process_group(timeout=30) as rank:
 """
 
 
-def test_a_rank_with_a_device_of_its_own_uses_that(simulated):
+def test_a_rank_that_sees_one_device_uses_that_device(simulated):
     """Case 12: with `--gpus-per-task=1` each rank sees one device, whatever its LOCAL_RANK."""
     rank = {
         "CUDA_VISIBLE_DEVICES": "1",
@@ -63,7 +63,9 @@ print(json.dumps(counts))
 @pytest.mark.parametrize(
     "vendor", [name for name, vendor in VENDORS.items() if vendor.visible]
 )
-def test_the_mask_is_read_when_the_runtime_starts(vendor, simulated):
+def test_the_visible_devices_variable_is_read_when_the_runtime_starts(
+    vendor, simulated
+):
     code = f"import torch, {VENDORS[vendor].package}\n{MASK}"
     told = simulated(
         vendor, code, environ={"VARIABLE": VENDORS[vendor].visible[0]}
@@ -74,7 +76,7 @@ def test_the_mask_is_read_when_the_runtime_starts(vendor, simulated):
     ]  # NVML has not started CUDA's runtime
 
 
-def test_cuda_counts_by_the_mask_as_it_is_until_it_starts(simulated):
+def test_cuda_follows_changes_of_the_variable_until_the_runtime_starts(simulated):
     """And a change after that is told, once, as it has no effect any more."""
     answer = simulated("cuda", PROGRAMS / "cuda_mask_changes.py").answer
     assert answer["before the start"] == {
