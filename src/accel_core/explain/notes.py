@@ -61,8 +61,10 @@ def _pin_without_device(settings: Settings, chosen: Verdict | None) -> list[Note
     if chosen.absent or not may_be_here:
         return []
     words = words_of(_with_overridden_reason(chosen))
-    problem = f"{settings.request} was applied although no device is usable"
-    return [Note(f"{problem}: {words.text}", words.step, chosen.name)]
+    problem = (
+        f"{settings.request} was applied although no device is usable: {words.text}"
+    )
+    return [Note(problem, words.step, chosen.name)]
 
 
 def _with_overridden_reason(verdict: Verdict) -> Verdict:
