@@ -62,9 +62,9 @@ class _FolderReport(NamedTuple):
     """The environments in a folder, and whether one of them fits this machine."""
 
     folder: Path
-    #: The reason why no environment can be chosen, and the next step, or an empty string.
+    #: The reason why no environment can be chosen, and the next step. Otherwise, an empty string.
     error: str
-    #: The reason why the hardware is not used, and the next step, or an empty string.
+    #: The reason why the hardware is not used, and the next step. Otherwise, an empty string.
     warning: str
     environments: list[Environment]
 

@@ -267,7 +267,7 @@ class _SearchResult(NamedTuple):
 
     #: The path of the library, or an empty string if the library is not found.
     path: str = ""
-    #: The reason why the library is not found or cannot be loaded, or an empty string.
+    #: The reason why the library is not found or cannot be loaded. Otherwise, an empty string.
     problem: str = ""
 
 

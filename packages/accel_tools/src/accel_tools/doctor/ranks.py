@@ -86,7 +86,7 @@ class RankReport(NamedTuple):
     host: str
     #: The observed facts by name, in the order of the report.
     facts: dict[str, str]
-    #: The reason why no accelerator can be chosen, or an empty string.
+    #: The reason why no accelerator can be chosen. Otherwise, an empty string.
     problem: str = ""
 
     @classmethod

@@ -82,7 +82,7 @@ class Choice:
         self.environment = environment
         #: The reason for the choice.
         self.reason = reason
-        #: The reason why the machine's hardware is not used, and the next step, or an empty string.
+        #: The reason why the machine's hardware is not used, and the next step. Otherwise, an empty string.
         self.warning = warning
 
 

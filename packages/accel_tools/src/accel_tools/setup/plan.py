@@ -134,7 +134,7 @@ def let_uv_choose_index(plan: Plan) -> Plan:
 
 
 def add_accel_packages(plan: Plan, *, is_new_environment: bool) -> Plan:
-    """Return the plan with the accel distributions that the environment needs.
+    """Return the plan with those of accel's distributions that the environment needs.
 
     A new environment, which does not exist yet or is on a different machine, needs accel-core and all
     plugins of the plan. For the running environment, plugins that are already installed are left out.
