@@ -266,7 +266,7 @@ def sleep_cycles(cycles: int) -> None:
 
 @contextlib.contextmanager
 def held(stream: torch.Stream | None = None) -> Iterator[None]:
-    """Hold back a stream's queued work until the end of the `with` block.
+    """Hold back the work queued on a stream until the end of the `with` block.
 
     `stream` defaults to the current stream.
     """

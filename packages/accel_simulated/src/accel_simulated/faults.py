@@ -113,9 +113,9 @@ def requested_faults(environ: Mapping[str, str] | None = None) -> dict[str, Faul
 
 
 def inject(faults: Mapping[str, Fault]) -> None:
-    """Inject the given faults into the simulated device from now on.
+    """Inject the given faults into the simulated device, starting now.
 
-    Kernels, allocations and collectives are counted from this call.
+    The kernels, allocations and collectives at which faults occur are counted from this call on.
     """
     from accel_simulated.device import library
 

@@ -49,8 +49,8 @@ def build(
 ) -> Iterator[tuple[str, Path]]:
     """Build the missing libraries of the named devices, and yield each device's name and library path.
 
-    An empty `names` means all devices. `folder` is a folder to write the libraries into, for use on machines
-    without a compiler. If it is `None`, the libraries are written into the cache.
+    If `names` is empty, all devices are built. The libraries are written into `folder`, for use on machines
+    without a compiler, or into the cache if `folder` is `None`.
 
     Raises `SettingError` before the first build if a name is invalid. Also raises the same errors as
     `building.build` and `building.build_into`.

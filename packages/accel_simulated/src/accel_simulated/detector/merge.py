@@ -46,7 +46,7 @@ class Place:
 
     @property
     def instead(self) -> str:
-        """Return the suggested replacement for the vendor-specific code at this place."""
+        """Return the suggested replacement for a vendor-specific piece of code that the report lists."""
         return advice.replacement(self.kind, self.what, self.type)
 
 

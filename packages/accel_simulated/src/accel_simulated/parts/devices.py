@@ -77,7 +77,7 @@ class device:
 
 
 class device_of(device):
-    """A context manager that switches to the device of a tensor, and back at the end.
+    """A context manager that switches to a tensor's device, and back to the previous device at the end.
 
     Nothing changes if the tensor is not on a simulated device.
     """
