@@ -99,7 +99,8 @@ class Hardware(NamedTuple):
     #: The kind of a special machine, such as `"WSL2"`, `"NVIDIA Jetson AGX Orin"` or `"macOS 15.3"`, or an
     #: empty string.
     machine_kind: str = ""
-    #: The generation of the newest NVIDIA GPU if it is `KEPLER`, `VOLTA` or `TURING`. Otherwise, an empty string.
+    #: The generation of the newest NVIDIA GPU if it is `KEPLER`, `VOLTA` or `TURING`. Otherwise, an
+    #: empty string.
     nvidia_generation: str = ""
     #: Why PyTorch may not support the Intel GPUs: `BEFORE_ARC` if all Intel GPUs are older than Arc,
     #: `UNNAMED` if no file contains their models. Otherwise, an empty string.
