@@ -93,7 +93,7 @@ __all__ = sorted(["__version__", *_MODULES])  # noqa: PLE0605 - one list of publ
 
 
 def __getattr__(name: str) -> object:
-    """Import the module of a public name when the name is first used."""
+    """Resolve a public name on first use, by importing the module that defines it."""
     if name not in _MODULES:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message, name=name, obj=sys.modules[__name__])

@@ -1,8 +1,9 @@
 """Start the `accel` command, also as `python -m accel_core`.
 
-A file in a folder of PYTHONPATH that has the name of a module of Python, such as `random.py`,
-makes many imports fail: also those of this command. The command then starts again without
-PYTHON* variables and can report the file. Its child processes still have the variables.
+A file on PYTHONPATH that shadows a module of the standard library, such as `random.py`,
+makes many imports fail, including those of this command. The command then restarts
+without the PYTHON* variables, so that it can report the file. Its child processes keep
+the variables.
 """
 
 import os
@@ -22,7 +23,9 @@ def main() -> None:
 
 
 def _hiding_file(error: Exception) -> str:
-    """Return the file in a folder of PYTHONPATH that hides a module of Python; empty if there is none."""
+    """Return the file on PYTHONPATH that shadows a module of the standard library, or
+    an empty string if there is none.
+    """
     folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
     trace = error.__traceback__
@@ -38,7 +41,7 @@ def _hiding_file(error: Exception) -> str:
 
 
 def _start_without_variables(file: str, error: Exception) -> None:
-    """Start this command again without PYTHON* variables."""
+    """Restart this command without the PYTHON* variables."""
     sys.stderr.write(
         f"accel: Python imports {file} instead of its own module: {error}\n"
         "accel: next step: rename that file, or remove its folder from PYTHONPATH. "

@@ -1,4 +1,4 @@
-"""Declare backends: `Backend` is the frozen declaration of one backend by its plugin.
+"""Declare backends. A `Backend` is a plugin's frozen declaration of one backend.
 
 A declaration holds strings and numbers only, so that listing, ranking and diagnosing
 backends need neither torch nor the vendor's package. Related fields form a record:
@@ -29,8 +29,7 @@ GRAMMARS = (
 
 @dataclass(frozen=True, order=True)
 class Provenance:
-    """Identify the distribution and the entry point that register a backend or another
-    plugin.
+    """The distribution and the entry point that register a backend or another plugin.
 
     The built-in backends of accel-core have no entry point.
     """
@@ -49,7 +48,7 @@ class Provenance:
 
     @property
     def module(self) -> str:
-        """The module that the entry point refers to; empty if there is none."""
+        """The module that the entry point refers to, or an empty string if there is none."""
         module, _ = self._reference()
         return module
 
@@ -61,8 +60,8 @@ class Provenance:
     def load(self) -> Any:
         """Import and return the object that the entry point refers to.
 
-        The value is `"package.module"` or `"package.module:object"`. Raises the errors
-        of the import.
+        The value is `"package.module"` or `"package.module:object"`. Errors raised by
+        the import propagate.
         """
         # `metadata.EntryPoint.load` fails without a reason at a value like "accel npu".
         module, attributes = self._reference()
@@ -96,7 +95,7 @@ class ProbeResult:
     #: The user's next step: a command or a setting.
     hint: str = ""
     _: KW_ONLY
-    #: The number of devices; `None` if the probe does not count devices.
+    #: The number of devices, or `None` if the probe does not count devices.
     devices: int | None = None
     #: Whether this backend leaves the device, which may be present, to another backend.
     deferred: bool = False
@@ -104,24 +103,25 @@ class ProbeResult:
 
 @dataclass(frozen=True)
 class Hardware:
-    """Signs of the device that are visible without torch and without the vendor's
-    package.
+    """The signs by which a device is detected without torch and without the vendor's package.
 
     Fields:
-        name: The device's name for people, in the singular, such as `"NVIDIA GPU"`.
+        name: The human-readable name of the device, in the singular, such as `"NVIDIA
+            GPU"`.
         nodes: Glob patterns of the device nodes that the driver creates, such as
             `"/dev/davinci[0-9]*"`.
-        shared_nodes: Glob patterns of device nodes that devices of other vendors have
-            too, such as `"/dev/dri/renderD*"`. Existing nodes prove nothing; missing
-            nodes mean that a container was started without its devices.
-        pci_ids: The device's ids on the PCI bus: `"vendor"`, `"vendor:device"` or
-            `"vendor/class"` in lower-case hexadecimal, such as `"10de/03"`.
+        shared_nodes: Glob patterns of device nodes that other vendors' devices have
+            too, such as `"/dev/dri/renderD*"`. If such nodes exist, that proves
+            nothing. If they are missing, that means that a container was started
+            without its devices.
+        pci_ids: The device's PCI ids: `"vendor"`, `"vendor:device"` or `"vendor/class"`
+            in lower-case hexadecimal, such as `"10de/03"`.
         driver_file: A file or folder that exists only while the driver is loaded, such
             as `"/sys/module/biren"`.
-        driver_step: The next step if the device is on the bus and the driver is not
-            loaded.
-        platforms: The systems that can have the device, if not all can: a system, such
-            as `"linux"`, or a system and a machine, such as `"darwin-arm64"`.
+        driver_step: The user's next step if the device is on the bus but its driver is
+            not loaded.
+        platforms: The systems that can have the device, if only some can: a system,
+            such as `"linux"`, or a system and a machine, such as `"darwin-arm64"`.
     """
 
     name: str = ""
@@ -139,10 +139,10 @@ class Visibility:
     """The environment variables that restrict which devices a process sees.
 
     Fields:
-        variables: The names of the variables, the name with the highest precedence
-            first, such as `("ACME_VISIBLE_DEVICES",)`.
-        filters: The names of variables that apply before `variables`, one after the
-            other, such as `("ROCR_VISIBLE_DEVICES",)`.
+        variables: The names of the variables in order of precedence, highest first,
+            such as `("ACME_VISIBLE_DEVICES",)`.
+        filters: The names of variables that are applied before `variables`, one after
+            another, such as `("ROCR_VISIBLE_DEVICES",)`.
         grammar: The grammar of the variables' values: one of `GRAMMARS`.
     """
 
@@ -154,7 +154,7 @@ class Visibility:
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceRequest:
-    """How to request the device from container runtimes and schedulers.
+    """The ways to request a device from container runtimes and schedulers.
 
     Fields:
         docker: Options of `docker run`, such as `"--gpus all"` or
@@ -180,10 +180,10 @@ class ResourceRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class TorchIntegration:
-    """How the device is integrated into torch, and how other packages change it.
+    """The way in which a device is integrated into torch, and the packages that change that.
 
     Fields:
-        builds: The builds of torch that support the device, of `TORCH_BUILDS`, if torch
+        builds: The torch builds that support the device, from `TORCH_BUILDS`, if torch
             must be built for the device.
         same_version: The distributions whose major and minor version must equal
             torch's, such as `("torch-npu",)`.
@@ -191,11 +191,11 @@ class TorchIntegration:
             one such slot.
         takes_over: The torch namespace of another device that the vendor's package
             takes over; `torch_supa` takes over `"cuda"`.
-        wrapped_by: Packages that wrap torch's functions for this device and keep the
-            device. Any other package that replaces functions of `torch.<device_type>`
-            counts as having taken over the namespace.
-        taken_over_by: Packages that put another device behind torch's functions for
-            this device.
+        wrapped_by: Packages that wrap torch's functions for this device but keep using
+            the device. Any other package that replaces functions of
+            `torch.<device_type>` counts as having taken over the namespace.
+        taken_over_by: Packages that redirect torch's functions for this device to
+            another device.
     """
 
     builds: tuple[str, ...] = ()
@@ -208,10 +208,10 @@ class TorchIntegration:
 
 @dataclass(frozen=True)
 class Environment:
-    """Environment variables of a job's processes.
+    """The environment variables to forward to, or to set for, the processes of a job.
 
     Fields:
-        forward: Prefixes of three characters or more, such as `"HCCL_"`. A launcher
+        forward: Prefixes of at least three characters, such as `"HCCL_"`. A launcher
             forwards every variable with such a prefix to other nodes.
         defaults: Variables that the vendor recommends, as `"NAME=value"`. Launchers set
             the variables for their ranks, and `activate()` sets them in its process.
@@ -224,9 +224,10 @@ class Environment:
 
 @dataclass(frozen=True)
 class Backend:
-    """One kind of accelerator, as its plugin declares it.
+    """A plugin's declaration of one kind of accelerator.
 
-    Raises `InvalidBackendError`, which lists every fault, if a field is malformed.
+    Raises `InvalidBackendError`, which lists every error in the declaration, if a field
+    is malformed.
 
     Fields:
         name: The name that users write in `DS_ACCELERATOR`, in lower case, such as
@@ -239,18 +240,18 @@ class Backend:
             is imported.
         accelerator: The accelerator class, as `"module:Class"`, if the device needs its
             own class. If empty, `TorchAccelerator` is used.
-        description: One line for people.
+        description: A human-readable description in one line.
         url: A page with more information for users of this backend.
         install_hint: The next step if the vendor import is missing, such as
             `"pip install torch-npu"`, or `"accel setup npu"` for a plugin whose table
             accel-tools reads.
         requires: The distributions that must be installed, as PEP 508 requirements such
             as `"torch>=2.6"`.
-        communication_backend: The backend of torch.distributed. If empty, the backend
-            that torch registers for the device is used, or otherwise `"staged"`.
-        compile_backend: The backend of torch.compile. If empty, `"inductor"` is used if
-            it supports the device, and otherwise `"aot_eager"`.
-        hardware: Signs of the device that are visible without its package, as a
+        communication_backend: The torch.distributed backend. If empty, the backend that
+            torch registers for the device is used, or `"staged"` if there is none.
+        compile_backend: The torch.compile backend. If empty, `"inductor"` is used if it
+            supports the device, and otherwise `"aot_eager"`.
+        hardware: The signs by which the device is detected without its package, as a
             `Hardware` record.
         visibility: The variables that hide devices, as a `Visibility` record.
         request: How to request the device from container runtimes and schedulers, as a
@@ -263,10 +264,11 @@ class Backend:
             which is searched in the error's text without regard to case, and the next
             step. The first match applies. For anything more complex, implement
             `accel_explain`.
-        known_differences: Cases in which the device computes a different result than
-            other devices without an error. Each is a pair: the check of `accel verify`
-            that detects the difference, and what users should know and do.
-        provenance: The origin of the declaration. Discovery sets this field.
+        known_differences: Cases in which the device silently computes a different
+            result than other devices. Each is a pair: the check of `accel verify` that
+            detects the difference, and what users should know and do.
+        provenance: The distribution and entry point from which the declaration comes.
+            Discovery sets this field.
     """
 
     name: str
@@ -300,15 +302,17 @@ class Backend:
 
     @property
     def vendor_imports(self) -> tuple[str, ...]:
-        """The modules of `vendor_import` as a tuple, also if it was declared as a
-        string.
+        """The modules of `vendor_import`, always as a tuple, even if the field was
+        declared as a string.
         """
         assert isinstance(self.vendor_import, tuple)
         return self.vendor_import
 
     @property
     def distribution(self) -> str:
-        """The name of the distribution that declares this backend; empty if unknown."""
+        """The name of the distribution that declares this backend, or an empty string
+        if unknown.
+        """
         if self.provenance is None:
             return ""
         return self.provenance.distribution
@@ -325,7 +329,7 @@ RECORDS: dict[str, type[Any]] = {
 
 
 def decode_backend(document: Mapping[str, Any]) -> Backend:
-    """Return the declaration that `dataclasses.asdict` turned into `document`.
+    """Return the backend declaration that `dataclasses.asdict` converted to `document`.
 
     The document may have passed through JSON, which turns tuples into lists.
     """
@@ -337,7 +341,7 @@ def decode_backend(document: Mapping[str, Any]) -> Backend:
 
 
 def _lists_to_tuples(value: Any) -> Any:
-    """Return `value` with each list turned into a tuple, because JSON has no tuples."""
+    """Return `value` with each list converted to a tuple, because JSON has no tuples."""
     if isinstance(value, list):
         return tuple(_lists_to_tuples(item) for item in value)
     if isinstance(value, dict):
@@ -346,12 +350,12 @@ def _lists_to_tuples(value: Any) -> Any:
 
 
 def is_unknown_field_error(error: BaseException) -> bool:
-    """Return whether a declaration raised `error` because it sets a field that this
-    accel-core does not have.
+    """Return whether `error` was raised because a backend declaration sets a field
+    unknown to this accel-core.
 
     Python's `TypeError` has no attribute for the field. Its text is therefore searched
     for the two names that it quotes: `Backend.__init__() got an unexpected keyword
-    argument 'colour'`.
+    argument 'color'`.
     """
     if not isinstance(error, TypeError):
         return False
@@ -381,7 +385,7 @@ _PAIR_FIELDS = ("hints", "known_differences")
 
 
 def _faults(backend: Backend) -> Iterator[str]:
-    """Yield every fault of the declaration, in the order of its fields."""
+    """Yield a message for each error in the declaration, in field order."""
     for field in fields(backend):
         value = getattr(backend, field.name)
         if field.name in RECORDS and type(value) is RECORDS[field.name]:
@@ -399,7 +403,9 @@ def _faults_of_record(name: str, record: Any) -> Iterator[str]:
 
 
 def _faults_of_field(name: str, value: Any, default: Any) -> Iterator[str]:
-    """Yield the faults of one field: a value of the wrong type or in the wrong form."""
+    """Yield a message for each error in one field: a value of the wrong type or in the
+    wrong form.
+    """
     if default is not MISSING and value is default:
         return
     expected = _FIELD_TYPES.get(name, type(default))
@@ -434,7 +440,7 @@ def _describe_type(name: str, expected: type[Any]) -> str:
 
 
 class _Form(NamedTuple):
-    """The form that a value, or each item of a tuple, must have."""
+    """The form that a field's value, or each item of its tuple, must have."""
 
     accepts: Callable[[Any], object]
     #: The form in words.
@@ -461,7 +467,7 @@ def _one_of(values: tuple[str, ...]) -> _Form:
 
 
 def is_device_type(text: str) -> bool:
-    """Return whether `text` can be a device type of torch."""
+    """Return whether `text` can be a torch device type."""
     return re.fullmatch(_DEVICE_TYPE, text) is not None
 
 

@@ -1,8 +1,8 @@
 """Run a plugin and its device in this process: build the accelerator and count its
 devices.
 
-`create` raises the errors of the plugin and the vendor's package. `probe_device` turns
-every failure into a verdict.
+`create` lets errors from the plugin and the vendor's package propagate. `probe_device`
+turns every failure into a verdict.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Group:
-    """Backends that are probed together."""
+    """A group of backends that are probed together."""
 
     verdicts: tuple[Verdict, ...]
     #: Whether this process may import plugins only to explain an error. A child
@@ -49,11 +49,11 @@ class Group:
     built: Mapping[Backend, Accelerator] = field(default_factory=dict)
 
     def others_than(self, verdict: Verdict) -> tuple[Backend, ...]:
-        """Return the declarations of all other backends.
+        """Return the declarations of all backends except the one in `verdict`.
 
         For a built-in backend, the result also contains a substitute for each blocked
         plugin, because a blocked plugin is not loaded and its declaration is unknown. A
-        substitute has the device type in the plugin's name, and declares every
+        substitute takes its device type from the plugin's name, and declares every
         autoloaded package that no other backend declares.
         """
         others = []
@@ -71,8 +71,8 @@ class Group:
 
 
 def _substitute_for_blocked(name: str, others: tuple[Backend, ...]) -> Backend | None:
-    """Return a declaration to use for the blocked plugin called `name`; `None` if the
-    entry point's name cannot be a backend's name.
+    """Return a declaration to use for the blocked plugin called `name`, or `None` if
+    the entry point's name cannot be a backend's name.
     """
     modules = tuple(p.module for p in builtin.undeclared_packages(others))
     try:
@@ -90,13 +90,14 @@ def _substitute_for_blocked(name: str, others: tuple[Backend, ...]) -> Backend |
 
 
 def create(verdict: Verdict, group: Group) -> Accelerator:
-    """Import torch and the vendor's package and build the accelerator.
+    """Import torch and the vendor's package, and build the accelerator.
 
-    No device is initialised. Each step is logged before it runs, so that the log names
-    the step that fails, hangs or crashes. Output of the vendor's package goes to
-    stderr. If this process has built the accelerator before, that object is returned.
+    No device is initialized. Each step is logged before it runs, so that the log names
+    the step that fails, hangs or crashes. The output of the vendor's package goes to
+    stderr. If this process has already built the accelerator, the same object is
+    returned.
 
-    Errors of the plugin and of the vendor's package are raised unchanged. Raises
+    Errors from the plugin and the vendor's package propagate unchanged. Raises
     `BackendUnavailableError` if torch is missing or its PrivateUse1 slot is taken,
     `DeclinedError` if another package has taken over the device's torch namespace, and
     `InvalidAcceleratorError` if the plugin builds an object that is not an accelerator.
@@ -152,8 +153,8 @@ def _import_vendor(
 def _call_accel_create(
     verdict: Verdict, backend: Backend, others: tuple[Backend, ...]
 ) -> object:
-    """Return the result of the plugin's `accel_create`, or otherwise an instance of the
-    declared class.
+    """Return the accelerator from the plugin's `accel_create`, or an instance of the
+    declared class if the hook returns none.
     """
     log_step(f"accel_create() of {verdict.provenance}", CodeOwner.PLUGIN)
     plugin = Plugin(verdict.provenance)
@@ -171,10 +172,10 @@ _ANY_DEVICE = "accel_core.interface.torch_device:TorchAccelerator"
 
 
 def _instance(backend: Backend) -> object:
-    """Return an instance of the declared class.
+    """Return an instance of the accelerator class that the backend declares.
 
     If the class implements the interface of another framework, the class itself is
-    returned, for the adapter of that framework.
+    returned, for that framework's adapter.
     """
     from accel_core.interface import Accelerator, prepared
 
@@ -193,7 +194,7 @@ def _instance(backend: Backend) -> object:
 
 
 def probe_device(verdict: Verdict, group: Group, *, pinned: bool) -> Verdict:
-    """Call the plugin's probe, then build the accelerator and count its devices.
+    """Probe a backend: call its plugin's probe, build the accelerator and count its devices.
 
     Devices are not counted if the plugin reports that the backend is usable. If the
     accelerator then cannot be built, that failure is the verdict. The verdict contains
@@ -254,8 +255,8 @@ def _verdict_on_count(
 
 
 def plugin_verdict(verdict: Verdict, group: Group) -> Verdict | None:
-    """Return the verdict of the plugin's `accel_probe`; `None` if the plugin leaves the
-    verdict to the default probe.
+    """Return the verdict of the plugin's `accel_probe`, or `None` if the plugin leaves
+    the verdict to the default probe.
     """
     others = group.others_than(verdict)
     if verdict.builtin:
@@ -309,8 +310,8 @@ class InvalidField(NamedTuple):
 
 
 def invalid_field(answer: ProbeResult) -> InvalidField | None:
-    """Return the first field that has the wrong type; `None` if every field has the
-    right type.
+    """Return the first field of a plugin's answer that has the wrong type, or `None` if
+    there is none.
     """
     for name in ("usable", "deferred"):
         value = getattr(answer, name)
@@ -343,7 +344,7 @@ def _invalid_answer(
 
 
 def failure(verdict: Verdict, error: BaseException, group: Group) -> Verdict:
-    """Return the verdict on `error`, which the current step raised."""
+    """Return the verdict that results from `error`, which the current step of a probe raised."""
     source = verdict.provenance
     if not verdict.builtin and source.module not in sys.modules:
         return replace(load_failure(source, error), backend=verdict.backend)
@@ -368,7 +369,7 @@ def failure(verdict: Verdict, error: BaseException, group: Group) -> Verdict:
 def _failure_with_hint(
     failed: Verdict, error: BaseException, step: Step, group: Group
 ) -> Verdict:
-    """Return the verdict on an error of an accelerator, a vendor or torch."""
+    """Return the verdict on an error raised by an accelerator, a vendor's package or torch."""
     what, hint = _explanation(failed, error, group)
     if isinstance(error, errors.BackendUnavailableError):
         facts = {"text": str(error), "step": hint}
@@ -396,7 +397,7 @@ def report_to(distribution: str) -> str:
 def _explanation(
     verdict: Verdict, error: BaseException, group: Group
 ) -> tuple[str, str]:
-    """Return a plugin's explanation of the error and the next step; both may be empty.
+    """Return a plugin's explanation of the error and the next step. Both may be empty.
 
     An `AccelError` with a hint keeps its hint. Plugins explain all other errors.
     """
@@ -412,11 +413,11 @@ _MAX_EXPLAINING_PLUGINS = 20
 
 
 def explain_error(verdict: Verdict, error: BaseException, group: Group) -> ProbeResult:
-    """Return a plugin's explanation of an error; the reason and the hint are empty if
-    no plugin has an explanation.
+    """Return a plugin's explanation of an error. Its reason and hint are empty if no
+    plugin explains the error.
 
-    The backend's own plugin is called first. The hints of the backend's declaration
-    follow, and then the other plugins.
+    The backend's own plugin is called first. Next come the hints in the backend's
+    declaration, and then the other plugins.
     """
     backend, own = verdict.declaration, verdict.provenance
     for source in _plugins_that_explain(verdict, group):
@@ -441,7 +442,7 @@ def _plugins_that_explain(verdict: Verdict, group: Group) -> list[Provenance]:
 def _call_accel_explain(
     plugin: Plugin, backend: Backend, error: BaseException
 ) -> ProbeResult | None:
-    """Return the result of `accel_explain`; `None` if the hook fails."""
+    """Return the result of `accel_explain`, or `None` if the hook fails."""
     answer: object = None
     with (
         contextlib.suppress(*PLUGIN_ERRORS),

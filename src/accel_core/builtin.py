@@ -3,7 +3,7 @@
 While torch is imported, its autoload imports every package in torch's entry-point
 group, even if another device is chosen. If accel_core is the first to import torch, it
 turns the autoload off. Each package that no plugin declares is then a separate
-candidate `generic`, and only the chosen candidate is loaded.
+candidate called `generic`, and only the chosen candidate is loaded.
 """
 
 import os
@@ -48,9 +48,7 @@ OWN = Provenance("accel-core", __version__)
 
 
 def builtin_verdicts() -> tuple[Verdict, ...]:
-    """Return unprobed verdicts on the CPU, and on `generic` for a device that needs no
-    package.
-    """
+    """Return unprobed verdicts on the CPU and, for a device that needs no package, on `generic`."""
     return (_builtin_verdict(CPU, OWN), _builtin_verdict(GENERIC, OWN))
 
 
@@ -66,7 +64,7 @@ def generic_verdicts(others: Iterable[Backend]) -> tuple[Verdict, ...]:
 def generic_for_distribution(pin: Pin) -> tuple[Verdict, ...]:
     """Return the backends that the pin `generic@DISTRIBUTION` selects.
 
-    The pin also selects a package that a plugin declares.
+    The pin can also select a package that a plugin declares.
     """
     verdicts = []
     for package in autoload_packages():
@@ -78,9 +76,9 @@ def generic_for_distribution(pin: Pin) -> tuple[Verdict, ...]:
 def generic_for_device_type(pin: Pin) -> tuple[Verdict, ...]:
     """Return `generic` for the torch device type `pin.name`, which no plugin declares.
 
-    Either a package that is named after the device type adds the device, or torch has
-    the device already. The result is empty for a device type with a first-party plugin,
-    because the user only has to install that plugin.
+    Either a package named after the device type adds the device, or torch already has
+    it. The result is empty for a device type with a first-party plugin, because the
+    user only needs to install that plugin.
     """
     if f"accel-{pin.name}" in OWN_DISTRIBUTIONS or not is_device_type(pin.name):
         return ()
@@ -124,10 +122,10 @@ def autoload_packages() -> list[Provenance]:
 
 
 def packages_named_after(device_type: str) -> list[Provenance]:
-    """Return the autoloaded packages that are named after this device type.
+    """Return the autoloaded packages that are named after a torch device type.
 
-    The entry point is called like the device type, as torch's documentation recommends,
-    or the package is, such as `torch_foo` for `foo`.
+    Either the entry point has the device type's name, as torch's documentation
+    recommends, or the package does, such as `torch_foo` for `foo`.
     """
     packages = []
     for package in autoload_packages():
@@ -150,7 +148,7 @@ def undeclared_packages(others: Iterable[Backend]) -> list[Provenance]:
 def names_of_declaring_backends(
     package: Provenance, others: Iterable[Backend]
 ) -> list[str]:
-    """Return the names of the backends whose vendor import is in the package."""
+    """Return the names of the backends whose vendor import belongs to the package."""
     names = []
     for backend in others:
         if package.top in _top_level_packages(backend):
@@ -164,7 +162,7 @@ def _top_level_packages(backend: Backend) -> set[str]:
 
 
 def package_of(backend: Backend) -> Provenance | None:
-    """Return the package that adds the device of a `generic` backend; `None` for any
+    """Return the package that adds a `generic` backend's device, or `None` for any
     other backend.
     """
     source = backend.provenance
@@ -179,7 +177,7 @@ def package_of(backend: Backend) -> Provenance | None:
 def verdict_without_import(
     verdict: Verdict, others: tuple[Backend, ...]
 ) -> Verdict | None:
-    """Probe a built-in backend without importing torch or a vendor's package; return
+    """Probe a built-in backend without importing torch or a vendor's package. Return
     `None` if the verdict needs an import.
 
     The CPU needs no import, because an earlier check found that torch is installed.
@@ -212,7 +210,7 @@ def _deferred_if_declared(
 def _verdict_by_torch_build(
     verdict: Verdict, others: tuple[Backend, ...]
 ) -> Verdict | None:
-    """Return the verdict that follows from the devices that torch was built for,
+    """Return the verdict that follows from the devices for which torch was built,
     without importing torch.
     """
     build = torch_import.torch_build()
@@ -254,8 +252,8 @@ def _device_types_of(build: torch_import.TorchBuild | None) -> list[str]:
 
 
 def with_torch_device_type(backend: Backend, others: tuple[Backend, ...]) -> Backend:
-    """Load the package of a `generic` backend; return the declaration with the device
-    type that the package registers.
+    """Load a `generic` backend's package, and return the declaration with the device
+    type that it registers.
 
     The CPU's declaration is returned unchanged. Raises `DeclinedError` if torch has no
     such device or another backend declares the device. Raises `BackendUnavailableError`
@@ -314,8 +312,8 @@ def _require_no_package(device_type: str, others: tuple[Backend, ...]) -> None:
 def load(package: Provenance) -> None:
     """Load one package as torch's autoload does.
 
-    Raises `BackendUnavailableError` if the package fails. The error names the
-    distribution, which breaks every `import torch` of this environment.
+    Raises `BackendUnavailableError` if the package fails. The error names the package's
+    distribution, because it breaks every `import torch` in this environment.
     """
     log_step(f"importing {package.value} ({package})")
     try:
@@ -336,19 +334,19 @@ def autoload_failure(
 
 
 def remedy(package: Provenance) -> str:
-    """Return the advice that keeps `import torch` from loading a package."""
+    """Return advice on how to keep `import torch` from loading a package."""
     return f"pip uninstall {package.distribution}, or set {torch_import.AUTOLOAD}=0"
 
 
 def current_device() -> Any:
-    """Return the device of `torch.accelerator`; `None` if torch has no accelerator."""
+    """Return the current device of `torch.accelerator`, or `None` if torch has no accelerator."""
     from accel_core.interface.devices import current_torch_accelerator
 
     return current_torch_accelerator(torch_import.import_torch())
 
 
 def pin_of(package: Provenance) -> str:
-    """Return the pin that selects the device of `package`."""
+    """Return the pin that selects the device that `package` adds."""
     return f"{GENERIC.name}@{package.distribution}"
 
 
@@ -356,8 +354,8 @@ def pin_of(package: Provenance) -> str:
 
 
 def may_use_private_use1(backend: Backend) -> bool:
-    """Return whether the device may use torch's PrivateUse1 slot, of which a process
-    has one.
+    """Return whether the backend's device may use torch's PrivateUse1 slot. A process
+    has one such slot.
     """
     return backend.torch_integration.private_use1 or package_of(backend) is not None
 
@@ -376,8 +374,8 @@ def require_free_slot(backend: Backend, others: tuple[Backend, ...]) -> None:
 def slot_taken_error(
     backend: Backend, others: tuple[Backend, ...], holder: str
 ) -> errors.BackendUnavailableError:
-    """Return the error to raise for a device whose PrivateUse1 slot another device,
-    `holder`, uses. The error has a next step.
+    """Return the error to raise if another device, `holder`, already uses torch's
+    PrivateUse1 slot. The error includes a next step.
     """
     package = package_of(backend)
     pin = backend.name if package is None else pin_of(package)

@@ -1,8 +1,8 @@
 """Check a backend without importing torch or its vendor's package.
 
 A check returns a verdict if it rules the backend out, and `None` otherwise. Cheap
-checks run first. Reading version requirements costs more than all other checks
-together, so it runs last.
+checks run first. The check of version requirements costs more than all others together,
+so it runs last.
 """
 
 import os
@@ -24,7 +24,7 @@ from accel_core.verdict import Reason, Status, Verdict, Why
 
 @dataclass(frozen=True)
 class Context:
-    """Facts that the checks need besides the verdict."""
+    """The facts that a backend's checks need besides its verdict."""
 
     settings: Settings
     #: The user asked for this backend by name, so it may be usable without a device.
@@ -41,27 +41,27 @@ def with_reason(
 
 
 def no_device_verdict(verdict: Verdict, reason: Reason, **facts: Any) -> Verdict:
-    """Return the verdict, for the given reason, that the backend lacks only a device."""
+    """Return the verdict that a backend lacks only a device, with the given reason."""
     result = with_reason(verdict, Status.NO_DEVICE, reason, **facts)
     return replace(result, devices=0)
 
 
 class CheckResults(NamedTuple):
-    """The verdicts that the checks of one backend reached."""
+    """The verdicts that one backend's checks reached."""
 
-    #: The verdict that excludes the backend; `None` if the backend can be probed.
+    #: The verdict that excludes the backend, or `None` if the backend can be probed.
     excluding: Verdict | None
-    #: The verdict that the device seems to be missing; `None` if no check found that.
-    #: The backend can be probed nevertheless.
+    #: The verdict that the device seems to be missing, or `None` if no check found
+    #: that. The backend can be probed nevertheless.
     uncertain: Verdict | None
 
 
 def run_checks(verdict: Verdict, context: Context) -> CheckResults:
-    """Run the checks in their order until one of them excludes the backend.
+    """Run a backend's checks in order until one of them excludes the backend.
 
     A missing device does not exclude a pinned backend. Missing device nodes do not
-    exclude a backend that declares device nodes and no PCI ids: drivers rename nodes,
-    and the vendor's package can count the devices.
+    exclude a backend that declares device nodes but no PCI ids, because drivers rename
+    nodes and the vendor's package can count the devices.
     """
     uncertain: Verdict | None = None
     for check in CHECKS:
@@ -86,8 +86,8 @@ def _is_uncertain(verdict: Verdict, check: object) -> bool:
 
 
 def _add_missing_hardware(result: Verdict, context: Context) -> Verdict:
-    """Add the missing hardware to the verdict on a pin, if the hardware is certainly
-    missing.
+    """Mention the missing hardware in the verdict on a pin, if it is certain that the
+    hardware is missing.
 
     The user's first step is then to use a machine that has the hardware.
     """
@@ -170,10 +170,10 @@ def _other_missing_distributions(backend: Backend) -> list[str]:
 
 
 def _check_release_of_torch(verdict: Verdict, _context: Context) -> Verdict | None:
-    """Check that packages built for one minor release of torch match the installed
-    release.
+    """Check that packages built for one minor torch release match the installed torch.
 
-    Some such packages end the process when they are imported with another torch.
+    Some of these packages end the process when they are imported with another torch
+    release.
     """
     names = verdict.declaration.torch_integration.same_version
     build = torch_import.torch_build() if names else None
@@ -218,7 +218,7 @@ def _check_namespace(verdict: Verdict, _context: Context) -> Verdict | None:
 
 
 def _check_hardware(verdict: Verdict, context: Context) -> Verdict | None:
-    """Check for signs of the device.
+    """Check for signs of the backend's device.
 
     This check precedes the check of torch's build, because a user without the device
     does not need another build of torch.
@@ -301,7 +301,7 @@ def _check_driver(verdict: Verdict, context: Context) -> Verdict | None:
 
 
 def _is_without_node(verdict: Verdict, root: str) -> bool:
-    """Return whether the hardware is on the bus and has no device node."""
+    """Return whether the hardware is on the bus but has no device node."""
     declared = verdict.declaration.hardware
     if not declared.name or not verdict.seen or verdict.seen.nodes:
         return False
@@ -364,8 +364,8 @@ CHECKS: tuple[Callable[[Verdict, Context], Verdict | None], ...] = (
 
 
 def _is_running(verdict: Verdict) -> bool:
-    """Return whether the device's runtime has started in this process. Files and
-    variables have no effect after that.
+    """Return whether the device's runtime has started in this process, after which
+    files and variables have no effect.
     """
     namespace = getattr(sys.modules.get("torch"), verdict.device_type, None)
     is_initialized = getattr(namespace, "is_initialized", None)
@@ -377,17 +377,17 @@ def _is_running(verdict: Verdict) -> bool:
 
 
 def installed_imports(backend: Backend) -> list[str]:
-    """Return the vendor imports that are installed, without importing any of them."""
+    """Return which of the backend's vendor imports are installed, without importing any of them."""
     return [name for name in backend.vendor_imports if is_installed(name)]
 
 
 def namespace_owner(backend: Backend) -> str:
-    """Return the package that has taken over the backend's torch namespace; empty if
-    there is none.
+    """Return the name of the package that has taken over the backend's torch namespace,
+    or an empty string if there is none.
 
     torch_supa, `torch_npu.contrib.transfer_to_npu` and torch_mlu's `gpu_migration` take
     over torch.cuda, which then reports a device that is not an NVIDIA GPU. A package
-    that replaces torch.cuda below the level of Python is recognised only by its name.
+    that replaces torch.cuda below the level of Python is recognized only by its name.
     """
     other = imported_overtaker(backend)
     if other or backend.name == builtin.GENERIC.name:
@@ -399,8 +399,8 @@ def namespace_owner(backend: Backend) -> str:
 
 
 def imported_overtaker(backend: Backend) -> str:
-    """Return the first imported package of `TorchIntegration.taken_over_by`; empty if
-    none is imported.
+    """Return the first imported package of `TorchIntegration.taken_over_by`, or an
+    empty string if none is imported.
     """
     for name in backend.torch_integration.taken_over_by:
         if name in sys.modules:
@@ -409,7 +409,7 @@ def imported_overtaker(backend: Backend) -> str:
 
 
 def with_evidence(verdict: Verdict, root: str = "/") -> Verdict:
-    """Return the verdict with the signs of the backend's hardware on this machine."""
+    """Return the verdict, with evidence of the backend's hardware on this machine added."""
     if verdict.backend is None:
         return verdict
     return replace(verdict, seen=bus.evidence(verdict.backend, root))

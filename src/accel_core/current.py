@@ -1,4 +1,4 @@
-"""The state of the process: the accelerator that it uses, and the record of the choice.
+"""Hold the state of the process: the accelerator that it uses, and the record of the choice.
 
 After the choice, `get_accelerator()` only reads a global variable. `use_accelerator()`
 overrides the choice for the calling context (thread or task) only. While an override is
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from accel_core.operators import OpProvider
 
-#: The accelerator that `get_accelerator()` returns without any other step; `None` before
-#: the choice and while an override is active.
+#: The accelerator that `get_accelerator()` returns without any other step, or `None`
+#: before the choice and while an override is active.
 _fast: Accelerator | None = None
 _chosen: Accelerator | None = None
 _selection: Selection | None = None
@@ -59,7 +59,7 @@ _warned: set[str] = set()
 
 
 class _Override:
-    """One block of `use_accelerator`, and the block around it in the same context."""
+    """A `use_accelerator` block, with the enclosing block in the same context."""
 
     def __init__(self, accelerator: Accelerator, outer: _Override | None) -> None:
         self.accelerator = accelerator
@@ -67,8 +67,8 @@ class _Override:
 
 
 def overriding_accelerator() -> Accelerator | None:
-    """Return the accelerator of the innermost active `use_accelerator` block; `None` if
-    no block is active.
+    """Return the accelerator of the innermost active `use_accelerator` block, or `None`
+    if no block is active.
     """
     override = _override.get()
     # An override whose block has ended no longer applies.
@@ -78,10 +78,10 @@ def overriding_accelerator() -> Accelerator | None:
 
 
 def get_accelerator() -> Accelerator:
-    """Return this process's accelerator. The first call chooses the accelerator; later
-    calls return the same object.
+    """Return this process's accelerator. The first call chooses it, and later calls
+    return the same object.
 
-    Choosing imports torch and the chosen vendor's package, and initialises no device.
+    Choosing imports torch and the chosen vendor's package, but initializes no device.
     Raises an `AccelError` if a pinned backend (`DS_ACCELERATOR`) cannot be used or a
     setting is invalid. Warns with `AcceleratorFallbackWarning` if the CPU is chosen
     although an accelerator is installed or present.
@@ -94,11 +94,11 @@ def get_accelerator() -> Accelerator:
 
 
 def selection() -> Selection:
-    """Return the record of the choice; if this process has not chosen yet, choose
-    first.
+    """Return the record of this process's choice. If it has not chosen an accelerator
+    yet, choose first.
 
-    `notes` also contains the variables that were changed too late to have an effect. A
-    `SettingWarning` reports each of these variables once.
+    `notes` also lists the environment variables that were changed too late to have an
+    effect. A `SettingWarning` reports each of them once.
     """
     with _lock:
         if _selection is None:
@@ -111,11 +111,10 @@ def selection() -> Selection:
 
 
 def late_changes() -> tuple[Note, ...]:
-    """Return a note on each variable that was changed too late to have an effect, and
-    give each note once as a warning.
+    """Return a note on each environment variable that was changed too late, and warn once of each.
 
     A visible-devices variable has an effect until the device has started.
-    `DS_ACCELERATOR` has an effect until the accelerator is chosen; removing the
+    `DS_ACCELERATOR` has an effect until the accelerator is chosen. Removing the
     variable later is not reported.
     """
     if _chosen is None or _selection is None or _selection.how is How.SET:
@@ -153,12 +152,12 @@ def _warn_once(text: str) -> None:
 
 
 def set_accelerator(new: object) -> None:
-    """Use `new`, which is an accelerator or a backend's name, from now on. With `None`,
-    choose again at the next call of `get_accelerator`.
+    """Make `new`, an accelerator or a backend's name, the accelerator of this process.
+    With `None`, the next call to `get_accelerator` chooses again.
 
     A class is called without arguments. An object or class that implements DeepSpeed's
-    interface is adapted. Raises `InvalidAcceleratorError` for any other object. For a
-    name, raises the errors of `accelerator(name)`.
+    interface is adapted. Raises `InvalidAcceleratorError` for any other object. A
+    backend's name raises the same errors as `accelerator(name)`.
     """
     if new is None:
         _set_current(None, None)
@@ -180,9 +179,9 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
     """Make `new` the current accelerator of this thread or task until the block ends.
 
     `new` is any argument that `set_accelerator` accepts except `None`. The accelerator
-    is held in a context variable: tasks that start inside the block inherit it, and new
+    is held in a context variable: tasks that start inside the block inherit it, but new
     threads do not. If a suspended generator has entered the block, the generator's
-    caller gets `new` too. After the block has ended, no task uses `new` any more.
+    caller gets `new` too. After the block has ended, no task uses `new` anymore.
     """
     override = _Override(_to_accelerator(new), _override.get())
     try:
@@ -201,8 +200,7 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
 
 
 def accelerator(what: str | torch.device | torch.Tensor) -> Accelerator:
-    """Return the accelerator of a backend or of a device, whether or not it is the
-    chosen accelerator.
+    """Return the accelerator of a backend or device, whether or not it is the chosen one.
 
     There is one object for each backend. A backend's name is `"npu"` or
     `"npu@distribution"`. If several distributions declare the name, `DS_ACCELERATOR`
@@ -214,8 +212,8 @@ def accelerator(what: str | torch.device | torch.Tensor) -> Accelerator:
     of the device type, or `generic` if torch has the device and no plugin declares it.
 
     Raises `BackendNotFoundError`, `BackendConflictError` or `BackendUnavailableError`
-    as for a pinned name, and `InvalidAcceleratorError`, a `TypeError`, for any other
-    argument.
+    under the same conditions as for a pinned name. Raises `InvalidAcceleratorError`, a
+    `TypeError`, for any other argument.
     """
     device = what if isinstance(what, str) else getattr(what, "device", what)
     if isinstance(device, str):
@@ -239,7 +237,7 @@ def accelerator(what: str | torch.device | torch.Tensor) -> Accelerator:
 def accelerator_of_pin(pin: Pin, request: str) -> Accelerator:
     """Return the accelerator that a pin selects.
 
-    Errors quote `request`, which is the call or the command that contains the pin.
+    Error messages quote `request`, the call or the command that contains the pin.
     """
     with _lock:
         if _chosen is not None and _matches_pin(_chosen, pin):
@@ -255,7 +253,7 @@ def _matches_pin(chosen: Accelerator, pin: Pin) -> bool:
 
 
 def _accelerator_for_type(kind: str, request: str) -> Accelerator:
-    """Return the accelerator for a device of torch's device type `kind`."""
+    """Return the accelerator for a device whose torch device type is `kind`."""
     own = overriding_accelerator() or _chosen
     if own is not None and own.device_type == kind:
         return own
@@ -269,8 +267,8 @@ def _accelerator_for_type(kind: str, request: str) -> Accelerator:
 
 
 def _pins_of_type(kind: str, request: str, settings: Settings) -> tuple[Pin, ...]:
-    """Return pins of the backends that may drive the device type, in the order of their
-    trial.
+    """Return pins for the backends that may drive a device type, in the order in which
+    they are tried.
 
     Raises `BackendNotFoundError` if there is no such backend.
     """
@@ -309,7 +307,7 @@ def _select_among(
 
 
 def qualified_pin(settings: Settings, pin: Pin) -> Pin:
-    """Return the pin in the settings that has the same name as `pin`, because it may
+    """Return the pin in the settings with the same name as `pin`, because it may also
     name a distribution. Return `pin` itself if there is no such pin.
     """
     if not pin.distribution:
@@ -341,17 +339,17 @@ def _choose_once() -> Accelerator:
 
 
 def _log_to_stderr_if_requested() -> contextlib.AbstractContextManager[None]:
-    """Show the log of the choice on stderr if `ACCEL_LOG` is set."""
+    """Write the log of the choice to stderr if `ACCEL_LOG` is set."""
     if ACCEL_LOG.read(os.environ):
         return logged_by(logging.StreamHandler())
     return contextlib.nullcontext()
 
 
 def _accelerator_of(record: Selection) -> Accelerator:
-    """Return the accelerator of the chosen backend, which its probe built; there is one
+    """Return the chosen backend's accelerator, which its probe built. There is one
     object for each backend.
 
-    Raises the error of a failed choice.
+    If the choice failed, raises its error.
     """
     if record.error is not None:
         raise record.error
@@ -364,9 +362,7 @@ def _accelerator_of(record: Selection) -> Accelerator:
 
 
 def _op_providers(backend: Backend) -> tuple[OpProvider, ...]:
-    """Return the providers of operators for `backend`. Called when an operator is
-    requested.
-    """
+    """Return the operator providers for `backend`. This is called when an operator is requested."""
     from accel_core.op_providers import providers
 
     return providers(backend)
@@ -380,8 +376,7 @@ def _set_current(chosen: Accelerator | None, record: Selection | None) -> None:
 
 
 def swap_state(choice: tuple[Any, ...] | None) -> tuple[Any, ...]:
-    """Replace the choice and the built accelerators of this process; return the
-    previous state.
+    """Replace this process's choice and built accelerators, and return the previous state.
 
     `None` resets the process to its state before any choice. Tests use this to make a
     separate choice and restore the previous one. Active `use_accelerator` blocks stay
@@ -413,8 +408,8 @@ def _to_accelerator(new: object) -> Accelerator:
 
 
 def _warn_of_fallback(record: Selection) -> None:
-    """Warn once per job that the CPU is used. The warning points to the user's line
-    that led to the choice.
+    """Warn once per job that the CPU is used as a fallback. The warning points to the
+    user's line that led to the choice.
     """
     if record.how is not How.FALLBACK or "fallback" in _warned:
         return
@@ -443,7 +438,7 @@ def _fallback_warning(
 
 
 def _is_reporting_rank(must_act: bool) -> bool:
-    """Return whether this rank of a job gives the warning.
+    """Return whether this rank of a job gives the CPU fallback warning.
 
     Global rank 0 reports that no accelerator was found. Local rank 0 of each host
     reports a backend that is broken on that host, because global rank 0 may be on

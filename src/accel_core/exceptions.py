@@ -1,4 +1,4 @@
-"""Interpret exceptions of plugins, vendors and torch: find the first cause, the place
+"""Interpret exceptions from plugins, vendors and torch: find the root cause, the line
 that raised it, and a hint.
 """
 
@@ -19,9 +19,9 @@ _SITE_FOLDERS = {"site-packages", "dist-packages"}
 
 
 def root_cause(error: BaseException) -> str:
-    """Return the first exception of a chain, as `Type: message`.
+    """Return the first exception in an exception chain, as `Type: message`.
 
-    Later exceptions of a chain mostly report only that a module failed to load.
+    Later exceptions in the chain usually report only that a module failed to load.
     """
     first = first_in_chain(error)
     if isinstance(first, SystemExit):
@@ -34,8 +34,8 @@ def root_cause(error: BaseException) -> str:
 
 
 def root_place(error: BaseException) -> str:
-    """Return the file and line that raised the first exception of a chain; empty if
-    this package raised it.
+    """Return the file and line that raised the first exception in a chain, or an empty
+    string if this package raised it.
     """
     place = ""
     for frame, line in walk_tb(first_in_chain(error).__traceback__):
@@ -50,7 +50,7 @@ def root_place(error: BaseException) -> str:
 
 
 def user_stacklevel() -> int:
-    """Return the `stacklevel` with which `warnings.warn` reports the user's line.
+    """Return the `stacklevel` that makes `warnings.warn` report the user's line.
 
     That line is in the nearest caller outside installed packages, or otherwise in the
     nearest caller outside accel.
@@ -78,13 +78,13 @@ def is_own_frame(frame: FrameType) -> bool:
 
 
 def first_in_chain(error: BaseException) -> BaseException:
-    """Return the exception that caused all later exceptions of the chain of `error`."""
+    """Return the exception that caused all later exceptions in `error`'s chain."""
     chain = list(_chain(error))
     return chain[-1]
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield `error` and the exceptions that caused it, the latest first.
+    """Yield `error` and the exceptions that caused it, with the latest first.
 
     An exception that a caller is still handling is not a cause: the frame that raised
     it is still running.
@@ -105,7 +105,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _earlier(error: BaseException) -> BaseException | None:
-    """Return the exception that Python's traceback prints above `error`; `None` if
+    """Return the exception that Python's traceback prints above `error`, or `None` if
     there is none.
     """
     if error.__cause__ is not None:
@@ -124,8 +124,8 @@ def message(error: BaseException) -> str:
 
 
 def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | None:
-    """Return the hint of the first pattern that matches the text of `error` or of its
-    causes; `None` if no pattern matches.
+    """Return the hint of the first pattern that matches the text of `error` or of one
+    of its causes. Return `None` if no pattern matches.
 
     `Backend.hints` uses this function, and a plugin's `accel_explain` may use it.
     `hints` are pairs of a regular expression, which is matched without regard to case,

@@ -1,4 +1,4 @@
-"""Next steps for errors that have the same cause on every device.
+"""List the next steps for errors that have the same cause on every device.
 
 A plugin declares hints for its vendor's errors in `Backend.hints`.
 """
@@ -23,8 +23,8 @@ _PRIVATE_USE1 = r"privateuse1|already been (set|registered)"
 
 
 def hints_of(backend: Backend) -> tuple[tuple[str, str], ...]:
-    """Return the hints that the backend declares, followed by the hints for every
-    device.
+    """Return the error hints that the backend declares, followed by the hints that
+    apply to every device.
     """
     if not backend.torch_integration.private_use1:
         return (*backend.hints, *COMMON)

@@ -2,8 +2,8 @@
 
 An entry point in group `accel.backends` names a module whose functions are marked with
 `hookimpl`. Importing that module must import neither torch nor the vendor's package.
-Hooks run only while an accelerator is found and built. Calls of the accelerator run no
-hook.
+Hooks run only while an accelerator is being chosen and built. Calls to the accelerator
+run no hook.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,15 +16,16 @@ from accel_core.backend import PROJECT, Backend, ProbeResult
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of a check."""
+    """The result of one `accel doctor` check."""
 
     #: `"ok"`; `"warning"` if the device works, but not as a user would expect; or
     #: `"error"` if the device does not work.
     level: str
-    #: The finding as one sentence without a full stop, such as "CANN's variables are not
+    #: The finding as one sentence without a period, such as "CANN's variables are not
     #: set".
     what: str
-    #: The user's next step, such as a command; empty if there is nothing to do.
+    #: The user's next step, such as a command, or an empty string if there is nothing
+    #: to do.
     step: str = ""
     #: The values that the check read, by name.
     facts: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -32,7 +33,9 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class Fix:
-    """A repair for the finding of a check. It runs only if the user agrees."""
+    """A repair for the problem that an `accel doctor` check reports. It runs only if
+    the user agrees.
+    """
 
     #: The repair as a clause that follows "it would", such as "write /etc/acme.conf".
     what: str
@@ -44,7 +47,7 @@ class Fix:
 
 @dataclass(frozen=True)
 class Check:
-    """One check that a plugin adds to `accel doctor`."""
+    """A check that a plugin adds to `accel doctor`."""
 
     #: The check's name for scripts, in lower case with hyphens, such as
     #: `"cann-variables"`.
@@ -65,27 +68,24 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def accel_backends() -> Backend | Sequence[Backend]:  # type: ignore[empty-body]
-    """Return the `Backend` declarations of this plugin: one declaration, or a sequence
-    of them.
-    """
+    """Return this plugin's `Backend` declarations: one declaration, or a sequence of them."""
 
 
 @hookspec(firstresult=True)
 def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
-    """Return whether `backend` is usable; `None` leaves the answer to the default
-    probe.
+    """Return whether `backend` is usable, or `None` to leave the answer to the default probe.
 
-    Called only for the plugin that declares the backend, after its declaration was
-    checked and before torch or the vendor's package is imported. If the probe is
-    isolated, the hook is called in the child process. `others` are the other installed
-    backends. An exception means that the backend is not usable, with the exception as
-    the reason.
+    This hook is called only for the plugin that declares the backend. At that time, the
+    declaration has been checked, but neither torch nor the vendor's package has been
+    imported. If the probe is isolated, the hook is called in the child process.
+    `others` are the other installed backends. An exception means that the backend is
+    not usable, with the exception as the reason.
     """
 
 
 @hookspec(firstresult=True)
 def accel_create(backend: Backend, others: tuple[Backend, ...]) -> object:
-    """Return the `Accelerator` for `backend`; `None` selects the class that
+    """Return the `Accelerator` for `backend`, or `None` to use the class that
     `Backend.accelerator` names.
 
     torch and the vendor's package are already imported. Raise `DeclinedError` if the
@@ -98,17 +98,18 @@ def accel_op_builders(backend: Backend) -> object:
     """Return operator builders for `backend`, such as `{"FusedAdamBuilder":
     "module:Class"}`, or an `OpProvider`. Return `None` if there are no builders.
 
-    Called for every installed plugin, and for every module that an entry point in group
-    `accel.op_builders` names. `backend.device_type` is the device type in torch.
+    This hook is called for every installed plugin, and for every module that an entry
+    point in group `accel.op_builders` names. `backend.device_type` is the torch device
+    type.
     """
 
 
 @hookspec(firstresult=True)
 def accel_explain(backend: Backend, error: BaseException) -> str | ProbeResult | None:
     """Return the next step for a user who got `error`, such as "source CANN's
-    set_env.sh"; `None` if the plugin has no explanation.
+    set_env.sh", or `None` if the plugin has no explanation.
 
-    Implement this hook if `Backend.hints` cannot express the step. Return a
+    Implement this hook if `Backend.hints` cannot express the next step. Return a
     `ProbeResult(False, reason, hint)` to explain `error` too, with a reason such as
     "torch_npu 2.13.0 needs CANN, which is not installed". Every plugin is called for
     the errors of every `backend`. The backend's plugin is called first.
@@ -117,9 +118,9 @@ def accel_explain(backend: Backend, error: BaseException) -> str | ProbeResult |
 
 @hookspec(firstresult=True)
 def accel_checks(backend: Backend) -> Sequence[Check] | None:
-    """Return the checks that `accel doctor` runs for `backend`; `None` if there are no
-    checks.
+    """Return the checks that `accel doctor` runs for `backend`, or `None` if there are no checks.
 
-    Called only for the plugin that declares the backend, in a child process that has
-    imported neither torch nor the vendor's package. A check may import them.
+    This hook is called only for the plugin that declares the backend, in a child
+    process that has imported neither torch nor the vendor's package. The checks
+    themselves may import them.
     """

@@ -1,7 +1,7 @@
 """Load plugins and probe devices in child processes.
 
 A plugin or a vendor's package can exit, crash or hang the process that imports it. In a
-child process, any such end becomes a verdict. Records are passed as JSON.
+child process, each of these becomes a verdict. Records are passed as JSON.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ VerdictsByPlugin = dict[Provenance, "tuple[Verdict, ...]"]
 
 
 class IsolatedLoader:
-    """Loads the declarations of plugins in child processes, each plugin once. This
-    process imports no plugin.
+    """A loader that reads plugins' declarations in child processes, each plugin once.
+    This process imports no plugin.
 
     One child loads all plugins. A plugin that fails in that child, or that the child
     did not reach before it died, is loaded alone in another child. `timeout` is the
@@ -40,7 +40,7 @@ class IsolatedLoader:
         self._loaded: VerdictsByPlugin = {}
 
     def __call__(self, sources: Sequence[Provenance]) -> list[tuple[Verdict, ...]]:
-        """Return the declarations of each plugin in `sources`, in their order."""
+        """Return the declarations of each plugin in `sources`, in the same order."""
         new = [s for s in dict.fromkeys(sources) if s not in self._loaded]
         if new:
             LOGGER.debug("load %s plugins in a child process", len(new))
@@ -68,8 +68,8 @@ class IsolatedLoader:
         return self._load_in_child([source])[source]
 
     def _load_in_child(self, sources: list[Provenance]) -> VerdictsByPlugin:
-        """Return the declarations of each plugin; an empty dict if a child with several
-        plugins died.
+        """Return the declarations of each plugin, or an empty dictionary if a child
+        with several plugins died.
 
         In that case any of the plugins may be the cause.
         """
@@ -98,8 +98,8 @@ def _failure_beside_others(failed: Verdict) -> Verdict:
 
 
 def _declare_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
-    """In the child: load each plugin; return the verdicts on its declarations, or on
-    its failure.
+    """In the child process, load each plugin, and return the verdicts on its
+    declarations or on its failure.
     """
     with steps_to(_step_reporter(stage)), selection_in_progress():
         sources = [Provenance(**source) for source in job["plugins"]]
@@ -134,7 +134,7 @@ def probe_in_child(
 
 
 def _probe_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
-    """In the child: probe the backend and return the result."""
+    """In the child process, probe the backend and return the result."""
     verdict = decode(job["verdict"])
     others = [decode(other) for other in job["others"]]
     group = Group((verdict, *others), imports_to_explain=True)
@@ -160,9 +160,7 @@ def _run_or_verdict(
     timeout: float,
     verdict: Verdict,
 ) -> Any:
-    """Run a child process; return its report, or a verdict if the child returned no
-    answer.
-    """
+    """Run a child process, and return its report, or a verdict if the child returned no answer."""
     try:
         report = child.run(function, job, timeout)
     except OSError as error:
@@ -193,8 +191,8 @@ def _run_or_verdict(
 
 
 def encode(verdict: Verdict) -> dict[str, object]:
-    """Return a verdict as JSON values. Objects that exist only in this process are left
-    out.
+    """Return a verdict as values that JSON can represent. Objects that exist only in
+    this process are left out.
     """
     return {
         "name": verdict.name,

@@ -10,8 +10,8 @@ class ForkSafeLock:
     """A re-entrant lock that is free in a forked child, unless the forking thread holds
     it.
 
-    Otherwise the child could wait forever: the thread that held the lock in the parent
-    does not exist in the child.
+    With an ordinary lock, the child could wait forever: the thread that held the lock
+    in the parent does not exist in the child.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The log of accel: the logger, the format of its lines, and a handler for a block."""
+"""Define accel's log: the logger, the format of its lines, and a handler for a block."""
 
 import contextlib
 import logging

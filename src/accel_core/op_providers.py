@@ -28,9 +28,9 @@ def providers(backend: Backend) -> tuple[OpProvider, ...]:
 
     Plugins come first: the plugin of the backend's distribution, and then the other
     plugins by rank. The entry points of `accel.op_builders` follow, sorted by name,
-    without those of blocked distributions. Providers with `OpProvider.last` are moved
-    to the end. A provider that fails has no builders, and its `advice` contains the
-    error.
+    without those of blocked distributions. Providers that set `OpProvider.last` are
+    moved to the end. A provider that fails has no builders, and its `advice` contains
+    the error.
     """
     result: list[OpProvider] = []
     for plugin in _plugins(backend):

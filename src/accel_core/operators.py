@@ -1,4 +1,4 @@
-"""Operators and their candidate builders.
+"""Define operators and their candidate builders.
 
 An operator is known by the name of its builder, such as `FusedAdamBuilder`. Of an
 operator's candidates, the first whose builder reports that it is compatible is used. No
@@ -34,8 +34,8 @@ class OpProvider:
     #: One word for tables: by default `"plugin"`, or the name of the entry point in
     #: group `accel.op_builders`.
     kind: str = ""
-    #: A package with a module for each builder, in which a framework lists operators;
-    #: empty if there is none.
+    #: A package with a module for each builder, in which a framework lists operators,
+    #: or an empty string if there is none.
     package: str = ""
     #: Whether a builder that fails to import is skipped. By default it is not skipped,
     #: because a user who installs a provider expects that it is used.
@@ -47,8 +47,8 @@ class OpProvider:
     advice: str = ""
 
     def compatibility(self, builder: Any) -> str:
-        """Return the reason why a builder cannot be used here, as one sentence; empty
-        if it can be used.
+        """Return the reason why a builder cannot be used on this machine, as one
+        sentence. The result is empty if it can.
         """
         if hasattr(builder, "compatibility"):
             return str(builder.compatibility())
@@ -57,14 +57,14 @@ class OpProvider:
         return ""
 
     def is_built(self, builder: Any) -> bool:
-        """Return whether the operator is compiled already. An exception means that this
-        is unknown.
+        """Return whether a builder's operator is already compiled. An exception means
+        that this is unknown.
         """
         return bool(builder.is_built())
 
     def load(self, source: str) -> type[Any]:
         """Import and return the builder class that `source`, `"module:Class"`, names.
-        Raises the errors of the import.
+        Errors raised by the import propagate.
         """
         module, _, attribute = source.partition(":")
         return cast("type[Any]", getattr(importlib.import_module(module), attribute))
@@ -72,7 +72,7 @@ class OpProvider:
 
 @dataclass(frozen=True)
 class OpCandidate:
-    """One builder of one operator, imported when one of its properties is first read."""
+    """A candidate builder of one operator, imported when one of its properties is first read."""
 
     #: The operator's name, such as `"FusedAdamBuilder"`.
     op: str
@@ -83,26 +83,24 @@ class OpCandidate:
 
     @property
     def provider(self) -> str:
-        """The provider's name for people, such as `"accel-npu 1.2"` or `"accel-train
-        portable"`.
+        """The human-readable name of the builder's provider, such as `"accel-npu 1.2"`
+        or `"accel-train portable"`.
         """
         return self.origin.name
 
     @property
     def kind(self) -> str:
-        """The provider's kind, such as `"plugin"` or `"portable"`."""
+        """The kind of the builder's provider, such as `"plugin"` or `"portable"`."""
         return self.origin.kind
 
     @property
     def builder_class(self) -> type[Any] | None:
-        """The builder class; `None` if it cannot be imported."""
+        """The builder class, or `None` if it cannot be imported."""
         return self._imported[0]
 
     @property
     def error(self) -> BaseException | None:
-        """The exception that the import of the builder raised; `None` if the import
-        succeeds.
-        """
+        """The exception that the import of the builder raised, or `None` if the import succeeds."""
         return self._imported[1]
 
     @property
@@ -116,8 +114,8 @@ class OpCandidate:
 
     @cached_property
     def reason(self) -> str:
-        """The reason why the builder cannot be used here, as one sentence; empty if the
-        builder is compatible.
+        """The reason why the builder cannot be used on this machine, as one sentence.
+        It is empty if the builder is compatible.
         """
         if self.error is not None:
             return f"{self.source} fails to import: {root_cause(self.error)}"
@@ -128,7 +126,7 @@ class OpCandidate:
 
     @cached_property
     def is_built(self) -> bool | None:
-        """Whether the operator is compiled already; `None` if that is unknown."""
+        """Whether the operator is already compiled, or `None` if that is unknown."""
         with suppress(*PLUGIN_ERRORS):
             return self.origin.is_built(self._builder)
         return None
@@ -148,16 +146,16 @@ class OpCandidate:
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator with all its candidate builders in order of preference."""
+    """An operator with all its candidate builders, in order of preference."""
 
     #: The name of the operator's builder, such as `"FusedAdamBuilder"`.
     name: str
-    #: The candidates in order of preference; at least one.
+    #: The candidates in order of preference, of which there is at least one.
     candidates: tuple[OpCandidate, ...]
 
     @cached_property
     def used(self) -> OpCandidate:
-        """The first compatible candidate.
+        """The candidate builder that is used: the first compatible one.
 
         If no candidate is compatible, the result is the first candidate that can be
         imported, and its `reason` explains why it cannot be used. A builder that fails
@@ -183,8 +181,8 @@ class Operator:
         return any(candidate.error is not None for candidate in tried)
 
     def untried(self) -> "Operator":
-        """Return a copy of the operator in which no candidate is imported, because an
-        import that failed may succeed later.
+        """Return a copy of the operator in which no candidate is imported, because a
+        failed import may succeed later.
         """
         # A copied candidate has no cached import.
         copies = tuple(replace(candidate) for candidate in self.candidates)

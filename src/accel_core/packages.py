@@ -1,4 +1,4 @@
-"""Look up installed distributions, entry points and packages without an import.
+"""Look up installed distributions, entry points and packages without importing anything.
 
 Metadata on `sys.path` may be broken in many ways. A distribution whose metadata cannot
 be read is skipped, with one line in the log, and never hides another distribution.
@@ -20,11 +20,11 @@ from accel_core.text import one_line
 
 
 def normalize_distribution(name: str) -> str:
-    """Return a distribution's name in the normalized form that packaging compares: in
-    lower case, with each run of `-_.` replaced by one `-`.
+    """Return a distribution's normalized name: in lower case, with each run of `-_.`
+    replaced with one `-`.
 
     The expression is from the PyPA's "Names and normalization". `packaging.utils` has
-    the function too, but importing it takes 12 to 20 ms in every choice.
+    such a function too, but importing it would add 12 to 20 ms to every choice.
     """
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -33,7 +33,7 @@ def entry_points(group: str) -> tuple[Provenance, ...]:
     """Return the entry points of `group` of all installed distributions, in the order
     of `sys.path`.
 
-    If a distribution is installed more than once, the first on `sys.path` counts.
+    If a distribution is installed more than once, the first one on `sys.path` is used.
     """
     result: list[Provenance] = []
     for normalized in _names_mentioning(group):
@@ -91,7 +91,7 @@ def distributions(name: str | None = None) -> list[metadata.Distribution]:
 
 
 def name_and_version(distribution: metadata.Distribution) -> tuple[str, str]:
-    """Return a distribution's name and version; two empty strings if its metadata
+    """Return a distribution's name and version, or two empty strings if its metadata
     cannot be read.
     """
     try:
@@ -105,7 +105,7 @@ def name_and_version(distribution: metadata.Distribution) -> tuple[str, str]:
 
 
 def version(distribution: str) -> str | None:
-    """Return the version of an installed distribution; `None` if the distribution is
+    """Return the version of an installed distribution, or `None` if the distribution is
     not installed or its metadata cannot be read.
     """
     if not distribution:
@@ -120,11 +120,11 @@ def version(distribution: str) -> str | None:
 
 
 class CheckedRequirement(NamedTuple):
-    """A requirement, compared with the installed distributions."""
+    """The result of comparing a requirement with the installed distributions."""
 
     #: The name of the required distribution.
     name: str
-    #: The installed version; `None` if the distribution is not installed.
+    #: The installed version, or `None` if the distribution is not installed.
     installed: str | None
     #: Whether the requirement is met, or its marker does not apply.
     is_met: bool
@@ -151,8 +151,8 @@ def check_requirement(text: str) -> CheckedRequirement:
 
 
 def read(distribution: str, name: str) -> str:
-    """Return the text of the distribution's metadata file called `name`; empty if the
-    file or the distribution does not exist.
+    """Return the text of the distribution's metadata file called `name`, or an empty
+    string if either does not exist.
     """
     try:
         return _read(metadata.distribution(distribution), name)
@@ -164,7 +164,7 @@ def read(distribution: str, name: str) -> str:
 
 
 def distribution_of_module(module: str) -> tuple[str, str]:
-    """Return the name and version of the distribution that contains the module; two
+    """Return the name and version of the distribution that contains the module, or two
     empty strings if there is none.
     """
     if not package_folders(module):
@@ -214,15 +214,15 @@ def is_installed(name: str) -> bool:
 
     Nothing is imported. Levels below a package with an `__init__` are therefore not
     searched. A folder without an `__init__` is a namespace package, to which several
-    distributions can add files: the next level decides, and a folder that only has the
-    right name is not a package. If `None` in `sys.modules` forbids the import, or a
-    finder fails, the package counts as not installed.
+    distributions can add files. In that case, the next level decides, and a folder that
+    merely has the right name is not a package. If `None` in `sys.modules` forbids the
+    import, or a finder fails, the package counts as not installed.
     """
     return _spec(name) is not None
 
 
 def package_folders(name: str) -> list[str]:
-    """Return the folders of the installed package `name`; an empty list if it is a
+    """Return the folders of the installed package `name`, or an empty list if it is a
     single file or is not installed.
     """
     spec = _spec(name)
@@ -233,7 +233,7 @@ def package_folders(name: str) -> list[str]:
 
 def _spec(name: str) -> ModuleSpec | None:
     """Return the spec of the first package with an `__init__` on the path to `name`, or
-    of the module itself; `None` if it is not installed.
+    of the module itself, or `None` if it is not installed.
     """
     top_level, *below = name.split(".")
     spec = _top_level_spec(top_level)

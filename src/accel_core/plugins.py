@@ -35,15 +35,15 @@ from accel_core.verdict import Reason, Status, Verdict, Why
 
 @dataclass(frozen=True)
 class Plugin:
-    """One entry point, of group `accel.backends` for example, whose module implements
-    hooks.
+    """A plugin: an entry point, for example of group `accel.backends`, whose module
+    implements hooks.
     """
 
     source: Provenance
 
     @cached_property
     def module(self) -> Any:
-        """The plugin's module, imported at first use. Raises the errors of the import."""
+        """The plugin's module, imported at first use. Errors raised by the import propagate."""
         if self.source.module not in sys.modules:
             value = one_line(self.source.value)
             log_step(
@@ -54,7 +54,7 @@ class Plugin:
 
     @cached_property
     def hooks(self) -> Any:
-        """The plugin's hooks, registered with a separate pluggy manager.
+        """The plugin's hooks, registered with a pluggy manager of their own.
 
         An exception in this plugin therefore does not stop the hooks of other plugins.
         Raises `pluggy.PluginValidationError` if the plugin does not match the hook
@@ -152,7 +152,7 @@ def _backends(verdicts: Iterable[Verdict]) -> tuple[Backend, ...]:
 def _declared_by(
     plugins: Sequence[Provenance], settings: Settings, load: Load
 ) -> list[Verdict]:
-    """Load the declarations of the plugins; blocked plugins are not imported."""
+    """Load the declarations of the plugins. Blocked plugins are not imported."""
     permitted = []
     verdicts = []
     for plugin in plugins:
@@ -223,7 +223,7 @@ def _overtaken_by(verdict: Verdict, among: Sequence[Verdict]) -> list[Verdict]:
 
 
 def declare_in_this_process(plugins: Sequence[Provenance]) -> list[tuple[Verdict, ...]]:
-    """Read the declarations of plugins in this process."""
+    """Read the plugins' declarations in this process."""
     return [declare(plugin) for plugin in plugins]
 
 
@@ -303,7 +303,7 @@ def _unread_verdict(
 
 
 def verdict_with_error(verdict: Verdict, error: BaseException) -> Verdict:
-    """Return the verdict with the error, its first cause and the line that raised it."""
+    """Return the verdict, with the error, its root cause and the line that raised it added."""
     return replace(
         verdict,
         error=error,
@@ -333,7 +333,7 @@ def load_failure(source: Provenance, error: BaseException) -> Verdict:
 
 def _core_mismatch(failed: Verdict, error: BaseException, where: str) -> Verdict | None:
     """Return the verdict on a plugin that was written for another version of
-    accel-core; `None` for any other failure.
+    accel-core, or `None` for any other failure.
 
     Such a plugin uses a name, a hook or a hook's argument that this accel-core lacks.
     """
@@ -348,7 +348,7 @@ def _core_mismatch(failed: Verdict, error: BaseException, where: str) -> Verdict
 
 def core_mismatch(verdict: Verdict, error: BaseException, where: str) -> Verdict | None:
     """Return the verdict on a hook that failed because the plugin needs another version
-    of accel-core; `None` for any other failure.
+    of accel-core, or `None` for any other failure.
     """
     return _core_mismatch(verdict_with_error(verdict, error), error, where)
 

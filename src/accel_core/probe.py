@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 class Prober:
-    """Probes backends, each only once.
+    """A prober of backends, which probes each backend only once.
 
     With `isolated`, as in commands, all probes run in child processes and this process
     does not import torch. The verdict on a backend without a device then also reports a
-    broken package. `built` contains the accelerators that this process has built
-    already.
+    broken package. `built` contains the accelerators that this process has already
+    built.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class Prober:
         return result
 
     def check(self, verdict: Verdict, why: Why) -> Verdict:
-        """Return the verdict of the checks that import nothing. A backend that passes
-        the checks is not probed, for the reason `why`.
+        """Return the verdict from the checks that import nothing. If the backend passes
+        them, the verdict is that it was not probed, for the reason `why`.
         """
         verdict = with_evidence(verdict)
         results = run_checks(verdict, Context(self._settings))
@@ -87,8 +87,8 @@ class Prober:
         return replace(verdict, status=Status.NOT_PROBED, why=why)
 
     def _known_verdict(self, verdict: Verdict, pinned: bool) -> Verdict | None:
-        """Return the verdict of an earlier probe; `None` if there was none. A backend
-        that is usable unpinned is usable as a pin too.
+        """Return the verdict of an earlier probe, or `None` if there was none. A
+        backend that is usable unpinned is usable as a pin too.
         """
         ranked = self._known.get(_key(verdict, False))
         if ranked is not None and ranked.usable:

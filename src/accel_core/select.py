@@ -2,7 +2,7 @@
 
 This module does not look at the machine itself: a `Prober` probes backends on request.
 A ranked choice probes the backends in rank order and stops at the first usable one, so
-no backend of a lower rank is imported. A pinned choice probes only the pinned backends.
+no lower-ranking backend is imported. A pinned choice probes only the pinned backends.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ Find = Callable[[Pin | None], "tuple[Verdict, ...]"]
 
 
 def discover(*, isolated: bool = False) -> tuple[Verdict, ...]:
-    """Return every built-in or installed backend in rank order, without probing them.
+    """Return all built-in and installed backends in rank order, without probing them.
 
     This imports each plugin's module. A plugin that `ACCEL_ALLOW` or `ACCEL_BLOCK`
-    excludes is not imported: its verdict has the name of the entry point and no
-    declaration. With `isolated`, or `ACCEL_PROBE=isolated`, a child process imports the
-    modules; this process imports a plugin only when it calls one of the plugin's hooks.
-    Raises `SettingError` for an invalid setting.
+    excludes is not imported: its verdict has the entry point's name and no declaration.
+    With `isolated`, or `ACCEL_PROBE=isolated`, a child process imports the modules.
+    This process then imports a plugin only to call one of its hooks. Raises
+    `SettingError` for an invalid setting.
     """
     settings = read()
     return find_backends(None, settings, loader(settings, isolated=isolated))
 
 
 def loader(settings: Settings, *, isolated: bool = False) -> Load:
-    """Return the function that loads declarations. It uses child processes with
-    `isolated` or `ACCEL_PROBE=isolated`.
+    """Return the function that loads plugins' declarations. It uses child processes
+    with `isolated` or `ACCEL_PROBE=isolated`.
     """
     if isolated or settings.isolated:
         return IsolatedLoader(settings.probe_timeout)
@@ -71,8 +71,8 @@ def select(
     prober: Prober | None = None,
     built: Mapping[Backend, Accelerator] = MappingProxyType({}),
 ) -> Selection:
-    """Choose a backend according to `settings`; return a record of the choice, which
-    has an error if the choice failed.
+    """Choose a backend according to `settings`, and return a record of the choice. The
+    record has an error if the choice failed.
 
     `find` and `prober` replace the default discovery and probing. With `isolated`,
     plugins and vendors' packages are imported in child processes only. Otherwise the
@@ -101,8 +101,8 @@ def select(
 
 
 def _fail_if_unknown(selection: Selection, settings: Settings) -> Selection:
-    """Turn the selection into a failed choice if a command cannot predict the choice of
-    a program.
+    """Turn the selection into a failed choice if a command cannot predict what a
+    program would choose.
 
     A backend that timed out may respond in time in a program. A backend that crashes
     would end the program before the next backend is probed.
@@ -202,7 +202,7 @@ def _fail_if_cpu_is_refused(selection: Selection, settings: Settings) -> Selecti
 def rivals_of(
     verdict: Verdict, among: Sequence[Verdict], settings: Settings
 ) -> list[str]:
-    """Return the other permitted distributions that declare the same backend.
+    """Return the other permitted distributions that declare the backend of `verdict`.
 
     If there are rivals, none of the distributions is used. Built-in backends have no
     rivals.
@@ -230,11 +230,11 @@ def _conflict_verdict(verdict: Verdict, rivals: list[str]) -> Verdict:
 def with_slot_conflict(
     verdict: Verdict, earlier: Sequence[Verdict], among: Sequence[Verdict]
 ) -> Verdict:
-    """Return the verdict that a program would reach, which probes all backends in one
-    process, after the `earlier` verdicts.
+    """Return the verdict on a backend, corrected for a conflict over torch's PrivateUse1 slot.
 
-    A command probes each backend in a separate process. In a program, a package of an
-    earlier backend keeps torch's PrivateUse1 slot, even if its device cannot be used.
+    A command probes each backend in a separate process, but a program probes all of
+    them in one. There, the package of a backend that was probed `earlier` keeps the
+    slot, even if its device cannot be used.
     """
     backend = verdict.backend
     if not verdict.slot or backend is None or not builtin.may_use_private_use1(backend):
@@ -304,9 +304,7 @@ def _try_pin(
 def _note_unknown_pin(
     search: _Search, pin: Pin, settings: Settings, find: Find, prober: Prober
 ) -> None:
-    """Record that no backend matches the pin. This is an error if there is no other
-    pin.
-    """
+    """Record that no backend matches the pin, which is an error if there is no other pin."""
     from accel_core.explain import messages
 
     search.verdicts.append(messages.not_declared_verdict(pin))
@@ -321,7 +319,8 @@ def _note_unknown_pin(
 def backends_of_pin(pin: Pin, settings: Settings, find: Find) -> tuple[Verdict, ...]:
     """Return the backends that a pin selects, without the blocked backends.
 
-    If all of them are blocked, all are returned, and their verdicts report that.
+    If all of them are blocked, all are returned, and their verdicts report that they
+    are blocked.
     """
     matching = find(pin)
     permitted = tuple(v for v in matching if settings.permits(v.name, v.distribution))

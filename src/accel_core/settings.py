@@ -1,5 +1,5 @@
-"""The environment variables that control a choice; `read()` turns an environment into
-`Settings`.
+"""Read the environment variables that control a choice: `read()` turns an environment
+into `Settings`.
 
 Values are stripped and compared without regard to case. An empty variable counts as
 unset. Operators, launchers and integrations define their variables elsewhere, as
@@ -32,7 +32,8 @@ OWN_DISTRIBUTIONS = frozenset(f"accel-{name}" for name in (*_CORE, *_VENDORS))
 
 
 class Pin(NamedTuple):
-    """A backend by name and optionally by distribution: `name` or `name@distribution`.
+    """A reference to a backend by name, and optionally by distribution: `name` or
+    `name@distribution`.
 
     In `ACCEL_ALLOW` and `ACCEL_BLOCK`, `@distribution` means every backend of that
     distribution.
@@ -58,10 +59,10 @@ class Pin(NamedTuple):
 
 
 def parse_pin(text: str, *, allow_distribution_only: bool = False) -> Pin:
-    """Parse `"npu"` or `"npu@accel-npu"`. With `allow_distribution_only`, accept
-    `"@accel-npu"` too.
+    """Parse a pin such as `"npu"` or `"npu@accel-npu"`. With `allow_distribution_only`,
+    accept `"@accel-npu"` too.
 
-    Raises `ValueError`, with the accepted forms, for any other text.
+    Raises `ValueError`, which lists the accepted forms, for any other text.
     """
     name, at, distribution = text.lower().partition("@")
     pin = Pin(name.strip(), normalize_distribution(distribution.strip()))
@@ -138,7 +139,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_whole_number(text: str) -> int:
-    """Parse a whole number of at most nine digits, such as a launcher sets."""
+    """Parse a whole number of at most nine digits, such as launchers set."""
     if not re.fullmatch(r"\d{1,9}", text):
         raise ValueError("a whole number, 0 or more")
     return int(text)
@@ -149,7 +150,7 @@ def parse_whole_number(text: str) -> int:
 
 @dataclass(frozen=True)
 class Variable(Generic[T]):
-    """An environment variable."""
+    """An environment variable of accel, with its parser and its description."""
 
     name: str
     #: Parses a string; raises a ValueError whose message describes the accepted values.
@@ -159,10 +160,11 @@ class Variable(Generic[T]):
     help: str = ""
 
     def read(self, environ: Mapping[str, str]) -> T:
-        """Return the parsed value from `environ`; the default if the variable is unset
-        or empty.
+        """Return the variable's parsed value from `environ`, or the default if the
+        variable is unset or empty.
 
-        Raises `SettingError` with the variable, its value and the accepted values.
+        Raises `SettingError` if the value is invalid. The message names the variable,
+        its value and the accepted values.
         """
         text = environ.get(self.name, "").strip()
         if not text:
@@ -284,7 +286,7 @@ class Policy:
         """Return whether the plugin that registers `name` in `accel.backends` may be
         imported.
 
-        An entry point may have another name than its backends. Therefore a rule
+        An entry point's name may differ from those of its backends. Therefore, a rule
         `backend@distribution` in `allow` permits each plugin of that distribution. The
         backends that the plugin declares must then pass `permits`.
         """
@@ -349,8 +351,8 @@ def permitted_entry_points(group: str) -> list[Provenance]:
 
 
 def _backends_by_distribution(policy: Policy) -> Mapping[str, list[str]]:
-    """Return the names that each distribution registers in `accel.backends`; empty if
-    the policy does not depend on them.
+    """Return the names that each distribution registers in `accel.backends`, or an
+    empty mapping if the policy does not depend on them.
     """
     backends: defaultdict[str, list[str]] = defaultdict(list)
     if policy.allow:
@@ -388,7 +390,7 @@ class Settings:
 
     @property
     def policy(self) -> Policy:
-        """The policy that `allow` and `block` define."""
+        """The policy that the settings `allow` and `block` define."""
         return Policy(self.allow, self.block)
 
     def permits(self, name: str, distribution: str) -> bool:

@@ -1,4 +1,4 @@
-"""Collect the verdicts on all backends, as commands show them."""
+"""Collect the verdicts on all backends for commands to show."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from accel_core.verdict import Reason, Selection, Status, Verdict, Why
 
 @dataclass(frozen=True)
 class Survey:
-    """Every backend with its verdict, and the choice."""
+    """The verdicts on all backends, and the choice among them."""
 
     #: The verdicts in rank order. They do not depend on `DS_ACCELERATOR`.
     verdicts: tuple[Verdict, ...]
-    #: The choice that `get_accelerator()` would make; `None` if nothing was probed.
+    #: The choice that `get_accelerator()` would make, or `None` if nothing was probed.
     selection: Selection | None
     #: A line for each device without an installed plugin, with the command to install
     #: the plugin.
     missing_plugins: tuple[str, ...]
-    #: The backends that the only pin of the settings selects; empty if the settings have
-    #: no pin or several pins.
+    #: The backends that the only pin of the settings selects, or an empty tuple if the
+    #: settings have no pin or several pins.
     pinned: tuple[Verdict, ...]
 
 
 def survey(
     settings: Settings, *, probing: bool = True, load: Load | None = None
 ) -> Survey:
-    """Probe every backend; the number of parallel probes is the number of usable cores.
+    """Probe every backend, with as many probes in parallel as there are usable CPU cores.
 
     Each probe runs in a child process within the timeout in `settings`, so this process
     imports neither torch nor a vendor's package. Without `probing`, only the plugins'

@@ -1,7 +1,7 @@
-"""Make third-party text safe to print: metadata of plugins, errors of vendors.
+"""Make third-party text safe to print, such as plugins' metadata and vendors' errors.
 
 Such text may contain any character. An escape character could move the cursor, rename
-the window or overwrite the output. A line end could add lines that look like accel's.
+the window or overwrite the output. A newline could add lines that look like accel's.
 """
 
 from collections.abc import Iterable
@@ -14,8 +14,8 @@ _MAX_REPR = 200
 
 
 def one_line(text: str) -> str:
-    """Return `text` on one line, with control characters escaped, and cut after 4000
-    characters.
+    """Return `text` on one line, with control characters escaped, and truncated after
+    4000 characters.
     """
     line = " ".join(text[:_MAX_LINE].split())
     if len(text) > _MAX_LINE:
@@ -24,7 +24,7 @@ def one_line(text: str) -> str:
 
 
 def strip_period(text: str) -> str:
-    """Return `text` without the full stop at its end, for use within a sentence. An
+    """Return `text` without the period at its end, for use within a sentence. An
     ellipsis is kept.
     """
     if text.endswith(".") and not text.endswith(".."):
@@ -33,7 +33,7 @@ def strip_period(text: str) -> str:
 
 
 def escape_control_chars(text: str) -> str:
-    """Return `text` with control characters escaped, except line ends and tabs."""
+    """Return `text` with control characters escaped, except newlines and tabs."""
     if text.isprintable():
         return text
     return "".join(map(_escape, text))
@@ -46,8 +46,8 @@ def _escape(character: str) -> str:
 
 
 def short_repr(value: object) -> str:
-    """Return `repr(value)`, cut after 200 characters, for an error about a plugin's
-    result. If `repr` fails, return the name of the type.
+    """Return `repr(value)`, truncated after 200 characters, for an error about a
+    plugin's result. If `repr` fails, return the name of the type.
     """
     try:
         text = repr(value)
@@ -61,7 +61,7 @@ def short_repr(value: object) -> str:
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return a question such as `" Did you mean 'npu'?"` if `name` is similar to one of
-    `names`; otherwise an empty string.
+    `names`, or an empty string otherwise.
     """
     close = get_close_matches(name.lower(), list(names), n=1)
     if not close:

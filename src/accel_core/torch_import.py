@@ -1,4 +1,4 @@
-"""Import torch without its autoload, and read about torch without importing it.
+"""Import torch without its autoload, and read facts about torch without importing it.
 
 While torch is imported, it imports every entry point of group `torch.backends`. One
 broken vendor wheel then makes `import torch` fail for the whole process. If accel_core
@@ -38,8 +38,8 @@ imported_by_us = False
 
 
 def import_torch() -> ModuleType:
-    """Return torch. If torch is not imported yet, import it with autoload off. Import
-    the packages in `ACCEL_IMPORT` too.
+    """Return torch, importing it with autoload off if needed. Also import the packages
+    in `ACCEL_IMPORT`.
 
     Raises `BackendUnavailableError` with the next step if torch is missing or broken.
     """
@@ -97,8 +97,8 @@ def _run_own_entry_point() -> None:
 
 
 def has_failed_import() -> bool:
-    """Return whether an import of torch has failed in this process, or was interrupted.
-    A second import may crash.
+    """Return whether an import of torch failed or was interrupted in this process. A
+    second import may crash.
     """
     if "torch" in sys.modules:
         return False
@@ -168,7 +168,7 @@ BUILDS = {"cuda": "CUDA", "hip": "ROCm", "xpu": "XPU"}
 
 
 class TorchBuild(NamedTuple):
-    """The build of the installed torch, from `torch/version.py`."""
+    """The build of the installed torch, as recorded in `torch/version.py`."""
 
     version: str
     cuda: str | None = None
@@ -183,7 +183,7 @@ class TorchBuild(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The kind of build in words, such as `"a CUDA build"`."""
+        """The kind of torch build in words, such as `"a CUDA build"`."""
         if self.cuda:
             return "a CUDA build"
         if self.hip:
@@ -202,7 +202,7 @@ class TorchBuild(NamedTuple):
 
 
 def torch_build() -> TorchBuild | None:
-    """Return the build of the installed torch; `None` if torch is not installed.
+    """Return the build of the installed torch, or `None` if torch is not installed.
 
     The build is read from torch's files, without importing torch, unless torch is
     already imported.
@@ -246,8 +246,8 @@ _MISSING_SYMBOL = r"symbol\b.*?\b_{1,2}Z(?:T[ISV])?NK?(?:3c10|2at|5torch)\d"
 
 
 def cause_and_step(error: BaseException) -> tuple[str, str]:
-    """Return `root_cause(error)` and, if a library was built for another version of
-    torch, the next step; otherwise an empty step.
+    """Return `root_cause(error)` and the next step. The step is empty unless a library
+    was built for another version of torch.
     """
     cause = root_cause(error)
     if not re.search(_MISSING_SYMBOL, cause, re.IGNORECASE):
@@ -268,8 +268,8 @@ _KEY_FUNCTIONS = (
 
 
 def namespace_taken_by(device_type: str, own: tuple[str, ...]) -> str:
-    """Return the module whose functions replace those of `torch.<device_type>`; empty
-    if there is none.
+    """Return the module whose functions replace those of `torch.<device_type>`, or an
+    empty string if there is none.
 
     Modules in the packages `own` do not count.
     """
@@ -286,7 +286,7 @@ def namespace_taken_by(device_type: str, own: tuple[str, ...]) -> str:
 
 
 def defining_module(function: object) -> str:
-    """Return the name of the module that defines a function; empty if unknown."""
+    """Return the name of the module that defines a function, or an empty string if unknown."""
     while isinstance(function, partial):
         function = function.func
     # functools.wraps copies `__module__` from the wrapped function, but not its globals.
@@ -300,8 +300,8 @@ FREE_SLOT = "privateuseone"
 
 
 def private_use1_name() -> str:
-    """Return the device type that uses torch's one PrivateUse1 slot in this process;
-    `FREE_SLOT` if the slot is free.
+    """Return the device type that uses torch's only PrivateUse1 slot in this process,
+    or `FREE_SLOT` if the slot is free.
     """
     internals = getattr(sys.modules.get("torch"), "_C", None)
     if internals is None:

@@ -1,4 +1,4 @@
-"""The records of a choice: the verdict on each backend, and the selection.
+"""Define the records of a choice: the verdict on each backend, and the selection.
 
 A `Verdict` goes through every step of the pipeline, and each step replaces some of its
 fields. The reason why a backend is not usable is data, a `Why`. The package `explain`
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Status(str, enum.Enum):
-    """The result of probing a backend."""
+    """The status of a backend after it was probed."""
 
     USABLE = "usable"
     NOT_PROBED = "not_probed"
@@ -43,12 +43,12 @@ class Status(str, enum.Enum):
 
     @property
     def label(self) -> str:
-        """The status in words for people, such as `"no device"`."""
+        """The status in human-readable words, such as `"no device"`."""
         return self.value.replace("_", " ")
 
     @property
     def is_failure(self) -> bool:
-        """Whether an installed package or plugin does not work; False if it is missing."""
+        """Whether an installed package or plugin does not work. If it is missing, this is False."""
         return self in _FAILURES
 
 
@@ -64,8 +64,8 @@ _FAILURES = frozenset(
 
 
 class Reason(str, enum.Enum):
-    """Why a backend has its status. The comment after each value names the fields of
-    its `Why`.
+    """The reason why a backend has its status. The comment after each value names the
+    fields of its `Why`.
     """
 
     # The settings and the other plugins.
@@ -122,17 +122,21 @@ class Reason(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Why:
-    """A reason, and the facts that its explanation needs."""
+    """A reason for a backend's status, and the facts that an explanation of it needs."""
 
     reason: Reason
     fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __getitem__(self, name: str) -> Any:
-        """Return the field called `name`. Raises `KeyError` if it is missing."""
+        """Return the value of the field called `name`. Raises `KeyError` if the field
+        is missing.
+        """
         return self.fields[name]
 
     def get(self, name: str) -> Any:
-        """Return the field called `name`; an empty string if it is missing."""
+        """Return the value of the field called `name`, or an empty string if the field
+        is missing.
+        """
         return self.fields.get(name, "")
 
     def to_dict(self) -> dict[str, object]:
@@ -160,7 +164,7 @@ def _is_why(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Words:
-    """A reason in one or two clauses, and the next step; any of them may be empty."""
+    """A reason in one or two clauses, and the next step. Any of them may be empty."""
 
     clause: str = ""
     step: str = ""
@@ -169,7 +173,7 @@ class Words:
 
     @property
     def text(self) -> str:
-        """Both clauses as one text."""
+        """Both clauses of the reason as one text."""
         if not self.second_clause:
             return self.clause
         return f"{self.clause}; and {self.second_clause}"
@@ -183,24 +187,26 @@ class Verdict:
     #: The distribution and the entry point that declare the backend. A built-in backend
     #: has only a distribution.
     provenance: Provenance
-    #: The declaration; `None` if it could not be read.
+    #: The declaration, or `None` if it could not be read.
     backend: Backend | None = None
     #: Whether the backend is built into accel-core.
     builtin: bool = False
     #: The result of the checks and the probe.
     status: Status = Status.NOT_PROBED
-    #: The reason for the status; `None` for most usable backends.
+    #: The reason for the status, or `None` for most usable backends.
     why: Why | None = None
-    #: The number of devices; `None` if they were not counted.
+    #: The number of devices, or `None` if they were not counted.
     devices: int | None = None
-    #: Signs of the hardware; `None` if they were not searched for, or the declaration
-    #: names none.
+    #: Signs of the hardware, or `None` if they were not searched for, or the
+    #: declaration names none.
     seen: Evidence | None = None
     #: The exception that the probe raised in this process.
     error: BaseException | None = field(default=None, compare=False, repr=False)
-    #: Type and message of the first exception of the chain; empty if there was none.
+    #: Type and message of the first exception of the chain, or an empty string if there
+    #: was none.
     cause: str = ""
-    #: The file and line that raised the first exception; empty if there was none.
+    #: The file and line that raised the first exception, or an empty string if there
+    #: was none.
     where: str = ""
     #: Whether the probe ended its child process. It would end a program too.
     fatal: bool = False
@@ -215,7 +221,7 @@ class Verdict:
 
     @property
     def declaration(self) -> Backend:
-        """The declaration. Raises `AssertionError` if it could not be read."""
+        """The backend's declaration. Raises `AssertionError` if it could not be read."""
         assert self.backend is not None, self.name
         return self.backend
 
@@ -223,25 +229,25 @@ class Verdict:
 
     @property
     def priority(self) -> int:
-        """The declared priority; 0 without a declaration."""
+        """The backend's declared priority, or 0 without a declaration."""
         return self.backend.priority if self.backend else 0
 
     @property
     def device_type(self) -> str:
-        """The device type in torch."""
+        """The backend's torch device type."""
         return self.backend.device_type if self.backend else ""
 
     @property
     def vendor_import(self) -> tuple[str, ...]:
-        """The modules that can add the device to torch; the first installed one is
-        imported.
+        """The modules that can add the device to torch. The first one that is installed
+        is imported.
         """
         return self.backend.vendor_imports if self.backend else ()
 
     @property
     def hardware(self) -> str:
-        """The common name of the device, such as `"NVIDIA GPU"`; empty if its plugin
-        declares none.
+        """The common name of the device, such as `"NVIDIA GPU"`, or an empty string if
+        its plugin declares none.
         """
         return self.backend.hardware.name if self.backend else ""
 
@@ -252,12 +258,14 @@ class Verdict:
 
     @property
     def url(self) -> str:
-        """The address of the page for users of this backend."""
+        """The address of the documentation page for users of this backend."""
         return self.backend.url if self.backend else ""
 
     @property
     def distribution(self) -> str:
-        """The name of the distribution; `"accel-core"` for a built-in backend."""
+        """The name of the distribution that declares the backend, or `"accel-core"` for
+        a built-in one.
+        """
         return self.provenance.distribution
 
     # Properties that follow from the status
@@ -269,17 +277,17 @@ class Verdict:
 
     @property
     def evidence(self) -> str:
-        """The device nodes and PCI ids that were found, as text."""
+        """The device nodes and PCI ids of the backend's hardware on this machine, as text."""
         return str(self.seen or "")
 
     @property
     def lacks_device(self) -> bool:
-        """Whether only a device is missing. A pinned backend is then still usable."""
+        """Whether the backend lacks only a device. If it is pinned, it is then still usable."""
         return self.status is Status.NO_DEVICE and self.devices == 0
 
     @property
     def absent(self) -> bool:
-        """Whether the device is certainly not on this machine."""
+        """Whether it is certain that the device is not on this machine."""
         if self.seen is not None and not self.seen:
             return True
         if self.backend is None:
@@ -288,7 +296,7 @@ class Verdict:
 
     @property
     def is_reported(self) -> bool:
-        """Whether users are informed that this backend is not used.
+        """Whether messages to users mention that this backend is not used.
 
         Blocked backends are not reported, and built-in ones only if a vendor's package
         is broken.
@@ -315,8 +323,8 @@ class Verdict:
         return bool(self.seen) and not is_left_to_others
 
     def is_about(self, other: Verdict) -> bool:
-        """Return whether both verdicts are about the same backend of the same
-        distribution.
+        """Return whether this verdict and `other` are about the same backend of the
+        same distribution.
         """
         own_key = (self.name, self.provenance, self.priority)
         return own_key == (other.name, other.provenance, other.priority)
@@ -325,24 +333,26 @@ class Verdict:
 
     @cached_property
     def words(self) -> Words:
-        """The reason and the next step in English, made from `why` at first use."""
+        """The reason for the status and the next step in English, written from `why` at
+        first use.
+        """
         from accel_core.explain.reasons import words_of
 
         return words_of(self)
 
     @property
     def reason(self) -> str:
-        """The reason for the status, as one clause; empty for most usable backends."""
+        """The reason for the status, as one clause, or an empty string for most usable backends."""
         return self.words.text
 
     @property
     def hint(self) -> str:
-        """The user's next step; empty if there is none."""
+        """The user's next step, or an empty string if there is none."""
         return self.words.step
 
     def maker(self, others: Iterable[Verdict]) -> str:
         """Return this backend's hardware if a backend of the same name in `others` has
-        other hardware; otherwise an empty string.
+        other hardware, or an empty string otherwise.
 
         CUDA and ROCm, for example, are two declarations of `cuda`.
         """
@@ -404,7 +414,7 @@ class Verdict:
 
 
 class How(str, enum.Enum):
-    """How a backend was chosen. JSON documents contain the value."""
+    """The way in which a backend was chosen. JSON documents contain the value."""
 
     PINNED = "pinned"
     PREFERRED = "preferred"
@@ -416,7 +426,7 @@ class How(str, enum.Enum):
 
     @property
     def label(self) -> str:
-        """How the backend was chosen, in words for people."""
+        """The way in which the backend was chosen, in human-readable words."""
         return _LABELS_OF_HOW[self]
 
 
@@ -431,13 +441,14 @@ _LABELS_OF_HOW = {
 
 @dataclass(frozen=True)
 class Note:
-    """A remark for the user on the settings of a choice, and the next step."""
+    """A note for the user on the settings that controlled a choice, and the next step."""
 
     #: A clause on the setting, or a statement with a question.
     text: str
-    #: The user's next step; empty if the text contains it.
+    #: The user's next step, or an empty string if the text contains it.
     step: str = ""
-    #: The name of the backend that the note is about; empty if it is about a setting.
+    #: The name of the backend that the note is about, or an empty string if it is about
+    #: a setting.
     about: str = ""
 
     def __str__(self) -> str:
@@ -448,15 +459,16 @@ class Note:
 
 @dataclass(frozen=True)
 class Selection:
-    """The record of one choice. `print(selection)` explains the choice."""
+    """The record of one choice of a backend. `print(selection)` explains the choice."""
 
-    #: The verdict on the chosen backend, with its accelerator; `None` if the choice failed.
+    #: The verdict on the chosen backend, with its accelerator, or `None` if the choice
+    #: failed.
     chosen: Verdict | None
     #: How the backend was chosen.
     how: How
     #: Every verdict, in the order in which the backends were considered.
     verdicts: tuple[Verdict, ...] = ()
-    #: The error of a failed choice; `None` if the choice succeeded.
+    #: The error of a failed choice, or `None` if the choice succeeded.
     error: AccelError | None = field(default=None, compare=False)
     #: The id of the process that made the choice.
     pid: int = 0
@@ -468,7 +480,7 @@ class Selection:
     missing_plugins: tuple[str, ...] = ()
     #: The duration of the choice in milliseconds.
     ms: float = 0.0
-    #: Notes on settings that are probably mistakes: misspelt names, pins without a
+    #: Notes on settings that are probably mistakes: misspelled names, pins without a
     #: device.
     notes: tuple[Note, ...] = ()
     #: A line for each package that breaks `import torch` or takes over the chosen device,
@@ -477,27 +489,31 @@ class Selection:
 
     @property
     def name(self) -> str | None:
-        """The chosen backend's name; `None` if the choice failed."""
+        """The chosen backend's name, or `None` if the choice failed."""
         return self.chosen.name if self.chosen else None
 
     @property
     def provenance(self) -> Provenance | None:
-        """The provenance of the chosen backend; `None` if the choice failed."""
+        """The distribution and entry point of the chosen backend, or `None` if the
+        choice failed.
+        """
         return self.chosen.provenance if self.chosen else None
 
     @property
     def problem(self) -> str:
-        """The message of the error of a failed choice; otherwise empty."""
+        """The error message of a failed choice, or an empty string if the choice succeeded."""
         return str(self.error) if self.error else ""
 
     @property
     def problem_summary(self) -> str:
-        """The first line of `problem`. The other lines list verdicts."""
+        """The first line of the error message `problem`. The other lines list verdicts."""
         return self.problem.partition("\n")[0]
 
     @property
     def is_unknown(self) -> bool:
-        """Whether the choice is unknown because a backend did not respond in time."""
+        """Whether it is unknown which backend is chosen, because a backend did not
+        respond in time.
+        """
         has_late = any(v.status is Status.TIMED_OUT for v in self.verdicts)
         return self.chosen is None and has_late
 

@@ -1,4 +1,4 @@
-"""The `accel` command: it shows the installed backends, their features, and the choice.
+"""The `accel` command: it shows the installed backends, their features, and which one is chosen.
 
 A distribution adds a command with an entry point of group `accel.commands`. The entry
 point has the command's name, and its value names a package. The package's module with
@@ -70,9 +70,9 @@ def main() -> None:
 def installed_commands() -> dict[str, Provenance | None]:
     """Return every installed command by name, sorted.
 
-    If two distributions add the same command, the first one found counts. The name of a
-    built-in command always means the built-in command. The value of a built-in command
-    is `None`.
+    If two distributions add the same command, the first one in the search order is
+    used. The name of a built-in command always means the built-in command. The value of
+    a built-in command is `None`.
     """
     commands: dict[str, Provenance | None] = dict.fromkeys(SUMMARIES)
     for entry_point in _command_entry_points():
@@ -83,9 +83,9 @@ def installed_commands() -> dict[str, Provenance | None]:
 
 
 def _command_entry_points() -> list[Provenance]:
-    """Return the entry points of commands that the policy permits.
+    """Return the command entry points that the policy permits.
 
-    If the policy is invalid, only accel's own commands are returned; each of them
+    If the policy is invalid, only accel's own commands are returned. Each of them
     reports the invalid setting.
     """
     try:
@@ -99,7 +99,7 @@ def _command_entry_points() -> list[Provenance]:
 
 
 def _call_with_package(entry_point: Provenance | None, use: Callable[[Any], T]) -> T:
-    """Call `use` with the package of a command, imported now.
+    """Import a command's package, and call `use` with it.
 
     Raises `ClickException` if the package fails.
     """
@@ -117,8 +117,8 @@ def _call_with_package(entry_point: Provenance | None, use: Callable[[Any], T]) 
 def _lines_from_package(
     entry_point: Provenance | None, read: Callable[[Any], Iterable[object]]
 ) -> list[str]:
-    """Return the lines that `read` returns for a command's package; if the package
-    fails, its error.
+    """Return the lines that `read` returns for a command's package, or its error if the
+    package fails.
     """
 
     def lines(package: Any) -> list[str]:
@@ -131,10 +131,10 @@ def _lines_from_package(
 
 
 def _summary(name: str, entry_point: Provenance | None) -> str:
-    """Return the line of a command in `accel --help`.
+    """Return a command's line in the output of `accel --help`.
 
-    Packages of third parties are not imported for the line, because the import could
-    hang or exit.
+    Third-party packages are not imported for this, because the import could hang or
+    exit.
     """
     if entry_point is not None and name not in COMMAND_OWNERS:
         return f"A command of {entry_point}."
@@ -146,8 +146,8 @@ def _summary(name: str, entry_point: Provenance | None) -> str:
 
 
 def remarks(verdicts: Iterable[Verdict]) -> list[str]:
-    """Return lines about the verdicts from the function `remarks` of each first-party
-    package of commands.
+    """Return remarks on the verdicts, from the function `remarks` of each first-party
+    command package.
     """
 
     def read_remarks(package: Any) -> Iterable[object]:
@@ -160,8 +160,8 @@ def remarks(verdicts: Iterable[Verdict]) -> list[str]:
 
 
 def environments() -> list[str]:
-    """Return lines about the Python environment that is running, from the function
-    `environment` of each first-party package of commands.
+    """Return lines about the running Python environment, from the function
+    `environment` of each first-party command package.
     """
 
     def read_environment(package: Any) -> Iterable[object]:
@@ -174,7 +174,7 @@ def environments() -> list[str]:
 
 
 def _lines_from_packages(read: Callable[[Any], Iterable[object]]) -> list[str]:
-    """Return the lines that `read` returns for each first-party package of commands."""
+    """Return the lines that `read` returns for each first-party command package."""
     entry_point_by_module = {}
     for name, entry_point in installed_commands().items():
         if entry_point is not None and name in COMMAND_OWNERS:
@@ -195,7 +195,7 @@ def _missing_command_message(name: str, installed: Iterable[str]) -> str:
 
 
 class _Group(click.Group):
-    """A group that lists its commands without importing them."""
+    """A click group that lists its commands without importing them."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Ctrl-C ends the process by SIGINT, so that a shell loop ends
@@ -256,8 +256,8 @@ class _Group(click.Group):
     def shell_complete(
         self, ctx: click.Context, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the commands and options that begin with `incomplete`. No package of
-        commands is imported.
+        """Return the commands and options that begin with `incomplete`. No command
+        package is imported.
         """
         items = []
         for name in installed_commands():

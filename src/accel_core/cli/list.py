@@ -88,9 +88,10 @@ def command(
 
 
 def _verdict_with_star(surveyed: Survey) -> Verdict | None:
-    """Return the verdict on the chosen backend, or otherwise on the pinned backend.
+    """Return the verdict to mark with a star: on the chosen backend, or otherwise on
+    the pinned one.
 
-    `None` if several distributions match the pin.
+    The result is `None` if several distributions match the pin.
     """
     chosen = surveyed.selection.chosen if surveyed.selection else None
     matching = (chosen,) if chosen else surveyed.pinned
@@ -121,11 +122,11 @@ def _document(surveyed: Survey, marked: Verdict | None) -> dict[str, object]:
 
 
 def _short_table(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
-    """Return the default table, with the most important backends first.
+    """Return the default table of backends, with the most important ones first.
 
     The groups are: chosen, usable, in need of attention, not probed, and all others.
     Within each group, backends are sorted by rank. A built-in backend without a device
-    and without a hint gets no row.
+    and without a hint is left out.
     """
     shown = [v for v in surveyed.verdicts if v is marked or not _is_idle(v)]
     rows, uninstalled = messages.fold_rows(shown)
@@ -148,7 +149,7 @@ def _is_idle(verdict: Verdict) -> bool:
 
 
 def _sort_group(verdict: Verdict, marked: Verdict | None) -> int:
-    """Return the number of the verdict's group in the table, from 0."""
+    """Return the number of the verdict's group in the table, counting from 0."""
     if marked is not None and verdict.is_about(marked):
         return 0
     if verdict.usable:
@@ -161,7 +162,7 @@ def _sort_group(verdict: Verdict, marked: Verdict | None) -> int:
 
 
 def _full_table(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
-    """Return the table of all backends with details of their declarations, by rank."""
+    """Return the table of all backends in rank order, with details from their declarations."""
     rows = []
     for verdict in surveyed.verdicts:
         cells = _row(Row(verdict, verdict.reason), marked, surveyed.verdicts)
@@ -179,7 +180,9 @@ def _full_table(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
 def _row(
     row: Row, marked: Verdict | None, others: Sequence[Verdict]
 ) -> list[page.Cell]:
-    """Return the cells of a row: name, status, reason or number of devices, next step."""
+    """Return the cells of one backend's table row: name, status, reason or number of
+    devices, next step.
+    """
     verdict = row.verdict
     sign = "*" if marked is not None and verdict.is_about(marked) else " "
     details = [row.reason] if row.reason else []
@@ -207,8 +210,8 @@ def _notes(
     *,
     everything: bool,
 ) -> list[page.Cell]:
-    """Return the lines below the table: the choice, what is missing, and further
-    commands.
+    """Return the lines below the table of backends: the choice, what is missing, and
+    further commands.
     """
     selection = surveyed.selection
     has_torch = torch_build() is not None
@@ -234,7 +237,7 @@ def _notes(
 def _choice_note(
     selection: Selection | None, marked: Verdict | None, settings: Settings
 ) -> page.Cell:
-    """Return the line that describes the choice."""
+    """Return the line that describes which backend is chosen."""
     if settings.pins:
         return _pinned_choice_note(selection, marked, settings)
     more = "Details: `accel why`."

@@ -1,9 +1,9 @@
 """Write a command's output, and define the options that several commands share.
 
 A command writes one document to stdout, and everything else to stderr. Plugins and
-vendors' packages also print, some of them from C or at exit, and a script that reads
-the JSON document must not get any of that. Therefore a command keeps a copy of stdout,
-and redirects descriptor 1 to stderr.
+vendors' packages also print, some of them from C or at exit, but a script that reads
+the JSON document must not receive any of that output. A command therefore keeps a copy
+of stdout, and redirects file descriptor 1 to stderr.
 """
 
 import contextlib
@@ -38,14 +38,14 @@ class _Misuse(click.ClickException):
 
 
 class Output:
-    """The command's stdout. Call `write` once, with the whole document."""
+    """The stdout of a command. Call `write` once, with the whole document."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
         self._encoding = getattr(stream, "encoding", None) or "utf-8"
         self.is_terminal = stream is not None and stream.isatty()
-        #: The width of a page in columns; `None` for no limit, so that `grep` finds whole
-        #: lines.
+        #: The width of a page in columns, or `None` for no limit, so that `grep` finds
+        #: whole lines.
         self.width: int | None = None
         if self.is_terminal or os.environ.get("COLUMNS", "").isdecimal():
             # The width is 0 if the terminal does not report it, as on a serial line.
@@ -55,7 +55,7 @@ class Output:
 
     @property
     def in_colour(self) -> bool:
-        """Whether to write colours: `NO_COLOR` is unset, and stdout is a terminal or
+        """Whether to write colors: `NO_COLOR` is unset, and stdout is a terminal or
         `FORCE_COLOR` is set.
         """
         if os.environ.get("NO_COLOR"):
@@ -65,16 +65,16 @@ class Output:
         return self.is_terminal and _has_escape_codes()
 
     def can_write(self, text: str) -> bool:
-        """Return whether stdout's encoding has all characters of `text`."""
+        """Return whether stdout's encoding can represent all characters of `text`."""
         known = text.encode(self._encoding, "ignore").decode(self._encoding)
         return known == text
 
     def write(self, text: str) -> None:
-        """Write `text` and a line end. Characters that stdout's encoding lacks are
-        escaped.
+        """Write `text` and a newline to stdout. Characters that stdout's encoding lacks
+        are escaped.
 
         If the reader has closed the pipe, the command ends without a message. If the
-        disk is full, the command ends with a message of one line.
+        disk is full, the command ends with a one-line message.
         """
         data = f"{text}\n".encode(self._encoding, "backslashreplace")
         try:
@@ -95,21 +95,22 @@ class Output:
             self._stream.write(data.decode(self._encoding))
 
     def write_page(self, parts: Iterable[page.Part]) -> None:
-        """Write one page for people."""
+        """Write one human-readable page to stdout."""
         self.write(page.to_text(parts, self.width, in_colour=self.in_colour))
 
     def write_json(self, document: Mapping[str, object]) -> None:
-        """Write one JSON document in ASCII, with the version of its schema.
+        """Write one JSON document, in ASCII and with its schema version, to stdout.
 
-        The version increases when a key is removed or changes its meaning.
+        The schema version increases when a key is removed or changes its meaning.
         """
         self.write(json.dumps({"schema": 1, **document}, indent=2))
 
 
 def _take_over_stdout(stream: TextIO | None) -> int | None:
-    """Return a copy of descriptor 1, and redirect descriptor 1 to stderr.
+    """Return a copy of file descriptor 1, and redirect descriptor 1 to stderr.
 
-    Return `None` if `stream` does not write to descriptor 1, as a buffer in a test.
+    Return `None` if `stream` does not write to descriptor 1, as is the case for a
+    buffer in a test.
     """
     try:
         if stream is None or stream.fileno() != 1:
@@ -124,7 +125,7 @@ def _take_over_stdout(stream: TextIO | None) -> int | None:
 
 
 def _has_escape_codes() -> bool:
-    """Return whether the terminal understands escape codes."""
+    """Return whether the terminal supports escape codes."""
     return os.environ.get("TERM") not in ("dumb", "unknown")
 
 
@@ -158,7 +159,7 @@ def _waiting(terminal: TextIO | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def answering(*, as_json: bool) -> Iterator[Output]:
-    """Yield the `Output` of a command, and report an `AccelError` as a message.
+    """Yield a command's `Output`, and report an `AccelError` as a message.
 
     The exit status is then 2 for an invalid setting or an unknown name, and 1 for any
     other error. With `as_json`, the error is also written as a JSON document. Any other
@@ -181,8 +182,8 @@ def answering(*, as_json: bool) -> Iterator[Output]:
 
 
 def status_of(error: AccelError | None) -> int:
-    """Return the exit status for an error: 2 for misuse or an unknown name, 1 for any
-    other error.
+    """Return a command's exit status for an error: 2 for misuse or an unknown name, 1
+    for any other error.
     """
     if isinstance(error, (SettingError, BackendNotFoundError)):
         return 2
@@ -193,8 +194,8 @@ def status_of(error: AccelError | None) -> int:
 
 
 def read_settings(timeout: float | None = None) -> Settings:
-    """Return the settings in the environment; `timeout`, from the command line,
-    replaces the probe timeout.
+    """Read the settings from the environment. If `timeout` was given on the command
+    line, it replaces the probe timeout.
 
     Raises `SettingError` for an invalid setting.
     """
@@ -205,9 +206,9 @@ def read_settings(timeout: float | None = None) -> Settings:
 
 
 class OneOf(click.ParamType):  # type: ignore[type-arg]
-    """A click type that accepts the names that a function returns.
+    """A click type that accepts only the names that a function returns.
 
-    The error for any other value suggests a name.
+    The error for any other value suggests a similar name.
     """
 
     def __init__(self, kind: str, names: Callable[[], Iterable[str]]) -> None:
@@ -236,8 +237,8 @@ class OneOf(click.ParamType):  # type: ignore[type-arg]
 
 
 class _Parsed(OneOf):
-    """A click type for a value that a parser of the settings accepts. An invalid value
-    is a usage error.
+    """A click type for values that one of the settings' parsers accepts. An invalid
+    value is a usage error.
     """
 
     def __init__(
@@ -249,7 +250,7 @@ class _Parsed(OneOf):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
-        """Return the parsed value; fail with a usage error if it is invalid."""
+        """Return the parsed value, or fail with a usage error if it is invalid."""
         if not isinstance(value, str):
             return value
         try:

@@ -1,4 +1,4 @@
-"""Format the pages that a command prints for people, wrapped to the terminal's width.
+"""Format the human-readable pages that a command prints, wrapped to the terminal's width.
 
 A page is a list of parts. The functions `paragraph`, `heading`, `facts`, `bullets`,
 `table` and `hanging` make parts, and `to_text` renders them. A part is a function that
@@ -38,8 +38,8 @@ _UNLIMITED = sys.maxsize
 
 
 def paragraph(*cells: Cell) -> Part:
-    """Return a paragraph, wrapped to the page's width. Without cells, return an empty
-    line.
+    """Return a paragraph of the given cells, wrapped to the page's width. Without
+    cells, return an empty line.
     """
     return lambda width: _wrap(cells, width)
 
@@ -50,8 +50,7 @@ def heading(text: str) -> Part:
 
 
 def facts(rows: Iterable[tuple[str, str]], indent: int = 2) -> Part:
-    """Return names and values in two columns, with each value wrapped within its
-    column.
+    """Return two columns, names and values, and wrap each value within its column.
 
     Rows without a value are omitted.
     """
@@ -60,14 +59,12 @@ def facts(rows: Iterable[tuple[str, str]], indent: int = 2) -> Part:
 
 
 def bullets(paragraphs: Iterable[Row]) -> Part:
-    """Return a list of paragraphs, each after a dash."""
+    """Return a bulleted list of paragraphs, each preceded by a dash."""
     return hanging([(("-", ""), cells) for cells in paragraphs], 2)
 
 
 def hanging(rows: Sequence[tuple[Cell, Row]], indent: int) -> Part:
-    """Return rows in two columns: a name or a sign (✓, ! or ✗), and text that wraps
-    within its column.
-    """
+    """Return two columns: a name or a sign (✓, ! or ✗), and text that wraps within its column."""
     lengths = [len(escape_control_chars(name)) for (name, _), _ in rows]
     first = indent + max(lengths, default=0)
 
@@ -101,8 +98,8 @@ def table(titles: Sequence[str], rows: Sequence[Row]) -> Part:
 
 
 def to_text(parts: Iterable[Part], width: int | None, *, in_colour: bool) -> str:
-    """Render the parts as text that is at most `width` columns wide. `None` means no
-    limit.
+    """Render the parts of a page as text that is at most `width` columns wide. `None`
+    means no limit.
     """
     rendered: list[str] = []
     for part in parts:
@@ -160,7 +157,7 @@ def _narrow_table(
 
 
 def _split_row(row: Row, columns: int) -> tuple[list[Row], list[Cell]]:
-    """Return the first `columns` cells, each a row, and the other cells with text."""
+    """Return the first `columns` cells of a row, and the remaining cells that have text."""
     first: list[Row] = [[cell] for cell in row[:columns]]
     prose = [cell for cell in row[columns:] if cell[0].strip()]
     return first, prose
@@ -171,7 +168,7 @@ def _longest_word(cell: Cell) -> int:
 
 
 def _indented(cells: Sequence[Cell], width: int) -> Iterator[_Line]:
-    """Yield the lines of each cell, indented; each cell begins a new line."""
+    """Yield the lines of each cell, indented. Each cell begins on a new line."""
     for cell in cells:
         yield from _side_by_side([[], [cell]], [2, width - 4])
 
@@ -227,7 +224,7 @@ def _with_styles(text: str, styles: Iterator[str]) -> _Line:
 
 
 def _render(line: _Line, *, in_colour: bool) -> str:
-    """Join the characters of a line, with escape codes if `in_colour`."""
+    """Join the characters of a line, with escape codes if `in_colour` is set."""
     rendered = ""
     for style, cells in groupby(line, key=itemgetter(1)):
         text = "".join(map(itemgetter(0), cells))
@@ -238,7 +235,7 @@ def _render(line: _Line, *, in_colour: bool) -> str:
 
 
 def _with_escape_codes(text: str, style: str) -> str:
-    """Return `text` with escape codes for `style`: `"bold"`, `"dim"`, a colour, or
+    """Return `text` with escape codes for `style`: `"bold"`, `"dim"`, a color, or
     several of them.
     """
     words = set(style.split())
@@ -258,7 +255,7 @@ AUTOLOAD = "Programs that import torch first"
 
 
 def style(verdict: Verdict) -> str:
-    """Return the style of a status, such as green for usable and red for broken."""
+    """Return the style of a verdict's status, such as green for usable and red for broken."""
     if verdict.usable:
         return "green"
     if verdict.status.is_failure:
@@ -283,12 +280,14 @@ def vendor_packages(verdict: Verdict) -> list[dict[str, str]]:
 
 
 def described(verdict: Verdict) -> dict[str, object]:
-    """Return the verdict for JSON, with the vendor's installed packages."""
+    """Return the verdict as plain values for JSON, with the vendor's installed packages."""
     return {**verdict.to_dict(), "vendor_packages": vendor_packages(verdict)}
 
 
 def count(number: int, noun: str) -> str:
-    """Return a number and its noun, such as `"1 device"` or `"8 devices"`."""
+    """Return a number with its noun in the singular or plural, such as `"1 device"` or
+    `"8 devices"`.
+    """
     if number == 1:
         return f"1 {noun}"
     return f"{number} {noun}s"

@@ -1,4 +1,4 @@
-"""`accel why`: show the choice in words, or one backend in detail."""
+"""`accel why`: show which backend is chosen and why, or one backend in detail."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def command(name: Pin | None, *, timeout: float | None, as_json: bool) -> None:
 
 @dataclass(frozen=True)
 class _Answer:
-    """The command's output, as JSON or as a page, and its exit status."""
+    """The output of a command, as JSON or as a page, and its exit status."""
 
     document: dict[str, Any]
     parts: list[page.Part]
@@ -67,7 +67,7 @@ class _Answer:
 
 
 def _answer_on_choice(settings: Settings) -> _Answer:
-    """Return the page and the JSON document on the choice."""
+    """Return the page and the JSON document about the choice."""
     selection = with_autoload_conflicts(select(settings, isolated=True), settings)
     verdicts = [page.described(verdict) for verdict in selection.verdicts]
     document = {**selection.to_dict(), "verdicts": verdicts}
@@ -108,7 +108,7 @@ def _headline(selection: Selection) -> list[page.Cell]:
 
 
 def _other_verdicts(selection: Selection, headline: str) -> list[page.Part]:
-    """List the verdicts that are not in the headline."""
+    """List the verdicts that the headline does not contain."""
     if selection.chosen is not None:
         heading = "Skipped"
         others = _not_chosen(selection)
@@ -144,7 +144,7 @@ def _not_mentioned(selection: Selection, headline: str) -> list[Verdict]:
 
 
 def _troubleshooting() -> list[page.Part]:
-    """Return the line that refers to the page on devices that are not used."""
+    """Return the line that refers to the troubleshooting page on devices that are not used."""
     line = (messages.troubleshooting_line(), "dim")
     return [page.paragraph(), page.paragraph(line)]
 
@@ -188,7 +188,7 @@ def _status(about: Iterable[str], verdict: Verdict) -> list[page.Cell]:
 
 @dataclass(frozen=True)
 class _Standing:
-    """A verdict, with the backend's rank and its role in the choice."""
+    """A verdict on a backend, with the backend's rank and its role in the choice."""
 
     verdict: Verdict
     rank: int
@@ -219,7 +219,7 @@ class _Standing:
 
 
 def _answer_on_backend(pin: Pin, settings: Settings) -> _Answer:
-    """Return the page and the JSON document on the backends that `pin` selects.
+    """Return the page and the JSON document about the backends that `pin` selects.
 
     Raises `BackendNotFoundError` if there is none.
     """
@@ -377,7 +377,7 @@ def _backend_facts(standing: _Standing) -> dict[str, str]:
 
 
 def _device_type(verdict: Verdict) -> str:
-    """Return the device type in torch; empty if torch has not named the device yet."""
+    """Return the device type in torch, or an empty string if torch has not named the device yet."""
     is_placeholder = verdict.builtin and verdict.status is Status.NO_DEVICE
     return "" if is_placeholder else verdict.device_type
 

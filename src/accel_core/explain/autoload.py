@@ -1,4 +1,4 @@
-"""Find packages that break `import torch`, or that take over the chosen device.
+"""Find installed packages that break `import torch` or take over the chosen device.
 
 While torch is imported, its autoload imports every package in torch's entry-point
 group, even if another device is chosen. This also happens in a program that imports
@@ -25,7 +25,7 @@ from accel_core.verdict import Selection, Verdict
 
 @dataclass(frozen=True)
 class AutoloadConflict:
-    """The effect of an installed package on `import torch`, and the next step."""
+    """An installed package's harmful effect on `import torch`, and the user's next step."""
 
     #: A clause that names the package and its effect.
     what: str
@@ -33,18 +33,22 @@ class AutoloadConflict:
     step: str
     #: How loading the package failed: an error, or the end of the process; may be empty.
     how: str = ""
-    #: A clause on the effect on `import torch` in a program; empty if it is not known.
+    #: A clause on the effect on `import torch` in a program, or an empty string if it
+    #: is not known.
     effect: str = ""
-    #: Type and message of the first error of `how`; empty if there was none.
+    #: Type and message of the first error of `how`, or an empty string if there was
+    #: none.
     cause: str = ""
-    #: The distribution of a package that does not work; empty if the package works.
+    #: The distribution of a package that does not work, or an empty string if the
+    #: package works.
     distribution: str = ""
-    #: Whether the effect was observed; False if the child did not respond in time.
+    #: Whether the effect was observed. This is False if the child did not respond in
+    #: time.
     known: bool = True
 
     def text_with(self, verdicts: Sequence[Verdict]) -> str:
-        """Return the conflict in words, without repeating the content of the shown
-        `verdicts`.
+        """Return the conflict in words, without repeating what the displayed `verdicts`
+        already contain.
 
         If a verdict has the same cause, the text refers to that verdict. If the verdict
         also has a next step, that step is not repeated.
@@ -58,14 +62,14 @@ class AutoloadConflict:
 
     @property
     def reason(self) -> str:
-        """The package's effect and how loading the package ended, without the next
-        step.
+        """The package's effect on `import torch` and how loading the package ended,
+        without the next step.
         """
         return f"{self.what}: {self.how}" if self.how else self.what
 
     @property
     def hint(self) -> str:
-        """The effect and the next step."""
+        """The package's effect on `import torch`, and the user's next step."""
         return f"{self.effect}: {self.step}" if self.effect else self.step
 
     def __str__(self) -> str:
@@ -73,9 +77,7 @@ class AutoloadConflict:
 
 
 def with_autoload_conflicts(selection: Selection, settings: Settings) -> Selection:
-    """Return the selection with notes on autoload conflicts that no verdict reports
-    yet.
-    """
+    """Return the selection, with notes added on autoload conflicts that no verdict reports."""
     chosen = selection.chosen.backend if selection.chosen else None
     conflicts = autoload_conflicts(chosen, settings.probe_timeout)
     reported = {v.distribution for v in selection.verdicts if v.status.is_failure}
@@ -121,8 +123,8 @@ def _relevant_conflicts(
     conflicts_by_package: Mapping[Provenance, AutoloadConflict],
     chosen_packages: set[str],
 ) -> tuple[AutoloadConflict, ...]:
-    """Return the conflicts of packages outside `chosen_packages`; if there are none,
-    return all conflicts.
+    """Return the conflicts of packages outside `chosen_packages`, or all conflicts if
+    there are none.
 
     The chosen backend's package may fail only because another package was loaded first.
     """
@@ -145,7 +147,7 @@ def _would_autoload() -> bool:
 def _load_all(
     packages: Sequence[Provenance], chosen: Backend | None, timeout: float
 ) -> dict[Provenance, AutoloadConflict]:
-    """Load the packages in a child process; after a crash, load the remaining ones in
+    """Load the packages in a child process. After a crash, load the remaining ones in
     another child.
     """
     conflicts_by_package: dict[Provenance, AutoloadConflict] = {}
@@ -240,7 +242,7 @@ def _device_conflict(package: Provenance, what: str) -> AutoloadConflict:
 def load_in_child(
     job: dict[str, Any], stage: Callable[[str], None]
 ) -> dict[str, object]:
-    """In the child: load each package as torch does; return the conflicts."""
+    """In the child process, load each package as torch does, and return the conflicts."""
     stage("import of torch")
     torch_import.import_torch()
     chosen = decode_backend(job["chosen"]) if job["chosen"] else None
@@ -261,7 +263,7 @@ def load_in_child(
 def _load_package(
     package: Provenance, chosen: Backend | None
 ) -> AutoloadConflict | None:
-    """Load one package as torch does, and return its conflict; `None` if it has none."""
+    """Load one package as torch does, and return its conflict, or `None` if it has none."""
     conflict = None
     previous_slot = torch_import.private_use1_name()
     try:

@@ -1,4 +1,4 @@
-"""Write how to get devices in this process's container or scheduler job."""
+"""Describe how to make devices available in this process's container or scheduler job."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from accel_core.hardware.placement import Placement, has_account, node_group
 
 
 def container_name(place: Placement) -> str:
-    """Return the kind of container in words, such as `"Kubernetes pod"`."""
+    """Return the kind of this process's container in words, such as `"Kubernetes pod"`."""
     if place.container == "kubernetes":
         return "Kubernetes pod"
     if place.container == "apptainer":
@@ -18,8 +18,9 @@ def container_name(place: Placement) -> str:
 
 
 def withheld_clause(place: Placement, backend: Backend) -> str:
-    """Return a clause, which begins with a semicolon, if Slurm gave the job none of
-    `backend`'s devices; otherwise an empty string.
+    """Return a clause that Slurm gave the job none of `backend`'s devices, or an empty string.
+
+    The clause begins with a semicolon.
     """
     if not place.is_withheld_by_slurm(backend):
         return ""
@@ -27,8 +28,8 @@ def withheld_clause(place: Placement, backend: Backend) -> str:
 
 
 def access_step(place: Placement, backend: Backend) -> str:
-    """Return the next step to get devices of `backend` in this container or job; empty
-    if unknown.
+    """Return the next step to make `backend`'s devices available in this container or
+    job, or an empty string if unknown.
     """
     steps = []
     if place.is_withheld_by_slurm(backend):
@@ -41,7 +42,7 @@ def access_step(place: Placement, backend: Backend) -> str:
 
 def scheduler_step(place: Placement, backend: Backend) -> str:
     """Return the next step to request a device from Slurm, or otherwise from
-    Kubernetes; empty if neither of them runs this process.
+    Kubernetes. The result is empty if neither of them runs this process.
     """
     if place.slurm_job:
         return _slurm_step(backend)
@@ -60,8 +61,8 @@ def _slurm_step(backend: Backend) -> str:
 
 
 def _container_step(place: Placement, backend: Backend) -> str:
-    """Return the next step to start this kind of container with devices; empty if
-    unknown.
+    """Return the next step to start this kind of container with devices, or an empty
+    string if unknown.
     """
     if place.container == "kubernetes":
         return _kubernetes_step(backend)
@@ -87,7 +88,7 @@ def _kubernetes_step(backend: Backend) -> str:
 
 
 def permission_step(place: Placement, backend: Backend, node: str, root: str) -> str:
-    """Return the next step to get the permission to open the device node `node`."""
+    """Return the user's next step to get permission to open the device node `node`."""
     step = access_step(place, backend)
     if step:
         return step + _group_option(place, backend, node, root)
@@ -105,7 +106,7 @@ def permission_step(place: Placement, backend: Backend, node: str, root: str) ->
 
 def _group_option(place: Placement, backend: Backend, node: str, root: str) -> str:
     """Return the option with which Docker or Podman adds the node's group to the
-    container's process; empty if it is not needed.
+    container's process, or an empty string if it is not needed.
 
     The option contains the group's id, because the group may have no name in the
     container.

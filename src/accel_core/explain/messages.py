@@ -1,8 +1,7 @@
-"""Show verdicts in rows, and write the warning of the fallback and the errors of a
-choice.
+"""Show verdicts in rows, and write the CPU fallback warning and the errors of a failed choice.
 
-These texts are what a user reads first. They contain no patterns of device nodes and no
-PCI ids, and repeat nothing. `accel why NAME` and `accel list --all` show all details.
+These texts are what a user reads first. They contain no device node patterns and no PCI
+ids, and repeat nothing. `accel why NAME` and `accel list --all` show all details.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from accel_core.verdict import Reason, Status, Verdict, Why, Words
 
 @dataclass(frozen=True)
 class Row:
-    """A verdict that is shown, with the combined reason of all verdicts in its group."""
+    """A displayed verdict, with the combined reason of all verdicts in its group."""
 
     verdict: Verdict
     reason: str
 
     def line(self, rows: Iterable[Row]) -> str:
-        """Return the row as one line of a text that contains all `rows`."""
+        """Return this row as one line of a text that contains all `rows`."""
         return self.verdict.line([row.verdict for row in rows], self.reason)
 
 
@@ -43,13 +42,12 @@ _MIN_ON_ONE_LINE = 3
 def fold_rows(
     verdicts: Iterable[Verdict], *, verbose: bool = False
 ) -> tuple[list[Row], list[Verdict]]:
-    """Return the verdicts that get a separate row, and the verdicts that share one
-    line.
+    """Return the verdicts that each get a row, and the verdicts that share one line.
 
-    Backends that lack only a package share a line unless they are few. If they are few,
-    each gets a row with its next step. A cause is written in full only where it first
-    occurs, because one broken torch breaks all backends. With `verbose`, the reasons
-    contain the evidence.
+    Backends that lack only a package share a line unless there are few of them. In that
+    case, each gets a row with its next step. A cause is written in full only where it
+    first occurs, because a torch that fails to import breaks all backends. With
+    `verbose`, the reasons contain the evidence.
     """
     all_verdicts = list(verdicts)
     shared = _verdicts_on_one_line(all_verdicts)
@@ -105,8 +103,8 @@ def _group_namesakes(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
 
 
 def relevant(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Return the verdicts without those that a verdict on a backend of the same name
-    makes irrelevant.
+    """Return the relevant verdicts, without those that a verdict on another backend of
+    the same name makes irrelevant.
 
     The owner of an NVIDIA GPU does not need to read that no AMD GPU was found, or that
     a CUDA build of torch lacks ROCm.
@@ -197,15 +195,15 @@ def _is_absent(verdict: Verdict) -> bool:
 
 
 def is_merely_absent(verdict: Verdict) -> bool:
-    """Return whether only a device or a package is missing and nothing needs repair."""
+    """Return whether the backend only lacks a device or a package, and nothing needs repair."""
     if verdict.needs_attention:
         return False
     return _is_absent(verdict) or _lacks_only_a_package(verdict)
 
 
 def uninstalled_clause(verdicts: Iterable[Verdict]) -> str:
-    """Return one clause for the backends that lack only a package; empty if there are
-    none.
+    """Return one clause for the backends that lack only a package, or an empty string
+    if there are none.
     """
     names_by_reason: dict[str, list[str]] = {}
     for verdict in verdicts:
@@ -221,7 +219,7 @@ def uninstalled_clause(verdicts: Iterable[Verdict]) -> str:
 
 
 def troubleshooting_line() -> str:
-    """Return a line that refers to the page on devices that are not used."""
+    """Return a line that refers to the troubleshooting page on devices that are not used."""
     page = vendors.documentation_page("howto/not-found.md")
     return f"Why is my GPU not found? See {page}."
 
@@ -232,7 +230,7 @@ def troubleshooting_line() -> str:
 def fallback_message(
     verdicts: Iterable[Verdict], missing: Sequence[str], *, verbose: bool
 ) -> str:
-    """Return why the CPU is used although an accelerator is installed or present.
+    """Return a message on why the CPU is used although an accelerator is installed or present.
 
     The message is one line, unless `verbose` is set, hardware is present, or an
     installed package is broken.
@@ -277,7 +275,7 @@ def _labelled_reasons(reported: Sequence[Verdict]) -> list[str]:
 
 
 def reason_lines(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
-    """Return one line for each installed or present accelerator with the reason why it
+    """Return one line for each installed or present accelerator, with the reason why it
     is not used. Present accelerators come first.
     """
     reported = [v for v in verdicts if v.is_reported]
@@ -300,7 +298,7 @@ def not_declared_verdict(pin: Pin) -> Verdict:
 
 
 def other_pins_advice(*, can_pin_cpu: bool) -> str:
-    """Return the advice to use another pin: the CPU with `can_pin_cpu`.
+    """Return advice on using another pin, such as the CPU if `can_pin_cpu` is set.
 
     Other accelerators are not probed for a message.
     """
@@ -312,8 +310,8 @@ def other_pins_advice(*, can_pin_cpu: bool) -> str:
 def not_found_message(request: str, pin: Pin, *, can_pin_cpu: bool = False) -> str:
     """Return the message for a pin that selects no installed backend.
 
-    `request` is the setting, call or command that contains the pin. With `can_pin_cpu`,
-    `DS_ACCELERATOR=cpu` is a solution.
+    `request` is the setting, call or command that contains the pin. If `can_pin_cpu` is
+    set, the user can set `DS_ACCELERATOR=cpu` instead.
     """
     names = installed_names()
     if pin.name in names and not pin.distribution:
@@ -329,7 +327,7 @@ def not_found_message(request: str, pin: Pin, *, can_pin_cpu: bool = False) -> s
 
 
 def _unknown_name_advice(pin: Pin, names: Sequence[str], *, can_pin_cpu: bool) -> str:
-    """Return the advice on a pinned name that no plugin declares."""
+    """Return advice on a pinned name that no plugin declares."""
     if pin.name in ("gpu", "gpus"):
         return _gpu_advice(names, can_pin_cpu=can_pin_cpu)
     owners = sorted(declaring_distributions(pin.name)) if pin.distribution else []
@@ -342,7 +340,7 @@ def _unknown_name_advice(pin: Pin, names: Sequence[str], *, can_pin_cpu: bool) -
 
 
 def _gpu_advice(names: Sequence[str], *, can_pin_cpu: bool) -> str:
-    """Return the advice for the pin `gpu`, which is not a backend's name."""
+    """Return advice on the pin `gpu`, which is not a backend's name."""
     gpus = {v.backend for v in vendors.VENDORS if v.label.endswith("GPU")}
     installed = [name for name in names if name in gpus]
     if not installed:
@@ -381,9 +379,9 @@ def no_pin_usable_message(
 
 
 def unknown_choice_message(undecided: Sequence[Verdict]) -> str:
-    """Return the message for a choice that a command cannot predict.
+    """Return the message for a choice of backend that a command cannot predict.
 
-    The cause is that backends of a higher rank crash, or did not respond in time.
+    The cause is that higher-ranking backends crash or did not respond in time.
     """
     fatal = {v.name: str(v.provenance) for v in undecided if v.fatal}
     if fatal:
@@ -396,7 +394,7 @@ def unknown_choice_message(undecided: Sequence[Verdict]) -> str:
 
 
 def nothing_usable_message(verdicts: Sequence[Verdict]) -> str:
-    """Return the message for a ranked choice in which not even the CPU is usable."""
+    """Return the message for a ranked choice in which no backend is usable, not even the CPU."""
     cpu = next((v for v in verdicts if v.name == "cpu"), None)
     if cpu is not None and cpu.status is Status.NOT_INSTALLED:
         setup = vendors.command_with_its_package("accel setup")
@@ -430,7 +428,7 @@ def _indented(lines: Iterable[str]) -> str:
 
 
 def _next_step(hint: str) -> str:
-    """Return the hint as a sentence; empty without a hint. The hint's words stay
-    unchanged, because it may be a command.
+    """Return the hint as a sentence, or an empty string without a hint. The hint's
+    words stay unchanged, because it may be a command.
     """
     return f"Next step: {hint.rstrip('.')}." if hint else ""

@@ -1,6 +1,6 @@
 """Write notes for the user about settings that are probably mistakes.
 
-A setting may be misspelt, name a backend that is not installed, pin a backend whose
+A setting may be misspelled, name a backend that is not installed, pin a backend whose
 device cannot be used, or have been changed too late.
 """
 
@@ -17,7 +17,7 @@ from accel_core.verdict import Note, Selection, Verdict, Why
 
 
 def setting_notes(settings: Settings, selection: Selection) -> tuple[Note, ...]:
-    """Return a note for each setting that is probably a mistake."""
+    """Return a note for the user on each setting that is probably a mistake."""
     notes = [
         Note(f"accel-core has no setting {name}. Did you mean {meant}?")
         for name, meant in settings.misspelt
@@ -76,10 +76,10 @@ def _with_overridden_reason(verdict: Verdict) -> Verdict:
 def late_change_note(
     variable: str, *, before: str | None, now: str | None, backend: str
 ) -> Note:
-    """Return the note on a variable that was changed after `backend` was chosen.
+    """Return the note on an environment variable that was changed after `backend` was chosen.
 
-    `before` and `now` are the values at the choice and at present; `None` if the
-    variable was not set.
+    `before` is the value at the time of the choice, and `now` is the present value.
+    Each is `None` if the variable was not set.
     """
     text = (
         f"{variable} was {before!r} when {backend} was chosen and is {now!r} now, which "

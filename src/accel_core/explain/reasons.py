@@ -1,4 +1,4 @@
-"""The text and the next step for each reason.
+"""Turn each reason of a verdict into a text and a next step.
 
 `_WORDS` contains a function for each reason. The function gets the verdict, its `Why`,
 and whether the text is to be plain. A plain text leaves out the evidence, which is
@@ -38,10 +38,10 @@ from accel_core.verdict import Reason, Status, Verdict, Why, Words
 
 
 def words_of(verdict: Verdict, *, plain: bool = False) -> Words:
-    """Return the reason of a verdict and the next step, in English.
+    """Return the reason for a verdict and the next step, in English.
 
-    With `plain`, evidence and patterns of device nodes are left out, and an absent
-    device is only "not found".
+    With `plain`, evidence and device node patterns are left out, and an absent device
+    is described only as "not found".
     """
     if plain and verdict.absent and verdict.status is Status.NO_DEVICE:
         words = Words(
@@ -86,8 +86,8 @@ def _with_broken_package(words: Words, verdict: Verdict, broken: Verdict) -> Wor
 
 
 def _installed_package(verdict: Verdict) -> str:
-    """Return the distribution of the installed vendor's package; empty if there is
-    none, or if it is torch.
+    """Return the distribution of the installed vendor's package, or an empty string if
+    there is none, or if it is torch.
     """
     for module in verdict.vendor_import:
         name, _ = distribution_of_module(module)
@@ -131,12 +131,12 @@ def _not_declared(verdict: Verdict, why: Why, _plain: bool) -> Words:
     return Words(f"no installed distribution declares {name}", step)
 
 
-#: Names of other kinds of device, which are not misspelt names of backends.
+#: Names of other kinds of device, which are not misspelled names of backends.
 OTHER_KINDS = ("tpu", "ipu", "gcu", "vpu", "vulkan", "xla")
 
 
 def how_to_declare(pin: Pin) -> str:
-    """Return the next step that makes the backend of the pin available."""
+    """Return the next step that makes the pinned backend available."""
     distribution = FIRST_PARTY.get(pin.name, "")
     if distribution and pin.distribution in ("", distribution):
         return install_command(distribution)
@@ -260,9 +260,7 @@ def _made_for_other_torch(verdict: Verdict, why: Why, _plain: bool) -> Words:
 
 
 def _setup_command(verdict: Verdict) -> str:
-    """Return the install hint if it is a command of accel-tools; otherwise an empty
-    string.
-    """
+    """Return the install hint if it is a command of accel-tools, or otherwise an empty string."""
     hint = verdict.declaration.install_hint
     return hint if hint.startswith("accel setup") else ""
 
@@ -306,8 +304,8 @@ def _no_hardware(verdict: Verdict, why: Why, plain: bool) -> Words:
 
 
 def _step_for_idle_package(verdict: Verdict) -> str:
-    """Return the next step for a vendor's package without its device; empty if no such
-    package is installed.
+    """Return the next step for a vendor's package without its device, or an empty
+    string if no such package is installed.
     """
     package = _installed_package(verdict)
     named = bus.with_article(verdict.declaration.hardware.name)
@@ -337,7 +335,7 @@ def _expected_signs(backend: Backend, plain: bool) -> str:
 def _explain_missing_nodes(
     backend: Backend, expected: str, device: str, root: str
 ) -> Words | None:
-    """Explain missing device nodes by the container or the driver; return `None` if
+    """Explain missing device nodes by the container or the driver, or return `None` if
     neither explains them.
     """
     place = detect_placement(root)
@@ -356,7 +354,9 @@ def _explain_missing_nodes(
 
 
 def _scheduler_step(backend: Backend, root: str) -> str:
-    """Return how to request the device from the job scheduler; empty outside of jobs."""
+    """Return how to request the device from the job scheduler, or an empty string
+    outside of jobs.
+    """
     variables = ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST")
     if not any(name in os.environ for name in variables):
         return ""

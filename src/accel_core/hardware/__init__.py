@@ -1,8 +1,8 @@
-"""Read facts about the computer, without torch and without a vendor's package.
+"""Read facts about the computer without torch and without a vendor's package.
 
-This module reads files, the platform, NUMA nodes, CPU cores and control groups. Every
-function that takes `root` looks for `/sys`, `/proc` and other folders below that
-folder. A file that cannot be read or parsed counts as absent.
+This module reads files, the platform, NUMA nodes, CPU cores and cgroups. Every function
+that takes `root` looks for `/sys`, `/proc` and other folders below that folder. A file
+that cannot be read or parsed counts as absent.
 """
 
 import math
@@ -18,7 +18,7 @@ from pathlib import PurePosixPath
 
 
 def read_text(path: str, root: str = "/") -> str:
-    """Return the stripped text of a small file; empty if the file cannot be read.
+    """Return the stripped text of a small file, or an empty string if the file cannot be read.
 
     `path` is absolute, for example `"/proc/self/cgroup"`.
     """
@@ -33,7 +33,7 @@ def read_text(path: str, root: str = "/") -> str:
 
 
 def names_in(folder: str, root: str = "/") -> list[str]:
-    """List the names in a folder, unsorted; empty if the folder cannot be read."""
+    """List the names in a folder, unsorted, or an empty list if the folder cannot be read."""
     # A NUL in the path raises a ValueError.
     with suppress(OSError, ValueError):
         return os.listdir(under_root(root, folder))
@@ -41,7 +41,7 @@ def names_in(folder: str, root: str = "/") -> list[str]:
 
 
 def path_exists(path: str, root: str = "/") -> bool:
-    """Return whether a file or folder exists; links are followed."""
+    """Return whether a file or folder exists, following symbolic links."""
     return os.path.exists(under_root(root, path))
 
 
@@ -53,7 +53,7 @@ def under_root(root: str, path: str) -> str:
 
 
 def on_linux() -> bool:
-    """Return whether this system has Linux's `/sys`, `/proc` and `/dev`."""
+    """Return whether this system is Linux, with its `/sys`, `/proc` and `/dev`."""
     return sys.platform.startswith("linux")
 
 
@@ -75,7 +75,7 @@ _NODES = "/sys/devices/system/node"
 
 
 def numa_node_count(root: str = "/") -> int:
-    """Count the NUMA nodes that have cores; at least 1.
+    """Return the number of NUMA nodes that have CPU cores, at least 1.
 
     A node that has only memory (CXL, HBM) does not count.
     """
@@ -88,10 +88,9 @@ def numa_node_count(root: str = "/") -> int:
 
 
 def allowed_cores() -> frozenset[int] | None:
-    """Return the logical cores that this process may use, as its cpuset and affinity
-    limit them.
+    """Return the logical cores that the cpuset and CPU affinity of this process allow it to use.
 
-    `None` if processes cannot be bound to cores on this system.
+    The result is `None` if processes cannot be bound to cores on this system.
     """
     if not hasattr(os, "sched_getaffinity") or not hasattr(os, "sched_setaffinity"):
         return None
@@ -99,7 +98,7 @@ def allowed_cores() -> frozenset[int] | None:
 
 
 def usable_cores() -> int:
-    """Return the number of cores that this process can keep busy; at least 1.
+    """Return the number of CPU cores that this process can keep busy, at least 1.
 
     The allowed cores and the CPU quota limit the number.
     """
@@ -113,9 +112,9 @@ def usable_cores() -> int:
 
 
 def parse_number(text: str) -> int | None:
-    """Parse a decimal number of at most 18 digits; return `None` for any other text.
+    """Parse a decimal number of at most 18 digits, or return `None` for any other text.
 
-    Version 1 of control groups represents "no memory limit" by a number of 19 digits.
+    cgroup v1 represents "no memory limit" by a 19-digit number.
     """
     if re.fullmatch("[0-9]{1,18}", text):
         return int(text)
@@ -129,31 +128,30 @@ def parse_number(text: str) -> int | None:
 
 
 def cgroup_memory_limit(root: str = "/") -> int | None:
-    """Return the smallest memory limit of this process's control groups, in bytes.
+    """Return the smallest memory limit among this process's cgroups, in bytes.
 
-    `None` if no group has a limit.
+    The result is `None` if no cgroup has a limit.
     """
     limits = [limit for limit, _ in _memory_limits(root)]
     return min(limits, default=None)
 
 
 def cgroup_memory_available(root: str = "/") -> int | None:
-    """Return the number of free bytes in the control group that has the least free
-    memory.
+    """Return the free memory, in bytes, of the cgroup of this process that has the least left.
 
-    `None` if no group has a limit. The group with the least free memory need not be the
-    group with the smallest limit, because other processes may have filled its parent.
-    File cache counts as free, as in `docker stats`, because the kernel frees it under
-    memory pressure. If it counted as used, a container that has read a large data set
-    would seem full.
+    The result is `None` if no cgroup has a limit. The cgroup with the least free memory
+    need not be the cgroup with the smallest limit, because other processes may have
+    filled its parent. File cache counts as free, as in `docker stats`, because the
+    kernel frees it under memory pressure. If it counted as used, a container that has
+    read a large data set would seem full.
     """
     remaining = [max(0, limit - used) for limit, used in _memory_limits(root)]
     return min(remaining, default=None)
 
 
 def cgroup_memory_kills(root: str = "/") -> int:
-    """Return how often the kernel has killed a process because this process's control
-    groups had no memory left.
+    """Return how many times the kernel has killed a process because this process's
+    cgroups ran out of memory.
     """
     file_by_version = {1: "memory.oom_control", 2: "memory.events"}
     kills = 0
@@ -163,9 +161,9 @@ def cgroup_memory_kills(root: str = "/") -> int:
 
 
 def cgroup_cpu_quota(root: str = "/") -> float | None:
-    """Return the smallest CPU quota of this process's control groups, in cores.
+    """Return the smallest CPU quota among this process's cgroups, in cores.
 
-    `None` if no group has a quota.
+    The result is `None` if no cgroup has a quota.
     """
     smallest = None
     for version, folder in _control_groups("cpu", root):
@@ -176,9 +174,10 @@ def cgroup_cpu_quota(root: str = "/") -> float | None:
 
 
 def _cpu_quota(version: int, folder: str, root: str) -> float | None:
-    """Return a group's microseconds of CPU time per period, divided by the period.
+    """Return a cgroup's CPU quota in cores: its CPU time per period, divided by the period.
 
-    `None` if the group has no quota, which the kernel writes as `max` or -1.
+    The result is `None` if the cgroup has no quota, which the kernel writes as `max` or
+    -1.
     """
     if version == 2:
         time, _, period = read_text(f"{folder}/cpu.max", root).partition(" ")
@@ -192,8 +191,8 @@ def _cpu_quota(version: int, folder: str, root: str) -> float | None:
     return allowed / available
 
 
-#: For each version of control groups: the file with the limit in bytes, the file with
-#: the used bytes, and the name of the file cache in `memory.stat`.
+#: For each cgroup version: the file with the limit in bytes, the file with the used
+#: bytes, and the name of the file cache in `memory.stat`.
 _MEMORY_FILES = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     2: ("memory.max", "memory.current", "inactive_file"),
@@ -201,7 +200,7 @@ _MEMORY_FILES = {
 
 
 def _memory_limits(root: str) -> Iterator[tuple[int, int]]:
-    """Yield `(limit, used)`, in bytes, of each group that has a memory limit."""
+    """Yield `(limit, used)`, in bytes, of each cgroup that has a memory limit."""
     for version, folder in _control_groups("memory", root):
         limit_file, usage_file, cache_name = _MEMORY_FILES[version]
         limit = parse_number(read_text(f"{folder}/{limit_file}", root))
@@ -212,8 +211,8 @@ def _memory_limits(root: str) -> Iterator[tuple[int, int]]:
 
 
 def _statistic(name: str, file: str, root: str) -> int:
-    """Return the number on the line of `file` that begins with `name`; 0 if there is no
-    such line.
+    """Return the number on the line of `file` that begins with `name`, or 0 if there is
+    no such line.
     """
     for line in read_text(file, root).splitlines():
         key, _, value = line.partition(" ")
@@ -223,13 +222,12 @@ def _statistic(name: str, file: str, root: str) -> int:
 
 
 def _control_groups(controller: str, root: str) -> Iterator[tuple[int, str]]:
-    """Yield `(version, folder)` for this process's control group and for each group
-    above it.
+    """Yield `(version, folder)` for this process's cgroup and for each cgroup above it.
 
     Both versions are read, because a hybrid system has a controller's files in only one
-    of them. In a container, the path is often the host's path, while the mounted group
-    is the group of the process. A folder that does not exist yields no values when its
-    files are read.
+    of them. In a container, the path is often the host's path, while the mounted cgroup
+    is that of the process. A folder that does not exist yields no values when its files
+    are read.
     """
     if not on_linux():
         return

@@ -1,4 +1,4 @@
-"""Find devices on the PCI bus and by their device nodes in `/dev`.
+"""Find devices by their PCI functions and by their device nodes in `/dev`.
 
 Neither torch nor a vendor's package is imported. Every function that takes `root` looks
 for `/sys` and `/dev` below that folder, and treats unreadable files as absent.
@@ -17,7 +17,9 @@ from accel_core.backend import Backend
 
 @dataclass(frozen=True)
 class PciDevice:
-    """One PCI function. Its ids are lower-case hexadecimal digits without `0x`."""
+    """A PCI function (a device on the PCI bus). Its ids are lower-case hexadecimal
+    digits without `0x`.
+    """
 
     #: Domain, bus, slot and function, such as `"0000:00:04.0"`.
     address: str
@@ -34,7 +36,7 @@ class PciDevice:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Signs that a device is present. The object is false if there are none."""
+    """The signs that a device is present. An instance is falsy if there are none."""
 
     #: The device nodes that exist, such as `"/dev/nvidia0"`.
     nodes: tuple[str, ...] = ()
@@ -58,9 +60,7 @@ class Evidence:
 
 
 def enumerated(items: tuple[str, ...], most: int = 4) -> str:
-    """Join the first `most` items with commas, followed by the number of remaining
-    items.
-    """
+    """Join the first `most` items with commas, and append the number of remaining items."""
     text = ", ".join(items[:most])
     if len(items) > most:
         text += f" and {len(items) - most} more"
@@ -68,8 +68,8 @@ def enumerated(items: tuple[str, ...], most: int = 4) -> str:
 
 
 def with_article(name: str) -> str:
-    """Return a device's name with its article, such as `"an NVIDIA GPU"` or `"a Google
-    TPU"`.
+    """Return a device's name with its indefinite article, such as `"an NVIDIA GPU"` or
+    `"a Google TPU"`.
     """
     # Names in capitals are pronounced letter by letter. The names of these letters begin
     # with a vowel sound.
@@ -99,9 +99,9 @@ def none_found(names: Iterable[str]) -> str:
 
 
 def evidence(backend: Backend, root: str = "/") -> Evidence | None:
-    """Look for `backend`'s hardware on this machine.
+    """Look for the hardware of `backend` on this machine.
 
-    Returns a false `Evidence` if no sign of the hardware was found. Returns `None` if
+    Returns a falsy `Evidence` if no sign of the hardware was found. Returns `None` if
     the presence cannot be determined: the backend declares neither device nodes nor PCI
     ids, or this is not Linux.
     """
@@ -134,8 +134,8 @@ _MODALIAS = re.compile(
 def pci_devices(root: str = "/") -> tuple[PciDevice, ...]:
     """List the PCI functions that the kernel reports, sorted by address.
 
-    The bus is read once per process, because a server has hundreds of functions and
-    every backend looks at them.
+    The bus is read once per process, because a server has hundreds of PCI functions and
+    every backend searches them.
     """
     devices = []
     for address in sorted(hardware.names_in(_BUS, root)):
@@ -148,7 +148,7 @@ def pci_devices(root: str = "/") -> tuple[PciDevice, ...]:
 
 
 def matches_pci(device: PciDevice, patterns: Iterable[str]) -> bool:
-    """Return whether `device` matches one of the patterns.
+    """Return whether `device` matches one of the PCI id patterns.
 
     A pattern is `"vendor"`, `"vendor:device"` or `"vendor/class"`. The class may
     consist of its first digits only, as in `"10de/03"`.

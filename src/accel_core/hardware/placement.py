@@ -1,7 +1,7 @@
-"""Detect this process's container and scheduler job, and what they withhold.
+"""Detect this process's container and scheduler job, and the devices that they withhold.
 
-The signs are environment variables, marks of container runtimes, control groups and
-mounts. They are read only if a device is missing.
+The signs are environment variables, marks of container runtimes, cgroups and mounts.
+They are read only if a device is missing.
 """
 
 import os
@@ -27,17 +27,17 @@ _SINGULARITY = "SINGULARITY_CONTAINER"
 
 @dataclass(frozen=True)
 class Placement:
-    """The container and the job in which this process runs. The object is false if
-    there is neither.
+    """The container and the scheduler job in which this process runs. An instance is
+    falsy if there is neither.
     """
 
     #: The kind of container: `"kubernetes"`, `"apptainer"`, `"podman"`, `"docker"`, or
-    #: `"container"` for any other kind; empty outside of containers.
+    #: `"container"` for any other kind, or an empty string outside of containers.
     container: str = ""
     #: The command that starts such a container. For `"apptainer"` this may be
     #: `"singularity"`, Apptainer's older name.
     command: str = ""
-    #: The id of the Slurm job; empty outside of jobs.
+    #: The id of the Slurm job, or an empty string outside of jobs.
     slurm_job: str = ""
     #: Whether Slurm reports that it gave GPUs to the job.
     has_slurm_gpus: bool = False
@@ -55,8 +55,8 @@ class Placement:
         return not self.has_slurm_gpus
 
     def container_options(self, backend: Backend) -> str:
-        """Return the options that start this kind of container with devices of
-        `backend`; empty if they are unknown or the container is a pod.
+        """Return the options that start this kind of container with `backend`'s
+        devices. The result is empty if they are unknown or the container is a pod.
         """
         if self.container == "apptainer":
             return self._apptainer_options(backend)
@@ -74,7 +74,9 @@ class Placement:
         return f"--bind {first_node}"
 
     def can_provide_devices(self, backend: Backend) -> bool:
-        """Return whether it is known how to get devices of `backend` here."""
+        """Return whether there is a known way to get `backend`'s devices in this
+        container or job.
+        """
         if self.container == "kubernetes" or self.is_withheld_by_slurm(backend):
             return True
         return bool(self.container_options(backend))
@@ -83,8 +85,8 @@ class Placement:
 def detect_placement(
     root: str = "/", environ: Mapping[str, str] = os.environ
 ) -> Placement:
-    """Detect this process's container and job by the marks of container runtimes and
-    schedulers.
+    """Detect this process's container and job by the marks that container runtimes and
+    schedulers leave.
 
     Files are looked for below `root`. An empty result is not certain, because LXC
     without systemd and a bare `unshare` leave no mark.
@@ -121,7 +123,7 @@ _KUBERNETES_HOSTS = "# Kubernetes-managed hosts file"
 
 
 def _container_kind(root: str, environ: Mapping[str, str]) -> str:
-    """Return the kind of the innermost container; empty outside of containers."""
+    """Return the kind of the innermost container, or an empty string outside of containers."""
     manager = _systemd_container(root)
     for kind, mark in _MARKS.items():
         if kind == manager or hardware.path_exists(mark, root):
@@ -139,7 +141,7 @@ def _is_kubernetes_pod(root: str, environ: Mapping[str, str]) -> bool:
 
 
 def _systemd_container(root: str) -> str:
-    """Return the kind of container that systemd reports; otherwise an empty string."""
+    """Return the kind of container that systemd reports, or otherwise an empty string."""
     manager = hardware.read_text("/run/systemd/container", root)
     if manager in ("", "wsl"):  # systemd counts WSL as a container
         return ""
@@ -149,11 +151,11 @@ def _systemd_container(root: str) -> str:
 
 
 def denied_nodes(nodes: tuple[str, ...], root: str) -> tuple[str, ...]:
-    """Return the device nodes in `/dev` if this process may open none of them;
+    """Return the device nodes in `/dev` if this process may open none of them, or
     otherwise an empty tuple.
 
-    The nodes' modes or this process's control group can be the reason: Linux also
-    applies the control group's list of devices (fs/namei.c, `inode_permission`).
+    The nodes' modes or this process's cgroup can be the reason: Linux also applies the
+    cgroup's device list (fs/namei.c, `inode_permission`).
     """
     device_nodes = tuple(node for node in nodes if node.startswith("/dev/"))
     for node in device_nodes:
@@ -164,18 +166,19 @@ def denied_nodes(nodes: tuple[str, ...], root: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class NodeGroup:
-    """The group of a device node."""
+    """The user group that owns a device node."""
 
     gid: int
-    #: The group's name; empty if the group has none, as in a container that lacks it.
+    #: The group's name, or an empty string if the group has none, as in a container
+    #: that lacks it.
     name: str
     #: Whether the group may open the node and this process is not in the group.
     is_missing: bool
 
 
 def node_group(node: str, root: str) -> NodeGroup | None:
-    """Return the group of the device node `node`; `None` if it cannot be read, as on
-    Windows.
+    """Return the user group of the device node `node`, or `None` if it cannot be read,
+    as on Windows.
     """
     path = Path(hardware.under_root(root, node))
     try:

@@ -1,4 +1,4 @@
-"""Vendors that have a first-party plugin, and detection of their devices.
+"""List the vendors that have a first-party plugin, and detect their devices.
 
 The core recognizes this hardware without the plugin, so that it can name the plugin to
 install. Each plugin declares its requirements itself. A test compares this table with
@@ -21,7 +21,7 @@ from accel_core.settings import read
 
 @dataclass(frozen=True)
 class Vendor:
-    """One kind of device, with the files and ids that only this kind has."""
+    """A kind of device, with the files and ids that only this kind has."""
 
     #: The device's name for people, such as `"NVIDIA GPU"`.
     label: str
@@ -55,7 +55,7 @@ class Vendor:
         return self.condition is None or self.condition(device)
 
     def missing_plugin_clause(self) -> str:
-        """Return a clause that the hardware is present and its plugin is not installed."""
+        """Return a clause that the hardware is present but its plugin is not installed."""
         present = f"{self.label} is present ({self.evidence})"
         return f"{present}, but its plugin is not installed"
 
@@ -273,7 +273,7 @@ NEEDS: Mapping[str, Sequence[str]] = {
 def install_command(
     *distributions: str, extra: str = "", version: str = "", option: str = ""
 ) -> str:
-    """Return the `pip install` command for distributions; see `pip_argument`.
+    """Return the `pip install` command for one or more distributions, as in `pip_argument`.
 
     If a distribution comes from a folder, the first-party distributions that it
     requires and that are missing precede it, because pip would look for those in a
@@ -292,11 +292,11 @@ def install_command(
 
 
 def reinstall_command(distribution: str) -> str:
-    """Return the `pip install` command that installs an installed distribution again,
-    from the folder or repository that it was installed from (PEP 610).
+    """Return the `pip install` command that reinstalls a distribution.
 
-    The distributions that it requires are left alone then, because pip would look for
-    first-party ones in a registry.
+    If it was installed from a folder or repository (PEP 610), it is reinstalled from
+    there. In that case, the distributions that it requires are not reinstalled, because
+    pip would look for first-party ones in a registry.
     """
     origin = _origin(distribution)
     url = origin.get("url", "")
@@ -324,10 +324,11 @@ def _missing_needs(distribution: str, besides: Sequence[str]) -> list[str]:
 
 
 def command_with_its_package(command: str) -> str:
-    """Return `command`. If it is an `accel setup` command and accel-tools is missing,
-    precede it with the command that installs accel-tools.
+    """Return `command`, preceded by the command that installs accel-tools if it is an
+    `accel setup` command and accel-tools is missing.
 
-    Any other command, and a plugin's hint that is a sentence, is returned unchanged.
+    Any other command is returned unchanged, and so is a plugin's hint that is a
+    sentence.
     """
     if command.startswith("accel setup") and not _has_tools():
         return f"{install_command('accel-tools')} && {command}"
@@ -338,8 +339,8 @@ def pip_argument(distribution: str, extra: str = "", version: str = "") -> str:
     """Return the argument of `pip install` for a distribution.
 
     If this accel-core was installed from a checkout or a repository, a first-party
-    distribution comes from there too. Any other distribution comes from a registry, and
-    only then has a version.
+    distribution comes from there too. Any other distribution comes from a registry.
+    Only then does the argument contain a version.
     """
     by_name = pip_argument_by_name(distribution, extra, version)
     folder = FOLDERS.get(distribution)
@@ -369,10 +370,10 @@ def pip_argument_by_name(distribution: str, extra: str = "", version: str = "") 
 
 
 def documentation_page(path: str) -> str:
-    """Return the place of the page at `path`, relative to the folder `docs`.
+    """Return the location of a documentation page. `path` is relative to the folder `docs`.
 
-    This is a file of the checkout that this accel-core was installed from, or otherwise
-    the file's place in the repository.
+    This is a file in the checkout from which this accel-core was installed, or
+    otherwise the file's location in the repository.
     """
     place = f"docs/{path}"
     origin = _origin()
@@ -384,9 +385,7 @@ def documentation_page(path: str) -> str:
 
 
 def _repository_url(origin: Mapping[str, Any], folder: str) -> str:
-    """Return pip's URL of a folder in the repository that accel-core was installed
-    from.
-    """
+    """Return pip's URL of a folder in the repository from which accel-core was installed."""
     vcs = origin["vcs_info"]
     url = f"{vcs['vcs']}+{origin.get('url', '')}@{vcs['commit_id']}"
     if folder:
@@ -395,9 +394,7 @@ def _repository_url(origin: Mapping[str, Any], folder: str) -> str:
 
 
 def _checkout(origin: Mapping[str, Any], folder: str) -> str:
-    """Return the path of a folder or file in the checkout that accel-core was installed
-    from.
-    """
+    """Return the path of a folder or file in the checkout from which accel-core was installed."""
     from urllib.request import url2pathname  # takes 20 ms to import
 
     root = url2pathname(urlsplit(origin["url"]).path)
@@ -411,8 +408,8 @@ def _has_tools() -> bool:
 
 @functools.cache
 def _origin(distribution: str = "accel-core") -> Mapping[str, Any]:
-    """Read the origin of an installed distribution (PEP 610); empty if it came from a
-    registry.
+    """Read the origin of an installed distribution (PEP 610), or an empty mapping if it
+    came from a registry.
     """
     text = packages.read(distribution, "direct_url.json")
     record: dict[str, Any] = json.loads(text or "{}")
@@ -460,8 +457,7 @@ def _evidence_of(
 
 
 def missing_plugins(names: Iterable[str]) -> tuple[str, ...]:
-    """Return one line for each device without a plugin, with the command to install the
-    plugin.
+    """Return one line for each device without a plugin, with the command that installs the plugin.
 
     `names` are the names of the installed backends.
     """

@@ -26,13 +26,15 @@ DeviceId: TypeAlias = "int | str"
 
 @dataclass(frozen=True)
 class Inventory:
-    """The devices of a backend on this machine, as far as they are known."""
+    """The devices of a backend on this machine, as far as they are known without the
+    vendor's package.
+    """
 
-    #: The number of devices; `None` if unknown.
+    #: The number of devices, or `None` if unknown.
     count: int | None = None
     #: The numbers in the names of the device nodes, such as 3 for `/dev/nvidia3`.
     node_numbers: tuple[int, ...] = ()
-    #: The UUIDs of the devices; empty if unknown.
+    #: The UUIDs of the devices, or an empty tuple if unknown.
     uuids: tuple[str, ...] = ()
 
 
@@ -42,9 +44,9 @@ UNKNOWN = Inventory()
 
 @dataclass(frozen=True)
 class Mask:
-    """The devices that one variable's value selects."""
+    """The devices that the value of one visible-devices variable selects."""
 
-    #: Indices or identifiers in the order of the value; `None` for every device.
+    #: Indices or identifiers in the order of the value, or `None` for every device.
     ids: tuple[DeviceId, ...] | None = None
     #: The reason why the value, or a part of it, has no effect, such as "'-1' ends the
     #: list".
@@ -53,17 +55,19 @@ class Mask:
 
 @dataclass(frozen=True)
 class Effect:
-    """The effect of one variable on the devices that earlier variables left visible."""
+    """The effect of one visible-devices variable on the devices that earlier variables
+    left visible.
+    """
 
     #: The name of the variable.
     variable: str
     #: The variable's value.
     value: str
-    #: A clause on the entries that have no effect, with the reason; empty if every entry
-    #: has an effect.
+    #: A clause on the entries that have no effect, with the reason, or an empty string
+    #: if every entry has an effect.
     ignored: str = ""
-    #: The reason why the value is invalid; empty if it is valid. The effect of an invalid
-    #: value depends on the runtime.
+    #: The reason why the value is invalid, or an empty string if it is valid. The
+    #: effect of an invalid value depends on the runtime.
     malformed: str = ""
     #: The name of the variable that the runtime reads instead of this variable.
     overruled_by: str = ""
@@ -75,7 +79,7 @@ class Effect:
 
     @property
     def is_faulty(self) -> bool:
-        """Whether the value must be changed."""
+        """Whether the value of the visible-devices variable must be changed."""
         return bool(self.ignored or self.malformed or self.hides_all or self.suggestion)
 
     def __str__(self) -> str:
@@ -91,7 +95,9 @@ class Effect:
 
 @dataclass(frozen=True)
 class Masks:
-    """The devices of a backend that remain visible after all variables are applied."""
+    """The devices of a backend that remain visible after all visible-devices variables
+    are applied.
+    """
 
     #: The effect of each variable, in the order in which the variables apply.
     effects: tuple[Effect, ...] = ()
@@ -101,17 +107,19 @@ class Masks:
 
     @property
     def faulty(self) -> list[Effect]:
-        """The variables whose values must be changed."""
+        """The visible-devices variables whose values must be changed."""
         return [effect for effect in self.effects if effect.is_faulty]
 
     @property
     def has_malformed(self) -> bool:
-        """Whether the runtime rejects the value of a variable."""
+        """Whether the vendor's runtime rejects the value of a visible-devices variable."""
         return any(effect.malformed for effect in self.effects)
 
     @property
     def next_step(self) -> str:
-        """The command that repairs the faulty variables, if valid values are known."""
+        """The command that fixes the invalid visible-devices variables, if valid values
+        are known.
+        """
         faulty = self.faulty
         assignments = []
         for effect in faulty:
@@ -133,12 +141,13 @@ class Masks:
 def masks(
     backend: Backend, environ: Mapping[str, str], devices: Inventory = UNKNOWN
 ) -> Masks:
-    """Combine the visible-devices variables in `environ`.
+    """Combine the backend's visible-devices variables in `environ`.
 
-    The order is that of the vendors' runtimes. The variables of `Visibility.filters`
-    apply first; each of them counts among the devices that the previous variable leaves
-    visible. Then the first variable of `Visibility.variables` that is set applies.
-    `devices` is `inventory(backend)`, if it is known.
+    The variables are applied in the order that the vendors' runtimes use. Those in
+    `Visibility.filters` are applied first. The indices in each of them refer to the
+    devices that the previous variable left visible. Then the first variable in
+    `Visibility.variables` that is set is applied. `devices` is `inventory(backend)`, if
+    it is known.
     """
     visibility = backend.visibility
     chain = _MaskChain(visibility.grammar, devices)
@@ -167,7 +176,7 @@ def set_variables(backend: Backend, environ: Mapping[str, str]) -> dict[str, str
 
 def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
     """Return a sentence such as "CUDA_VISIBLE_DEVICES='' hides every device" if a
-    variable hides every device; otherwise `None`.
+    variable hides every device, or `None` otherwise.
 
     If a variable is invalid, the sentence explains why.
     """
@@ -178,7 +187,7 @@ def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
 
 
 def inventory(backend: Backend, root: str = "/") -> Inventory:
-    """Count the devices of `backend` by their device nodes, and read their UUIDs.
+    """Count the devices of `backend` by their device nodes, and read the devices' UUIDs.
 
     The result is empty unless each device has a device node, or a render node besides
     one node that all devices share (`/dev/kfd`).
@@ -215,7 +224,7 @@ def _count_behind_shared_node(signs: Evidence, root: str) -> int:
 
 
 def _nvidia_uuids(root: str) -> tuple[str, ...]:
-    """Read the UUIDs of the GPUs from the files that NVIDIA's driver documents."""
+    """Read the UUIDs of the GPUs from the files that the NVIDIA driver documents."""
     folder = "/proc/driver/nvidia/gpus"
     uuids: list[str] = []
     for name in sorted(hardware.names_in(folder, root)):
@@ -225,10 +234,11 @@ def _nvidia_uuids(root: str) -> tuple[str, ...]:
 
 
 class _MaskChain:
-    """Applies variables one after another, and tracks the visible devices.
+    """A state machine that applies visible-devices variables one after another and
+    tracks the visible devices.
 
     Two sets of devices are tracked: the devices that the runtime sees, and the devices
-    that it would see if the faulty variables had the suggested values.
+    that it would see if the invalid variables had the suggested values.
     """
 
     def __init__(self, grammar: str, devices: Inventory) -> None:
@@ -239,7 +249,7 @@ class _MaskChain:
         #: The devices among which the next variable would count if all earlier variables
         #: were repaired.
         self._repaired = devices
-        #: The visible devices by logical number; `None` if unknown.
+        #: The visible devices by logical number, or `None` if unknown.
         self._visible: list[DeviceId] | None = None
         if self._rules.has_slot_ids:
             self._repaired = replace(devices, count=None)
@@ -277,7 +287,7 @@ class _MaskChain:
         self._repaired = replace(self._repaired, count=count, node_numbers=())
 
     def visible_devices(self) -> tuple[DeviceId, ...] | None:
-        """Return the physical devices by logical number; `None` if unknown."""
+        """Return the visible physical devices, by logical number, or `None` if unknown."""
         if self._visible is None or self._has_malformed or not self.effects:
             return None
         return tuple(self._visible)
@@ -300,8 +310,8 @@ class _MaskChain:
         return ""
 
     def _restrict(self, mask: Mask) -> str:
-        """Keep only the visible devices that `mask` selects; return a clause on ignored
-        entries.
+        """Keep only the visible devices that `mask` selects, and return a clause on
+        ignored entries.
         """
         if mask.ids is None or self._visible == []:
             return ""
@@ -362,8 +372,8 @@ def _unread_entries_clause(ids: Sequence[DeviceId]) -> str:
 
 
 def _invalid_reason(item: DeviceId, devices: Inventory) -> str:
-    """Return the reason why `item` does not identify exactly one device; empty if it
-    does.
+    """Return the reason why `item` does not identify exactly one device, or an empty
+    string if it does.
 
     CUDA accepts the beginning of a UUID if it matches exactly one GPU. MIG instances
     are not checked, because only the driver can list them.
@@ -383,8 +393,8 @@ def _invalid_reason(item: DeviceId, devices: Inventory) -> str:
 
 
 def _expand_uuid(item: DeviceId, uuids: Sequence[str]) -> DeviceId:
-    """Return the UUID that begins with `item` if there is exactly one; otherwise return
-    `item`.
+    """Return the UUID that begins with `item` if there is exactly one, and otherwise
+    return `item`.
     """
     matching = _uuids_with_prefix(str(item), uuids)
     if len(matching) == 1:
@@ -474,11 +484,11 @@ def _kind(item: DeviceId) -> str:
 
 
 def parse_visible_devices(grammar: str, value: str | None) -> Mask:
-    """Parse `value` in one of the grammars in `accel_core.backend.GRAMMARS`.
+    """Parse a visible-devices `value` in one of the grammars in `accel_core.backend.GRAMMARS`.
 
-    `None` means that the variable is not set. A UUID is returned as the string in
-    `value`. Raises `SettingError`, a `ValueError`, for an unknown grammar, and for a
-    value that the vendor's runtime rejects.
+    A `value` of `None` means that the variable is not set. A UUID is returned exactly
+    as `value` spells it. Raises `SettingError`, a `ValueError`, for an unknown grammar
+    or a value that the vendor's runtime rejects.
     """
     rules = _rules_of(grammar)
     if value is None:
@@ -490,11 +500,11 @@ def parse_visible_devices(grammar: str, value: str | None) -> Mask:
 
 
 def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
-    """Return the value, in `grammar`, that makes exactly the devices `ids` visible.
+    """Return the visible-devices value, in `grammar`, that makes exactly the devices `ids` visible.
 
     `ids` are indices, or identifiers if the vendor has them. A string of digits is an
-    index. The value is sorted if the order has no meaning or must ascend. Raises
-    `SettingError`, a `ValueError`, for ids that the grammar cannot express.
+    index. The ids in the value are sorted if their order has no meaning or must ascend.
+    Raises `SettingError`, a `ValueError`, for ids that the grammar cannot express.
     """
     rules = _rules_of(grammar)
     items = [_normalized(item) for item in ids]
@@ -515,7 +525,7 @@ def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
 
 
 def describe_grammar(grammar: str) -> str:
-    """Return a description of the values that a grammar accepts, with an example."""
+    """Describe the visible-devices values that a grammar accepts, with an example."""
     return _rules_of(grammar).expected
 
 
@@ -533,7 +543,7 @@ _LONGEST_RANGE = 4096
 _LEADING_INDEX = re.compile(rf"\s*([+]?{_DIGITS}|-0)(?![0-9])")
 #: An entry that consists only of a number.
 _ENTRY = re.compile(rf"\s*[+-]?{_DIGITS}\s*")
-#: The list of indices at the beginning of a value; it may be empty.
+#: The list of indices at the beginning of a value, which may be empty.
 _LIST = re.compile(rf"(?:{_DIGITS}(?![0-9])(?:,(?={_DIGITS}(?![0-9])))?)*")
 _TILE = re.compile(rf"{_DIGITS}(\.{_DIGITS})?")
 _CUDA_ID = re.compile(rf"GPU-{_HEX}|MIG-{_HEX}|MIG-GPU-{_HEX}/{_DIGITS}/{_DIGITS}")
@@ -625,8 +635,8 @@ def _parse_ranges(value: str) -> Mask | None:
 
 
 def _expand_range(entry: str) -> range | None:
-    """Return the indices in an entry such as `"3"` or `"0-3"`; `None` if the entry is
-    neither an index nor a range.
+    """Return the indices in an entry such as `"3"` or `"0-3"`, or `None` if the entry
+    is neither an index nor a range.
     """
     first_text, dash, last_text = entry.partition("-")
     first = _index(first_text)
@@ -641,7 +651,7 @@ def _parse_modules(value: str) -> Mask | None:
 
 
 def _distinct_indices(value: str, limit: int = 10**9) -> Mask | None:
-    """Parse indices below `limit`, each listed once; return `None` for any other value."""
+    """Parse indices below `limit`, each listed once, or return `None` for any other value."""
     ids: list[int] = []
     for entry in value.split(","):
         index = _index(entry)

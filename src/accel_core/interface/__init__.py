@@ -51,15 +51,17 @@ class Accelerator(
     Memory,
     Communication,
 ):
-    """A device type, its devices, and all operations that differ between vendors.
+    """The interface to one device type, its devices, and all operations that differ
+    between vendors.
 
-    Every member has a default that uses a few basic members, so plugins keep working
-    when accel_core adds a member. If no default can be correct, the member raises
-    `UnsupportedError`, which names the backend, the member and the vendor's version.
+    Every member has a default implementation that uses a few basic members, so plugins
+    keep working when accel_core adds a member. If no default can be correct, the member
+    raises `UnsupportedError`, which names the backend, the member and the vendor's
+    version.
 
     A subclass for a new kind of device must define `device_count`, `current_device`,
-    `_select`, `synchronize`, `default_generator` and the members for amounts of memory.
-    If the device has a torch module, derive from `TorchAccelerator` instead.
+    `_select`, `synchronize`, `default_generator` and the members that report memory. If
+    the device has a torch module, derive from `TorchAccelerator` instead.
 
     A member that takes a device accepts an index, a name such as `"cuda:1"` or a
     `torch.device`. Pass it as the first device argument, or with the keyword
@@ -70,7 +72,7 @@ class Accelerator(
     If a subclass overrides a member with DeepSpeed's parameters only, torch's keywords
     are added to the override.
 
-    Constructing an accelerator imports torch, initialises no device and changes no
+    Constructing an accelerator imports torch, but initializes no device and changes no
     state of the process. A copy is the same object. A pickle contains only the
     backend's name.
     """
@@ -81,8 +83,7 @@ class Accelerator(
         add_torch_keywords(cls, Accelerator)
 
     def capabilities(self) -> Capabilities:
-        """Return every yes-or-no property of this accelerator. The call may initialise
-        the device.
+        """Return all yes-or-no properties of this accelerator. The call may initialize the device.
 
         A property that the vendor does not report is False.
         """
@@ -100,10 +101,10 @@ for _section in Accelerator.__mro__[:-1]:
 
 
 def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | None:
-    """Return `foreign` as an accelerator, from the first adapter that supports it;
+    """Return `foreign` as an accelerator, from the first adapter that supports it, or
     `None` if no adapter does.
 
-    Errors of the adapter are raised unchanged.
+    Errors from the adapter propagate unchanged.
     """
     for entry_point in permitted_entry_points(ADAPTERS):
         accelerator: Accelerator | None = entry_point.load().adapt(foreign, backend)

@@ -15,21 +15,21 @@ _STAGED = "staged"
 
 
 class Communication(Devices):
-    """Communication between ranks: torch.distributed's backend, and the environment
-    variables of ranks.
+    """The members for communication between ranks: the torch.distributed backend, and
+    the ranks' environment variables.
     """
 
     #: The name of the communication backend, if a subclass sets it.
     _overriding_communication_backend = ""
 
     def communication_backend_name(self) -> str:
-        """Return the backend of torch.distributed for this device, such as `"hccl"`.
+        """Return the torch.distributed backend for this device, such as `"hccl"`.
 
         The declared backend is used if there is one, or otherwise the backend that
         torch registers for the device type. If there is neither, the result is
         `"staged"`, a backend of accel-train that transfers data through host memory
         over gloo. The result can be passed to `torch.distributed.init_process_group`.
-        Raises `UnsupportedError` if only `"staged"` remains and accel-train is not
+        Raises `UnsupportedError` if only `"staged"` remains but accel-train is not
         installed.
         """
         name = (
@@ -56,8 +56,8 @@ class Communication(Devices):
         )
 
     def _registered_communication(self) -> str:
-        """Return the communication backend that torch registers for the device type;
-        empty if there is none.
+        """Return the communication backend that torch registers for the device type, or
+        an empty string if there is none.
         """
         distributed = getattr(self._torch, "distributed", None)
         if distributed is None or not distributed.is_available():
@@ -86,7 +86,7 @@ class Communication(Devices):
         self._overriding_communication_backend = name
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Return the version of the communication library, such as `(2, 27, 3)`; `None`
+        """Return the communication library's version, such as `(2, 27, 3)`, or `None`
         if the vendor does not report it.
         """
         return None

@@ -1,4 +1,4 @@
-"""`CPUAccelerator`: the CPU with the interface of all accelerators, so that the same
+"""`CPUAccelerator`: the CPU behind the common accelerator interface, so that the same
 script runs on every machine.
 """
 
@@ -31,7 +31,7 @@ LOCAL_RANK = Variable("LOCAL_RANK", parse_whole_number, 0)
 
 
 class CPUAccelerator(Accelerator):
-    """The CPU. torch has one CPU device, `"cpu"`, whatever the index.
+    """The accelerator for the CPU. torch has one CPU device, `"cpu"`, regardless of the index.
 
     The device count is `LOCAL_SIZE` if a launcher sets it, and otherwise the number of
     NUMA nodes that have cores, which is a sensible number of ranks on the host. The
@@ -40,8 +40,8 @@ class CPUAccelerator(Accelerator):
     ranks than NUMA nodes share the nodes. Selecting a device does not bind the process
     to cores.
 
-    Amounts of memory are those of the process. The allocated memory is its resident
-    set.
+    Amounts of memory refer to this process. Its allocated memory is its resident set
+    size.
     """
 
     def __init__(self, backend: Backend | None = None) -> None:
@@ -62,11 +62,11 @@ class CPUAccelerator(Accelerator):
     # Nature
 
     def is_synchronized_device(self) -> bool:
-        """Return True: every call returns after its work is done."""
+        """Return True: every call on the CPU returns only after its work is done."""
         return True
 
     def is_available(self) -> bool:
-        """Return True: every machine has a CPU."""
+        """Return True, because every machine has a CPU."""
         return True
 
     # Devices
@@ -80,7 +80,7 @@ class CPUAccelerator(Accelerator):
 
     def device_count(self) -> int:
         """Return `LOCAL_SIZE` if it is set, and otherwise the number of NUMA nodes that
-        have cores; at least 1.
+        have cores, at least 1.
 
         Raises `SettingError` if `LOCAL_SIZE` is not a number.
         """
@@ -98,8 +98,7 @@ class CPUAccelerator(Accelerator):
         return index % self.device_count()
 
     def set_device(self, device_index: Device = None, device: Device = None) -> None:
-        """Store the index that `current_device` then returns. No device of torch is
-        selected.
+        """Set the index that `current_device` returns. No torch device is selected.
 
         An index above the device count is accepted, because a host may run more ranks
         than it has NUMA nodes. Raises `InvalidDeviceError`, a `ValueError`, for a
@@ -124,7 +123,7 @@ class CPUAccelerator(Accelerator):
         )
 
     def _cpu_features(self) -> dict[str, Any]:
-        """Return the CPU features that torch reports; empty before torch 2.11."""
+        """Return the CPU features that torch reports, or an empty dictionary before torch 2.11."""
         if not hasattr(self._torch.cpu, "get_capabilities"):
             return {}
         return dict(self._torch.cpu.get_capabilities())
@@ -173,7 +172,7 @@ class CPUAccelerator(Accelerator):
     def memory_allocated(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the bytes of memory that the process uses: its resident set."""
+        """Return the memory in bytes that the process uses, which is its resident set size."""
         self._index_or_none(device_index, device)
         now = resident()
         self._sampled_peak = max(self._sampled_peak, now)
@@ -182,8 +181,8 @@ class CPUAccelerator(Accelerator):
     def max_memory_allocated(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the peak of the resident set in bytes, since the process began or
-        since the last reset.
+        """Return the peak resident set size in bytes since the process started or since
+        the last reset.
 
         If the kernel's high-water mark cannot be reset, peaks above the old mark are
         exact, and lower peaks are the maximum of the samples that members took.
@@ -199,8 +198,8 @@ class CPUAccelerator(Accelerator):
     def reset_peak_memory_stats(
         self, device_index: Device = None, device: Device = None
     ) -> None:
-        """Reset the peak to the present amount. On Linux this also resets the process's
-        high-water mark (VmHWM).
+        """Reset the peak memory to the amount in use now. On Linux, this also resets
+        the process's high-water mark (VmHWM).
         """
         self._index_or_none(device_index, device)
         self._old_high_water_mark = high_water()
@@ -211,9 +210,7 @@ class CPUAccelerator(Accelerator):
         self._sampled_peak = resident()
 
     def total_memory(self, device_index: Device = None, device: Device = None) -> int:
-        """Return the host's memory in bytes, or the limit of the control group (the
-        container) if the limit is lower.
-        """
+        """Return the host's memory in bytes, or the cgroup (container) limit if that is lower."""
         self._index_or_none(device_index, device)
         total, _ = memory()
         limit = hardware.cgroup_memory_limit()
@@ -224,8 +221,8 @@ class CPUAccelerator(Accelerator):
     def mem_get_info(
         self, device_index: Device = None, device: Device = None
     ) -> tuple[int, int]:
-        """Return `(available, total)` bytes of the host, or of the control group if it
-        has less.
+        """Return the host's `(available, total)` memory in bytes, or that of the cgroup
+        if it has less.
         """
         if device is not None:
             device_index = self._device_argument(device_index, device)
@@ -242,8 +239,8 @@ class CPUAccelerator(Accelerator):
     # Data types
 
     def is_bf16_supported(self, including_emulation: bool = True) -> bool:
-        """Return True: without bfloat16 instructions, torch computes in float32 and
-        rounds the results.
+        """Return True: on a CPU without bfloat16 instructions, torch computes in
+        float32 and rounds the results.
 
         With `including_emulation=False`, return `is_bf16_native()`.
         """
@@ -293,12 +290,12 @@ _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
 def resident() -> int:
-    """Return the size in bytes of this process's resident set."""
+    """Return this process's resident set size in bytes."""
     return _byte_sizes(_STATUS).get("VmRSS") or int(_process_memory().rss)
 
 
 def memory() -> tuple[int, int]:
-    """Return the machine's memory and the part that is available without swapping, both
+    """Return the machine's total memory and the memory available without swapping, both
     in bytes.
     """
     sizes = _byte_sizes(_MEMORY)
@@ -312,7 +309,7 @@ def memory() -> tuple[int, int]:
 
 def _byte_sizes(file: Path) -> dict[str, int]:
     """Return the sizes in bytes, by name, from the lines `Name: 123 kB` of a file in
-    Linux's /proc; empty on other systems.
+    Linux's /proc. The result is empty on other systems.
     """
     sizes = {}
     for line in hardware.read_text(str(file)).splitlines():
@@ -332,8 +329,8 @@ def _process_memory() -> Any:
 
 
 def high_water() -> int:
-    """Return the largest number of bytes that this process has ever used; 0 if the
-    system does not report it.
+    """Return the peak memory usage of this process in bytes, or 0 if the system does
+    not report it.
     """
     mark = _byte_sizes(_STATUS).get("VmHWM")
     if mark:  # Only Linux has the mark, and some containers lack it.

@@ -34,8 +34,8 @@ Device: TypeAlias = "int | str | torch.device | None"
 
 
 class Base:
-    """The identity of an accelerator, and the helpers that all sections of the
-    interface share.
+    """The base class with an accelerator's identity, and the helpers that all sections
+    of the interface share.
     """
 
     #: The backend's name, which is the value to set for `DS_ACCELERATOR`.
@@ -45,7 +45,7 @@ class Base:
     #: Returns the accelerator of a process for a backend's name. `accel_core.current`
     #: sets this function.
     _by_name: Callable[[str], Any] | None = None
-    #: `torch.accelerator` if it supports this device; otherwise `None`.
+    #: `torch.accelerator` if it supports this device, or `None` otherwise.
     _torch_accelerator: Any = None
 
     def __init__(self, backend: Backend | None = None) -> None:
@@ -56,7 +56,8 @@ class Base:
         self.backend = backend or _undeclared_backend(type(self))
         self.name = self.backend.name
         self._device_type = self._torch_device_type()
-        #: The vendor's module in torch, such as `torch.npu`; `None` if there is none.
+        #: The vendor's module in torch, such as `torch.npu`, or `None` if there is
+        #: none.
         self.device_module: Any = None
         #: The vendor's functions that raised an error and are no longer used, with the
         #: reason.
@@ -68,7 +69,7 @@ class Base:
     def _from_backend(cls, backend: Backend) -> Any:
         """Construct an accelerator for a plugin's declaration.
 
-        The declaration is passed to the class if its constructor has a parameter.
+        The declaration is passed to the class if its constructor takes an argument.
         """
         if inspect.signature(cls).parameters:
             return cls(backend)
@@ -104,8 +105,8 @@ class Base:
         return f"{self._device_type}:{index}"
 
     def _unchecked_index(self, device: Any) -> int | None:
-        """Return the index in `device` without checking its range; `None` for a device
-        type without an index.
+        """Return the index in `device` without checking its range, or `None` for a
+        device type without an index.
 
         Raises `InvalidDeviceError` for a device of another accelerator and for a string
         that is not a device. Raises `InvalidArgumentError` for an argument that is not
@@ -138,11 +139,11 @@ class Base:
 
     @property
     def device_type(self) -> str:
-        """The device type in torch, such as `"npu"`, which `torch.device.type` returns."""
+        """The torch device type, such as `"npu"`, as in `torch.device.type`."""
         return self._device_type
 
     def is_accelerator(self) -> bool:
-        """Return whether this is a device other than the CPU."""
+        """Return whether this accelerator is a device other than the CPU."""
         return self._device_type != "cpu"
 
     def _torch_device_type(self) -> str:
@@ -150,10 +151,9 @@ class Base:
         return self.backend.device_type
 
     def apply_vendor_defaults(self) -> tuple[str, ...]:
-        """Set up this process as the vendor recommends; return the changes, one string
-        for each.
+        """Set up this process as the vendor recommends, and return one string for each change.
 
-        Each variable of `Backend.environment.defaults` that is not set yet is set. A
+        Each variable in `Backend.environment.defaults` that is not set yet is set. A
         change to a variable is returned as `"NAME=value"`. A plugin may make further
         changes. Constructing an accelerator never calls this function. The `activate()`
         function of an integration calls it, and launchers set the variables for their
@@ -198,15 +198,13 @@ class Base:
         return f"{package} {version}".strip()
 
     def _call_if_supported(self, member: Callable[..., Any], *arguments: Any) -> Any:
-        """Call the member; return `None` if it raises a `RuntimeError`."""
+        """Call the member, and return its result or `None` if it raises a `RuntimeError`."""
         with suppress(RuntimeError):  # an `UnsupportedError` is one
             return member(*arguments)
         return None
 
     def _vendor_attribute(self, name: str) -> Any:
-        """Return the object called `name` in the vendor's module; `None` if there is
-        none.
-        """
+        """Return the object called `name` in the vendor's module, or `None` if there is none."""
         return getattr(self.device_module, name, None)
 
     def _unsupported(self, member: str, reason: str = "") -> errors.UnsupportedError:
@@ -220,8 +218,8 @@ class Base:
         return errors.UnsupportedError(f"{type(self).__name__}: {problem}")
 
     def _origin(self) -> str:
-        """Return the distribution that declares the backend, in parentheses; empty if
-        it is unknown.
+        """Return the distribution that declares the backend, in parentheses, or an
+        empty string if it is unknown.
         """
         if self.backend.provenance is None:
             return ""
@@ -239,7 +237,7 @@ def _undeclared_backend(kind: type) -> Backend:
 
 
 class Devices(Base):
-    """Members for the properties of a device type and for its devices by index.
+    """The members that describe a device type and address its devices by index.
 
     A subclass defines `device_count`, `current_device` and `_select`. All other members
     use these three.
@@ -260,7 +258,9 @@ class Devices(Base):
         return False
 
     def use_host_timers(self) -> bool:
-        """Return whether to time work with the host's clock. If False, use `Event`."""
+        """Return whether to time work with the host's clock. If the result is False,
+        use `Event` instead.
+        """
         return self.is_synchronized_device()
 
     def resolves_data_dependency(self) -> bool:
@@ -276,7 +276,7 @@ class Devices(Base):
         return self.is_synchronized_device()
 
     def is_available(self) -> bool:
-        """Return whether at least one device can be used. Never raises an error."""
+        """Return whether at least one device can be used. This never raises an error."""
         with suppress(Exception):
             return self.device_count() > 0
         return False
@@ -291,7 +291,7 @@ class Devices(Base):
     # Devices
 
     def device_name(self, device_index: Device = None, device: Device = None) -> str:
-        """Return the device's name in torch, such as `"npu"` without an index and
+        """Return the device's torch name, such as `"npu"` without an index and
         `"npu:1"` with an index.
         """
         if device is not None:
@@ -305,8 +305,8 @@ class Devices(Base):
         """Return the `torch.device` with the given index. Without an index, the result
         means torch's current device.
 
-        This selects no device; use `device_guard` for that. As with `torch.device`, the
-        device need not exist.
+        This does not select a device. Use `device_guard` for that. As with
+        `torch.device`, the device need not exist.
         """
         if device is not None:
             device_index = self._device_argument(device_index, device)
@@ -378,11 +378,11 @@ class Devices(Base):
             raise self._unsupported("set_device")
 
     def current_device(self) -> int:
-        """Return the index of this thread's current device."""
+        """Return the index of the current device in this thread."""
         raise self._unsupported("current_device")
 
     def current_device_name(self) -> str:
-        """Return the current device's name in torch, such as `"npu:1"`."""
+        """Return the current device's torch name, such as `"npu:1"`."""
         return self._name_at(self.current_device())
 
     def device_count(self) -> int:
@@ -400,8 +400,8 @@ class Devices(Base):
         self._index_or_none(device_index, device)
 
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        """Call `callback` when the device is initialised. Call it at once if the device
-        is initialised already, or if the vendor cannot delay calls.
+        """Call `callback` once the device is initialized. Call it at once if the device
+        is already initialized, or if the vendor cannot delay calls.
         """
         vendors_lazy_call = self._vendor_attribute("_lazy_call")
         if vendors_lazy_call is None:
@@ -413,8 +413,9 @@ class Devices(Base):
     ) -> DeviceProperties:
         """Return the properties of the device as a frozen record.
 
-        They come from the vendor's `torch.<device_type>.get_device_properties`. Raises
-        `InvalidDeviceError`, a `ValueError`, if there is no such device.
+        The properties come from the vendor's
+        `torch.<device_type>.get_device_properties`. Raises `InvalidDeviceError`, a
+        `ValueError`, if there is no such device.
         """
         index = self._index(device_index, device)
         properties = self._query_vendor_or_torch("get_device_properties", index)
@@ -426,7 +427,7 @@ class Devices(Base):
     def device_uuid(
         self, device_index: Device = None, device: Device = None
     ) -> str | None:
-        """Return the device's UUID in the vendor's spelling; `None` if the vendor
+        """Return the device's UUID in the vendor's spelling, or `None` if the vendor
         reports none.
         """
         if device is not None:
@@ -435,7 +436,7 @@ class Devices(Base):
 
     def visible_device_ids(self) -> tuple[int | str, ...] | None:
         """Return the ids in the visible-devices variable, as the vendor's runtime reads
-        it; `None` if all devices are visible.
+        it, or `None` if all devices are visible.
 
         The ids are in the vendor's numbering: indices, module ids or UUIDs. Raises
         `SettingError` for a value that the runtime rejects.
@@ -448,14 +449,14 @@ class Devices(Base):
         return parse_visible_devices(self.backend.visibility.grammar, value).ids
 
     def visible_devices_envs(self) -> list[str]:
-        """Return the names of the vendor's visible-devices variables, the name with the
-        highest precedence first.
+        """Return the names of the vendor's visible-devices variables, in order of
+        precedence, highest first.
         """
         return list(self.backend.visibility.variables)
 
     def _all_device_ids(self) -> tuple[int | str, ...] | None:
-        """Return the ids of all devices, by index, as the visible-devices variable
-        takes them; `None` if they are unknown.
+        """Return the ids of all devices, by index, in the form that the visible-devices
+        variable accepts, or `None` if they are unknown.
 
         The ids are valid in a process in which the variable hides no device.
         """
@@ -490,8 +491,8 @@ class Devices(Base):
         return {"supported_dtypes": dtypes}
 
     def total_memory(self, device_index: Device = None, device: Device = None) -> int:
-        """Return the device's memory in bytes, from its properties or otherwise from
-        `mem_get_info`.
+        """Return the device's total memory in bytes, from its properties or otherwise
+        from `mem_get_info`.
         """
         if device is not None:
             device_index = self._device_argument(device_index, device)
@@ -582,7 +583,7 @@ class Devices(Base):
         return device_index
 
     def _index(self, device_index: Device, device: Device = None) -> int:
-        """Return the index of the device; `None` means the current device.
+        """Return the index of the device. `None` means the current device.
 
         Raises the errors of `_checked_index` and `_device_argument`.
         """
@@ -604,7 +605,7 @@ class Devices(Base):
 
     def _checked_index(self, device_index: Any) -> int:
         """Check that an index, a string or a `torch.device` is a device of this
-        accelerator; return its index.
+        accelerator, and return its index.
 
         Raises `InvalidDeviceError`, a `ValueError`, if the index is out of range or the
         device has another type. Raises `InvalidArgumentError`, a `TypeError`, for an
@@ -646,7 +647,7 @@ def _convertible_dtypes(torch: Any, device: Any) -> set[Any]:
 
 
 def parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
-    """Return the parameters of `function`; `None` if Python cannot read them, as for
+    """Return the parameters of `function`, or `None` if Python cannot read them, as for
     some functions written in C.
     """
     with suppress(TypeError, ValueError):
@@ -655,8 +656,8 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
 
 
 def has_parameter(function: Callable[..., Any], name: str) -> bool:
-    """Return whether `function` has a parameter called `name`; False if its parameters
-    are unknown.
+    """Return whether `function` has a parameter called `name`. The result is False if
+    its parameters are unknown.
     """
     return any(p.name == name for p in parameters(function) or ())
 
@@ -664,7 +665,8 @@ def has_parameter(function: Callable[..., Any], name: str) -> bool:
 def current_torch_accelerator(
     torch: Any, *, check_count: bool = True
 ) -> torch.device | None:
-    """Return the device of `torch.accelerator`; `None` if there is no such device here.
+    """Return the current device of `torch.accelerator`, or `None` if this machine has
+    no such device.
 
     torch returns the device type that it was built for, whether or not a device is
     present, and its option `check_available` may start CUDA's driver. With
@@ -690,7 +692,7 @@ def current_torch_accelerator(
 
 
 def missing_defaults(backend: Backend, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of `Backend.environment.defaults` that `environ` does not
+    """Return the variables in `Backend.environment.defaults` that `environ` does not
     set, with the vendor's values.
     """
     defaults = (entry.partition("=") for entry in backend.environment.defaults)

@@ -22,8 +22,8 @@ class TensorType:
     """A replacement for `torch.<device>.FloatTensor`: call it to create a tensor, or
     use it with `isinstance`.
 
-    `FloatTensor([1, 2])` has these values, `FloatTensor()` is empty, and
-    `FloatTensor(2, 3)` or a `torch.Size` creates an uninitialised tensor, as torch's
+    `FloatTensor([1, 2])` contains the given values, `FloatTensor()` is empty, and
+    `FloatTensor(2, 3)` or a `torch.Size` creates an uninitialized tensor, as torch's
     types do. A single whole number raises `TypeError`, because torch's type reads it as
     a size, but the types of most vendors read it as a value. Keywords are those of
     `torch.tensor`.
@@ -82,7 +82,9 @@ def _tensor_type(name: str, dtype: str) -> Any:
 
 
 class Dtypes(Devices):
-    """Data types in which a model can be trained, and tensor types of the device."""
+    """The members for data types in which a model can be trained, and for the device's
+    tensor types.
+    """
 
     #: Whether a model can be trained in float16 on each of the vendor's devices. If so,
     #: `is_fp16_supported` starts no device.
@@ -95,7 +97,7 @@ class Dtypes(Devices):
         A trainer may stop with an error if this is False. To find out whether bfloat16
         is fast, use `is_bf16_native`; `including_emulation=False` returns the same
         value. If the vendor does not report the support, a matrix product is tried
-        once. If the product fails for another reason than the data type, the next call
+        once. If the product fails for a reason other than the data type, the next call
         tries again.
         """
         if not including_emulation:
@@ -127,7 +129,7 @@ class Dtypes(Devices):
 
     def is_fp8_supported(self) -> bool:
         """Return whether the hardware multiplies matrices in an 8-bit floating point
-        type; False if the vendor does not report it.
+        type. The result is False if the vendor does not report it.
         """
         query = self._vendor_attribute("is_fp8_supported")
         return query is not None and self._is_supported_natively(query)
@@ -267,10 +269,10 @@ class Dtypes(Devices):
 
 
 def computes_in(torch: Any, device_type: str, dtype: Any) -> bool | Exception:
-    """Compute a matrix product in `dtype` on the current device; return whether the
+    """Compute a matrix product in `dtype` on the current device, and return whether the
     result is correct.
 
-    The device is started. If the product fails for another reason than the data type,
+    This starts the device. If the product fails for a reason other than the data type,
     the error is returned. That is the case if the device is out of memory, or if a
     product in float32 fails too.
     """
@@ -288,8 +290,8 @@ def computes_in(torch: Any, device_type: str, dtype: Any) -> bool | Exception:
 
 
 def _try_matrix_product(torch: Any, device_type: str, dtype: Any) -> bool | Exception:
-    """Multiply two matrices of ones; return whether the result is correct, or the error
-    of torch.
+    """Multiply two matrices of ones, and return whether the result is correct, or the
+    error from torch.
     """
     try:
         ones = torch.ones((2, 2), dtype=dtype, device=device_type)

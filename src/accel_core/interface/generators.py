@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Random(Devices):
-    """Random numbers; every member uses `default_generator`."""
+    """The members for random numbers. Every member uses `default_generator`."""
 
     def random(self) -> ModuleType:
         """Return the module `torch.random`."""
@@ -25,11 +25,11 @@ class Random(Devices):
     def default_generator(
         self, device_index: Device = None, device: Device = None
     ) -> Generator:
-        """Return the generator from which torch draws random numbers on the device.
-        `None` means the current device.
+        """Return the generator that torch uses for random numbers on the device. `None`
+        means the current device.
 
-        The generator is the vendor's, from its `default_generators`. The call may
-        initialise the device. Raises `InvalidDeviceError`, a `ValueError`, if there is
+        The generator comes from the vendor's `default_generators`. The call may
+        initialize the device. Raises `InvalidDeviceError`, a `ValueError`, if there is
         no such device.
         """
         if self.device_module is None:
@@ -51,7 +51,7 @@ class Random(Devices):
 
     def _generators(self) -> Any:
         """Return the vendor's tuple of generators. Vendors replace the tuple when the
-        device is initialised.
+        device is initialized.
         """
         generators = self._vendor_attribute("default_generators")
         if generators:
@@ -61,23 +61,24 @@ class Random(Devices):
         return getattr(random, "default_generators", ())
 
     def manual_seed(self, seed: int) -> None:
-        """Seed the generator of the current device."""
+        """Seed the random number generator of the current device."""
         self.default_generator(self.current_device()).manual_seed(seed)
 
     def manual_seed_all(self, seed: int) -> None:
-        """Seed the generators of all devices with the same seed."""
+        """Seed the random number generators of all devices with the same seed."""
         for index in range(self.device_count()):
             self.default_generator(index).manual_seed(seed)
 
     def initial_seed(self, device_index: Device = None, device: Device = None) -> int:
-        """Return the seed of the device's generator."""
+        """Return the seed of the device's random number generator."""
         generator = self.default_generator(self._index(device_index, device))
         return int(generator.initial_seed())
 
     def get_rng_state(
         self, device_index: Device = None, device: Device = None
     ) -> Tensor:
-        """Return the state of the device's generator, a `torch.ByteTensor` on the host.
+        """Return the state of the device's random number generator, a
+        `torch.ByteTensor` on the host.
 
         After `set_rng_state` with this state, the device draws the same sequence of
         random numbers again.
@@ -85,8 +86,8 @@ class Random(Devices):
         return self.default_generator(self._index(device_index, device)).get_state()
 
     def get_rng_state_all(self) -> list[Tensor]:
-        """Return the states of all devices' generators, by index, as `get_rng_state`
-        returns them.
+        """Return the random number generator states of all devices, by index, as
+        `get_rng_state` returns them.
         """
         return [self.get_rng_state(index) for index in range(self.device_count())]
 
@@ -97,14 +98,14 @@ class Random(Devices):
         strict: bool = True,
         device: Device = None,
     ) -> None:
-        """Restore the device's generator to a state from `get_rng_state`.
+        """Restore the device's random number generator to a state from `get_rng_state`.
 
         A state that `torch.load(..., map_location=...)` has moved to the device is
-        first copied to the host. A state from another type of device has another size
-        and raises `InvalidDeviceError`, a `ValueError`. With `strict=False`, such a
-        state is turned into a seed instead. A run that is resumed on another type of
-        device then draws other random numbers, but every repetition of that run draws
-        the same numbers.
+        first copied to the host. A state from another type of device has a different
+        size, which raises `InvalidDeviceError`, a `ValueError`. With `strict=False`,
+        such a state is turned into a seed instead. A run that is resumed on another
+        type of device then draws other random numbers, but every repetition of that run
+        draws the same numbers.
         """
         if device is not None:
             device_index = self._device_argument(device_index, device)
@@ -141,11 +142,11 @@ class Random(Devices):
     def fork_rng(
         self, devices: Iterable[Device] | None = None, enabled: bool = True
     ) -> Iterator[None]:
-        """Return a context manager that restores the random generators of the host and
-        of `devices` at its end. With `enabled=False`, it restores none.
+        """Return a context manager that restores the random states of the host and of
+        `devices` on exit. With `enabled=False`, it restores none.
 
-        `None` means all devices. Unlike `torch.random.fork_rng`, this does not warn if
-        there are many devices.
+        If `devices` is `None`, all devices are meant. Unlike `torch.random.fork_rng`,
+        this does not warn if there are many devices.
         """
         if not enabled:
             yield

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class Graphs(Streams):
-    """Device graphs, which capture work once and replay it. The vendor's class is used,
-    or otherwise torch's class.
+    """The members for device graphs, which capture work once and replay it. The
+    vendor's class is used, or otherwise torch's class.
     """
 
     #: Whether the warning that device graphs are not supported was given.
@@ -44,10 +44,9 @@ class Graphs(Streams):
         return torch_graph, self._capture_in_torch
 
     def supports_graphs(self) -> bool:
-        """Return whether device graphs are supported: there is a graph class, and there
-        is a device.
+        """Return whether device graphs are supported, which requires a graph class and a device.
 
-        The first call creates a graph, which may initialise the device. The class alone
+        The first call creates a graph, which may initialize the device. The class alone
         proves nothing, because a torch built without the vendor's toolkit has the class
         too.
         """
@@ -64,16 +63,15 @@ class Graphs(Streams):
         return False
 
     def create_graph(self, **options: Any) -> Graph | None:
-        """Return a new graph of the vendor's class; `None` if device graphs are not
-        supported.
+        """Return a new graph of the vendor's class, or `None` if device graphs are not supported.
 
         `options` are those options of `torch.accelerator.Graph` that the vendor's class
         accepts too. With `keep_graph=True`, the captured work can be changed until
         `instantiate_graph`, or otherwise the first replay, prepares it to run. Raises
         `UnsupportedError` for an option that the class does not accept.
 
-        Work that is captured into `None` runs once and is never replayed, so the first
-        `None` gives a `UserWarning`.
+        Work that is captured into `None` runs once and is never replayed. A
+        `UserWarning` is therefore issued when `None` is first returned.
         """
         if self.supports_graphs():
             graph, _ = self._graph_and_capture
@@ -96,8 +94,8 @@ class Graphs(Streams):
         stream: torch.Stream | None = None,
         **options: Any,
     ) -> AbstractContextManager[Any]:
-        """Return a context manager that captures the block's work into `graph`. With
-        `None` the work simply runs.
+        """Return a context manager that captures the block's work into `graph`. If
+        `graph` is `None`, the work simply runs.
 
         `pool` is the memory pool of another graph to share. `stream` is the stream on
         which to capture. `options` are options of the vendor's capture.
@@ -120,7 +118,7 @@ class Graphs(Streams):
         return cast("AbstractContextManager[Any]", context)
 
     def _call_with_options(self, make: Any, *arguments: Any, **options: Any) -> Any:
-        """Call a vendor's class with options that some vendors' classes do not accept."""
+        """Call a vendor's class with options that not every vendor's class accepts."""
         try:
             return make(*arguments, **options)
         except TypeError as error:
@@ -148,12 +146,12 @@ class Graphs(Streams):
             yield
 
     def replay_graph(self, graph: Graph | None) -> None:
-        """Run the work that `graph` captured; do nothing for `None`."""
+        """Run the work that `graph` captured. If `graph` is `None`, do nothing."""
         self._call_graph(graph, "replay")
 
     def instantiate_graph(self, graph: Graph | None) -> None:
-        """Prepare the work that `graph` captured to run, which makes the first replay
-        faster. Do nothing for `None`.
+        """Prepare the work that `graph` captured for execution, which makes the first
+        replay faster. If `graph` is `None`, do nothing.
 
         This is useful for a graph that was created with `keep_graph=True`. Raises
         `UnsupportedError` if the vendor's class has no `instantiate`.
@@ -161,8 +159,8 @@ class Graphs(Streams):
         self._call_graph(graph, "instantiate")
 
     def reset_graph(self, graph: Graph | None) -> None:
-        """Delete the work that `graph` captured, so that it can capture again. Do
-        nothing for `None`.
+        """Delete the work that `graph` captured, so that it can capture again. If
+        `graph` is `None`, do nothing.
 
         Raises `UnsupportedError` if the vendor's class has no `reset`.
         """
@@ -170,7 +168,7 @@ class Graphs(Streams):
 
     def enable_graph_debug_mode(self, graph: Graph | None) -> None:
         """Make `graph` keep the data that `debug_dump_graph` writes. Call this before
-        the capture. Do nothing for `None`.
+        the capture. If `graph` is `None`, do nothing.
 
         Raises `UnsupportedError` if the vendor's class has no `enable_debug_mode`.
         """
@@ -178,10 +176,10 @@ class Graphs(Streams):
 
     def debug_dump_graph(self, graph: Graph | None, path: str) -> None:
         """Write the work that `graph` captured to the file `path`, in the vendor's
-        format, such as DOT for CUDA. Do nothing for `None`.
+        format, such as DOT for CUDA. If `graph` is `None`, do nothing.
 
-        Raises `UnsupportedError` if the vendor's class has no `debug_dump`. If the
-        debug mode was not enabled, raises the vendor's error, mostly a `RuntimeError`.
+        Raises `UnsupportedError` if the vendor's class has no `debug_dump`. If debug
+        mode was not enabled, the vendor's error is raised, usually a `RuntimeError`.
         """
         self._call_graph(graph, "debug_dump", path)
 
@@ -205,7 +203,7 @@ class Graphs(Streams):
 
 
 class Compilation(Base):
-    """The backend for `torch.compile`, and the support for Triton."""
+    """The members for the `torch.compile` backend and for Triton support."""
 
     @cached_property
     def _compile_backend(self) -> str:
@@ -226,7 +224,8 @@ class Compilation(Base):
     def set_compile_backend(self, backend: str) -> None:
         """Use another `torch.compile` backend from now on.
 
-        Raises `ValueError`, with the registered backends, for an unknown name.
+        Raises `ValueError`, which lists the registered backends, if the name is
+        unknown.
         """
         from torch._dynamo import list_backends
 

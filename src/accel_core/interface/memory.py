@@ -1,4 +1,4 @@
-"""Sections of the interface: device memory and pinned host memory. Amounts are an `int`
+"""Sections of the interface: device memory and pinned host memory. Amounts are integers
 in bytes.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Memory(Devices):
-    """The memory of the device.
+    """The members for device memory.
 
     A subclass defines `memory_allocated`, `max_memory_allocated`,
     `reset_peak_memory_stats` and `total_memory`. If the device has a caching allocator,
@@ -27,13 +27,13 @@ class Memory(Devices):
     def memory_allocated(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the number of bytes that tensors occupy on the device."""
+        """Return the memory in bytes that tensors occupy on the device."""
         raise self._unsupported("memory_allocated")
 
     def max_memory_allocated(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the peak of `memory_allocated` in bytes since the process began, or
+        """Return the peak of `memory_allocated` in bytes since the process started or
         since the last reset.
         """
         raise self._unsupported("max_memory_allocated")
@@ -41,8 +41,8 @@ class Memory(Devices):
     def memory_reserved(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the number of bytes that the allocator has reserved, whether or not
-        they are in use. Without a caching allocator, return `memory_allocated()`.
+        """Return the device memory in bytes that the allocator has reserved, whether or
+        not it is in use. Without a caching allocator, return `memory_allocated()`.
         """
         if device is not None:
             device_index = self._device_argument(device_index, device)
@@ -51,7 +51,7 @@ class Memory(Devices):
     def max_memory_reserved(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the peak of `memory_reserved` in bytes since the process began, or
+        """Return the peak of `memory_reserved` in bytes since the process started or
         since the last reset.
         """
         if device is not None:
@@ -61,19 +61,19 @@ class Memory(Devices):
     def reset_peak_memory_stats(
         self, device_index: Device = None, device: Device = None
     ) -> None:
-        """Reset all peaks to the present amounts of memory."""
+        """Reset all peak memory statistics to the amounts in use now."""
         raise self._unsupported("reset_peak_memory_stats")
 
     def reset_max_memory_allocated(
         self, device_index: Device = None, device: Device = None
     ) -> None:
-        """Call `reset_peak_memory_stats`, which is the newer name. Every peak is reset."""
+        """Reset every memory peak. This is the older name of `reset_peak_memory_stats`."""
         if device is not None:
             device_index = self._device_argument(device_index, device)
         self.reset_peak_memory_stats(device_index)
 
     def memory_cached(self, device_index: Device = None, device: Device = None) -> int:
-        """Return `memory_reserved()`, which is the newer name, without torch's
+        """Return `memory_reserved()`, the newer name of this member, without torch's
         deprecation warning.
         """
         if device is not None:
@@ -83,8 +83,8 @@ class Memory(Devices):
     def max_memory_cached(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return `max_memory_reserved()`, which is the newer name, without torch's
-        deprecation warning.
+        """Return `max_memory_reserved()`, the newer name of this member, without
+        torch's deprecation warning.
         """
         if device is not None:
             device_index = self._device_argument(device_index, device)
@@ -93,7 +93,7 @@ class Memory(Devices):
     def reset_max_memory_cached(
         self, device_index: Device = None, device: Device = None
     ) -> None:
-        """Call `reset_peak_memory_stats`, which is the newer name. Every peak is reset."""
+        """Reset every memory peak. This is an older name of `reset_peak_memory_stats`."""
         if device is not None:
             device_index = self._device_argument(device_index, device)
         self.reset_peak_memory_stats(device_index)
@@ -101,8 +101,8 @@ class Memory(Devices):
     def reset_accumulated_memory_stats(
         self, device_index: Device = None, device: Device = None
     ) -> None:
-        """Set the totals of memory allocated and freed so far to 0. By default, no
-        totals are counted, and this does nothing.
+        """Reset the totals of memory allocated and freed so far to 0. By default, no
+        totals are counted, so this does nothing.
         """
         self._index_or_none(device_index, device)
 
@@ -112,8 +112,7 @@ class Memory(Devices):
         abbreviated: bool = False,
         device: Device = None,
     ) -> str:
-        """Return `memory_stats` as a table for people, like
-        `torch.cuda.memory_summary`.
+        """Return `memory_stats` as a human-readable table, like `torch.cuda.memory_summary`.
 
         A dash marks a number that the device does not report. `abbreviated` omits the
         allocator's large and small pools.
@@ -137,12 +136,12 @@ class Memory(Devices):
     def memory_stats(
         self, device_index: Device = None, device: Device = None
     ) -> Mapping[str, Any]:
-        """Return a flat mapping with torch's keys, such as
+        """Return memory statistics as a flat mapping with torch's keys, such as
         `allocated_bytes.all.current`, and the vendor's keys.
 
-        If the vendor has no function for statistics, or reports an empty mapping before
-        its allocator has started, the result contains the present and peak amounts that
-        the backend reports.
+        If the vendor provides no statistics, or reports none before its allocator has
+        started, the result contains the current and peak amounts that the backend
+        reports.
         """
         if device is not None:
             device_index = self._device_argument(device_index, device)
@@ -153,8 +152,8 @@ class Memory(Devices):
         return stats or self._basic_memory_stats(device_index)
 
     def _basic_memory_stats(self, index: Device) -> Mapping[str, Any]:
-        """Return the present and peak amounts that the backend reports, with torch's
-        keys.
+        """Return the current and peak amounts of memory that the backend reports, with
+        torch's keys.
         """
         amounts = {
             "allocated_bytes.all.current": self.memory_allocated,
@@ -172,10 +171,9 @@ class Memory(Devices):
     def mem_get_info(
         self, device_index: Device = None, device: Device = None
     ) -> tuple[int, int]:
-        """Return `(free, total)` bytes of the device, as the vendor or torch reports
-        them.
+        """Return the device's `(free, total)` memory in bytes, as the vendor or torch reports it.
 
-        If neither reports them, all memory that this process has not reserved counts as
+        If neither reports it, all memory that this process has not reserved counts as
         free, because the memory of other processes is unknown. Raises
         `UnsupportedError` if the driver rejects the query, as for Intel's integrated
         GPUs.
@@ -196,8 +194,8 @@ class Memory(Devices):
     def available_memory(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the number of bytes that a new process could allocate, as far as the
-        vendor reports it.
+        """Return the device memory in bytes that a new process could allocate, as far
+        as the vendor reports it.
         """
         if device is not None:
             device_index = self._device_argument(device_index, device)
@@ -236,7 +234,7 @@ _NO_PINNED_ALLOCATOR = (
 
 def is_pinning_unsupported(error: RuntimeError) -> bool:
     """Return whether torch's error means that the device does not support pinned
-    memory; False if the host's memory ran out.
+    memory, rather than that the host ran out of memory.
     """
     if isinstance(error, NotImplementedError):
         return True
@@ -244,8 +242,8 @@ def is_pinning_unsupported(error: RuntimeError) -> bool:
 
 
 class Pinning(Devices):
-    """Pinned host memory. A copy from pinned memory to the device can overlap other
-    work.
+    """The members for pinned host memory. A copy from pinned memory to the device can
+    overlap other work.
 
     A subclass may override `_torch_pin_memory`, `_torch_empty_pinned` and
     `_torch_is_pinned`. All other members use these three. None of the three passes a
@@ -253,8 +251,8 @@ class Pinning(Devices):
     """
 
     def _pin_manager(self) -> Any:
-        """Return the manager of memory that this package pins; `None` by default. An
-        integration overrides this member.
+        """Return the manager of memory that this package pins, which is `None` by
+        default. An integration overrides this member.
         """
         return None
 
@@ -283,7 +281,7 @@ class Pinning(Devices):
         return self._call_pinning(tensor.pin_memory)
 
     def _torch_empty_pinned(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """Return an uninitialised pinned tensor with the given shape and `tensor`'s
+        """Return an uninitialized pinned tensor with the given shape and `tensor`'s
         data type. It is not pinned if the device does not support pinned memory.
         """
         make = partial(tensor.new_empty, shape, pin_memory=self._supports_pinned_memory)
@@ -307,8 +305,8 @@ class Pinning(Devices):
             ) from error
 
     def _torch_is_pinned(self, tensor: Tensor) -> bool:
-        """Return whether the tensor's storage is pinned; False if the device does not
-        support pinned memory.
+        """Return whether the tensor's storage is pinned. The result is False if the
+        device does not support pinned memory.
         """
         return bool(
             vars(self).get("_supports_pinned_memory", True) and tensor.is_pinned()
@@ -320,7 +318,7 @@ class Pinning(Devices):
         """Return pinned host memory for `tensor`.
 
         With `make_copy`, the memory contains the tensor's values. Otherwise `tensor` is
-        only a template: the memory is uninitialised, and `match_shape=False` makes it
+        only a template: the memory is uninitialized, and `match_shape=False` makes it
         one-dimensional.
         """
         manager = self._pin_manager()
@@ -336,7 +334,7 @@ class Pinning(Devices):
     def pin_empty(
         self, *size: Any, dtype: torch.dtype, device: torch.device | str = "cpu"
     ) -> Tensor:
-        """Return an uninitialised pinned host tensor of the given size. The size is
+        """Return an uninitialized pinned host tensor of the given size. The size is
         passed as in `torch.empty`.
 
         Raises `ValueError` if `device` is not the CPU.
@@ -358,7 +356,7 @@ class Pinning(Devices):
         device: torch.device | str = "cpu",
         dtype: torch.dtype | None = None,
     ) -> Tensor:
-        """Return an uninitialised pinned host tensor with `tensor`'s shape and, by
+        """Return an uninitialized pinned host tensor with `tensor`'s shape and, by
         default, its data type.
 
         Raises `ValueError` if `device` is not the CPU.
@@ -374,7 +372,7 @@ class Pinning(Devices):
         return self._torch_is_pinned(tensor)
 
     def unpin_memory(self, tensor: Tensor) -> None:
-        """Free pinned memory of an integration. For memory that torch pinned, do
+        """Free memory that an integration pinned. For memory that torch pinned, do
         nothing: torch frees it with the last tensor.
         """
         manager = self._pin_manager()
@@ -397,16 +395,18 @@ class Pinning(Devices):
             empty_host_cache()
 
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
-        """Pin `num_bytes` of host memory at `address`. Return False without a device,
-        or if the runtime has no such function.
+        """Pin `num_bytes` bytes of host memory at `address`. Return False if there is
+        no device, or if the runtime has no such function.
 
-        If the driver fails, raises the vendor's error, such as torch's `CudaError`, a
-        `RuntimeError`.
+        If the driver fails, the vendor's error is raised, such as torch's `CudaError`,
+        a `RuntimeError`.
         """
         return self._call_runtime("HostRegister", address, num_bytes, 0)
 
     def unregister_host_memory(self, address: int) -> None:
-        """Undo `register_host_memory`. Raises the vendor's error if the driver fails."""
+        """Unpin host memory that `register_host_memory` pinned. If the driver fails,
+        the vendor's error is raised.
+        """
         self._call_runtime("HostUnregister", address)
 
     def _call_runtime(self, name: str, *arguments: int) -> bool:
@@ -429,8 +429,8 @@ class Pinning(Devices):
         return True
 
     def pin_memory_alignment(self) -> int:
-        """Return the alignment in bytes that `register_host_memory` requires of an
-        address; 1 if any address is accepted.
+        """Return the alignment in bytes that `register_host_memory` requires, or 1 if
+        any address is accepted.
         """
         return 1
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class NotImplementedBuilder:
-    """A builder for an operator without a provider. `load` raises an error with the
-    reason.
+    """A placeholder builder for an operator that no provider has. `load` raises an
+    error with the reason.
 
     `get_op_builder` returns a subclass for the operator and the backend. All subclasses
     have the same `name`, so a report lists the missing operators once.
@@ -34,7 +34,7 @@ class NotImplementedBuilder:
     _missing: ClassVar[str] = "no installed distribution provides this operator builder"
 
     def compatibility(self) -> str:
-        """Return the reason why the operator cannot be used."""
+        """Return the reason why this operator cannot be used."""
         return self._missing
 
     def is_compatible(self, verbose: bool = False) -> bool:
@@ -42,19 +42,19 @@ class NotImplementedBuilder:
         return False
 
     def is_built(self) -> bool:
-        """Return False, because there is nothing to load."""
+        """Return False, because there is no built operator to load."""
         return False
 
     def load(self, verbose: bool = True) -> Any:
-        """Raise `UnsupportedError` with the reason why the operator cannot be used."""
+        """Always raise `UnsupportedError`, with the reason why the operator cannot be used."""
         raise UnsupportedError(self._missing)
 
     builder = load
 
 
 class Operators(Base):
-    """Operators that must be built, found by name. They come from plugins, other
-    providers and accel-train.
+    """The members that find operators which must be built, by name. The operators come
+    from plugins, other providers and accel-train.
     """
 
     #: Returns the providers of operators for a backend, in order of preference.
@@ -78,7 +78,7 @@ class Operators(Base):
         return "accel_core.operators"
 
     def op_builders(self) -> Mapping[str, str]:
-        """Return every known operator builder of this backend: its name, and the
+        """Return the name of every known operator builder of this backend, and the
         `"module:Class"` that is tried first.
 
         No builder is imported.
@@ -88,8 +88,8 @@ class Operators(Base):
         return MappingProxyType(sources)
 
     def operators(self) -> Mapping[str, Operator]:
-        """Return every known operator of this backend, with all its candidates, by the
-        name of its builder.
+        """Return all known operators of this backend, by builder name, each with all
+        its candidate builders.
 
         `operators()["FusedAdamBuilder"].used.provider` names the provider that is used.
         `candidates` lists all candidates, each with its kind, its verdict, the reason
@@ -102,7 +102,7 @@ class Operators(Base):
         return MappingProxyType(operators)
 
     def get_op_builder(self, class_name: str) -> type[OpBuilderLike]:
-        """Import and return the builder class called `class_name`; a
+        """Import and return the builder class called `class_name`, or a
         `NotImplementedBuilder` if no provider has it.
 
         Plugins come first, then other providers, such as the builders of a framework
@@ -183,8 +183,8 @@ class Operators(Base):
         return self._known_operators
 
     def _providers(self) -> tuple[OpProvider, ...]:
-        """Return the providers for this device. An adapted class adds its providers at
-        the front.
+        """Return the operator providers for this device. An adapted class adds its
+        providers at the front.
         """
         assert self._op_providers is not None
         # The declaration of `generic` lacks the device type that torch reports.

@@ -1,5 +1,5 @@
-"""Frozen records that an accelerator's members return, and types without a class in
-torch.
+"""Define the frozen records that an accelerator's members return, and types for which
+torch has no class.
 
 In annotations, a device is `torch.types.Device`, which is
 `int | str | torch.device | None`; a stream is a `torch.Stream`, and an event is a
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProperties:
-    """Properties of one device, as the vendor reports them. A property that the vendor
-    does not report is `None`.
+    """The properties of one device, as the vendor reports them. A property that the
+    vendor does not report is `None`.
     """
 
     #: The product name, such as `"NVIDIA H200"`.
@@ -44,8 +44,8 @@ class DeviceProperties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """Every yes-or-no property of a device. Each field is the result of the member of
-    the same name.
+    """All yes-or-no properties of a device. Each field is the result of the accelerator
+    member of the same name.
     """
 
     is_available: bool
@@ -70,7 +70,7 @@ class Capabilities:
 
 
 def read_properties(properties: object, total_memory: int | None) -> DeviceProperties:
-    """Return the record for `properties`, the result of
+    """Return the `DeviceProperties` for `properties`, the result of
     `torch.<device_type>.get_device_properties`.
     """
     uuid = getattr(properties, "uuid", None)
@@ -109,8 +109,8 @@ def _pci_address(properties: object) -> str | None:
 
 
 def _int(properties: object, *names: str) -> int | None:
-    """Return the value of the first field that exists and is an `int`; `None` if there
-    is none.
+    """Return the value of the first field that exists and is an `int`, or `None` if
+    there is none.
     """
     for name in names:
         value = getattr(properties, name, None)
@@ -123,55 +123,53 @@ def _int(properties: object, *names: str) -> int | None:
 
 
 class Graph(Protocol):
-    """Captured work that can be replayed: the methods that the graph classes of all
-    vendors have.
+    """A device graph: captured work that can be replayed. It has the methods that all
+    vendors' graph classes share.
 
     `pool()` is not among them, because Gaudi's class lacks it.
     """
 
     def capture_begin(self) -> None:
-        """Start to capture the work on the current stream."""
+        """Start capturing the work on the current stream."""
 
     def capture_end(self) -> None:
-        """Stop capturing."""
+        """Stop capturing work into this graph."""
 
     def replay(self) -> None:
         """Run the captured work again."""
 
     def reset(self) -> None:
-        """Delete the captured work."""
+        """Delete the work that this graph captured."""
 
 
 class OpBuilderLike(Protocol):
-    """A builder of one operator: the members that the builders of frameworks and of
-    accel-train have in common.
+    """A builder of one operator, with the members that frameworks' builders and those
+    of accel-train have in common.
     """
 
     @property
     def name(self) -> str:
-        """The operator's name, as reports print it."""
+        """The operator's name as it appears in reports."""
 
     def is_compatible(self, verbose: bool = False) -> bool:
-        """Return whether the operator can be used here."""
+        """Return whether the operator can be used on this machine."""
 
     def load(self, verbose: bool = True) -> Any:
-        """Load the operator; return a module that contains its functions, or an object
-        that has them.
-        """
+        """Load the operator, and return a module or another object with its functions."""
 
     def builder(self) -> Any:
-        """Return the extension that setuptools can build ahead of time."""
+        """Return the operator's extension, which setuptools can build ahead of time."""
 
 
 class DeviceCapability(TypedDict):
-    """The result of `get_device_capability`."""
+    """The result of an accelerator's `get_device_capability`."""
 
     supported_dtypes: set[torch.dtype]
 
 
 class GradScalerOptions(TypedDict, total=False):
-    """Options of `grad_scaler`: the arguments of `torch.amp.GradScaler` except the
-    device.
+    """The options of an accelerator's `grad_scaler`: the arguments of
+    `torch.amp.GradScaler` except the device.
     """
 
     init_scale: float

@@ -1,5 +1,5 @@
-"""Adapt the signatures of every subclass of `Accelerator` to calls as users of torch
-write them.
+"""Adapt the method signatures of every `Accelerator` subclass to the way in which torch
+users call them.
 
 A subclass may override members with `device_index` as the only parameter for a device.
 torch's keywords are then added. Python's `TypeError` for an unexpected keyword contains
@@ -17,9 +17,9 @@ Function = Callable[..., Any]
 
 
 def name_in_errors(function: Any, member: str) -> None:
-    """Change the name of `function` in Python's errors to the name that users call.
+    """Make Python's error messages show the name that users call for `function`.
 
-    From Python 3.13 on, such errors also suggest the correct keyword.
+    From Python 3.13 on, such error messages also suggest the correct keyword.
     """
     function.__name__ = member
     function.__qualname__ = f"get_accelerator().{member}"
@@ -35,8 +35,7 @@ def name_members_in_errors(kind: type) -> None:
 
 
 def add_torch_keywords(kind: type, interface: type) -> None:
-    """Add torch's keywords to the overrides in `kind`, a subclass of `interface`, that
-    lack them.
+    """Add torch's keywords to those overrides in `kind`, a subclass of `interface`, that lack them.
 
     An override may come from a base class outside the interface. An override with
     `*args`, `**kwargs` or keyword-only parameters is not changed.
@@ -54,7 +53,7 @@ def _is_public_method(name: str, attribute: Any) -> bool:
 
 
 def _with_torch_keywords(name: str, function: Function) -> Function:
-    """Return the override `function` of the member `name` with torch's keywords; return
+    """Return the override `function` of the member `name` with torch's keywords. Return
     `function` itself if it lacks none or cannot be wrapped.
     """
     parameters = inspect.signature(function).parameters

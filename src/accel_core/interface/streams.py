@@ -41,16 +41,16 @@ class HostEvent:
 
     def _wait(self) -> None:
         """Wait for the device. An accelerator with asynchronous calls replaces this
-        method by its `synchronize`.
+        method with its `synchronize`.
         """
 
     def record(self, stream: object = None) -> None:
-        """Wait until all earlier work has finished, then store the time."""
+        """Wait until all earlier work on the device has finished, then record the time."""
         self._wait()
         self._recorded_ns = time.perf_counter_ns()
 
     def elapsed_time(self, end_event: HostEvent) -> float:
-        """Return the milliseconds from this event to `end_event`.
+        """Return the time in milliseconds from this event to `end_event`.
 
         Raises `RuntimeError` unless both events were created with `enable_timing=True`
         and recorded.
@@ -76,7 +76,7 @@ class HostEvent:
 class HostStream:
     """The only queue of a device without user streams.
 
-    Its work runs in the order of the calls, so methods that wait for another stream
+    Its work runs in the order of the calls, so the methods that wait for another stream
     return at once.
     """
 
@@ -88,7 +88,7 @@ class HostStream:
         self.priority = priority
 
     def wait_stream(self, stream: object) -> None:
-        """Return at once, because the other stream is the same queue."""
+        """Return at once, because `stream` is the same queue as this stream."""
 
     def wait_event(self, event: object) -> None:
         """Return at once, because the event was recorded in the same queue."""
@@ -115,14 +115,15 @@ class HostStream:
 
 
 class Streams(Devices):
-    """Streams and events.
+    """The members for streams and events.
 
-    For type checkers the classes are `torch.Stream` and `torch.Event`. If the vendor
+    For type checkers, the classes are `torch.Stream` and `torch.Event`. If the vendor
     has neither, classes with the same methods replace them. If torch has a stream class
     for the device, the replacement derives from it.
     """
 
-    #: The stream and event classes of the vendor or of torch; `None` if there is none.
+    #: The stream and event classes of the vendor or of torch, or `None` if there is
+    #: none.
     _stream_class: Any = None
     _event_class: Any = None
 
@@ -184,7 +185,7 @@ class Streams(Devices):
         return meta(vendor.__name__, (vendor,), {"__doc__": vendor.__doc__})
 
     def _drop_event_keywords(self, options: dict[str, bool], missing: set[str]) -> None:
-        """Remove the keywords from `options` that have no effect on this device.
+        """Remove those keywords from `options` that have no effect on this device.
 
         `blocking` changes only how the host waits, and `external` only how a graph
         captures. Raises `UnsupportedError` for any other keyword that the vendor's
@@ -220,7 +221,8 @@ class Streams(Devices):
 
     @cached_property
     def _has_streams(self) -> bool:
-        """Whether streams and events work. They are tried if the classes are torch's.
+        """Whether streams and events work on this device. They are tried if the classes
+        are torch's.
 
         Only a trial shows whether a device supports torch's streams.
         """
@@ -300,8 +302,8 @@ class Streams(Devices):
     def default_stream(
         self, device_index: Device = None, device: Device = None
     ) -> torch.Stream:
-        """Return the device's default stream; the current stream if the vendor has no
-        function for the default stream (xpu).
+        """Return the device's default stream, or its current stream if the vendor
+        provides no default stream (xpu).
         """
         if device is not None:
             device_index = self._device_argument(device_index, device)
@@ -309,8 +311,8 @@ class Streams(Devices):
 
 
 def _torch_stream_class(torch_stream: Any, one_queue: type, current: Any) -> Any:
-    """Return a subclass of both classes. Every object of the subclass is the device's
-    current stream.
+    """Return a subclass of both stream classes. Every object of the subclass is the
+    device's current stream.
     """
     ids = {
         "stream_id": current.stream_id,
@@ -337,7 +339,7 @@ def _record_nothing(torch: Any, device_type: str) -> Any:
 
 
 class Ranges(Base):
-    """Named ranges in a profiler's timeline."""
+    """The members for named ranges in a profiler's timeline."""
 
     #: Whether `range_push` and `range_pop` take an NVTX domain.
     supports_nvtx_domain: bool = False
@@ -350,10 +352,11 @@ class Ranges(Base):
     def range_push(
         self, msg: str, domain: str | None = None, category: str | None = None
     ) -> None:
-        """Open a named range in the profiler's timeline. Never raises an error.
+        """Open a named range in the profiler's timeline. This never raises an error.
 
         By default, this uses `torch.profiler.record_function`, and costs nothing while
-        no profiler runs. `domain` and `category` are for vendors that support them.
+        no profiler runs. `domain` and `category` have an effect only with vendors that
+        support them.
         """
         if self._range_module:
             with suppress(Exception):
@@ -369,7 +372,7 @@ class Ranges(Base):
 
     def range_pop(self, domain: str | None = None) -> None:
         """Close the range that this thread opened last. Do nothing if no range is open.
-        Never raises an error.
+        This never raises an error.
         """
         if self._range_module:
             with suppress(Exception):
@@ -381,9 +384,7 @@ class Ranges(Base):
 
     @contextmanager
     def range(self, msg: str) -> Iterator[None]:
-        """Return a context manager that opens a named range and closes it at the end of
-        the block.
-        """
+        """Return a context manager that opens a named range and closes it when the block ends."""
         self.range_push(msg)
         try:
             yield

@@ -72,7 +72,7 @@ def _needs_torch_allocator(name: str) -> bool:
 
 def accepts(function: Function, member: Function) -> bool:
     """Return whether `function` accepts every call that `member` documents: it has the
-    same parameters in the same order.
+    same parameters, in the same order.
     """
     actual = parameters(function)
     documented = parameters(member) or []
@@ -172,8 +172,8 @@ class TorchAccelerator(Accelerator):
         return str(device.type)
 
     def _current_torch_type(self) -> str | None:
-        """Return the device type of `torch.accelerator`; `None` if there is none.
-        Nothing is initialised.
+        """Return the device type of `torch.accelerator`, or `None` if there is none. No
+        device is initialized.
         """
         with suppress(RuntimeError):
             device = current_torch_accelerator(self._torch, check_count=False)
@@ -206,8 +206,8 @@ class TorchAccelerator(Accelerator):
         return [function for function in functions if function is not None]
 
     def _torch_function(self, name: str) -> Function | None:
-        """Return torch.accelerator's function for a forwarded member; `None` if there
-        is none.
+        """Return torch.accelerator's function for a forwarded member, or `None` if
+        there is none.
         """
         with suppress(AttributeError):
             function: Function = attrgetter(FORWARDED[name])(self._torch_accelerator)
@@ -356,9 +356,7 @@ class TorchAccelerator(Accelerator):
             self.refused[name] = str(failures[0])
 
     def _find_streams(self) -> tuple[Any, Any]:
-        """Return the stream class and the event class; each is `None` if it does not
-        exist.
-        """
+        """Return the stream class and the event class. Each is `None` if it does not exist."""
         stream = self._vendor_attribute("Stream")
         event = self._vendor_attribute("Event")
         if not inspect.isclass(stream):
@@ -436,16 +434,16 @@ for _name in ("_select", *(FORWARDED.keys() - {"set_device"})):
 
 
 class GenericAccelerator(TorchAccelerator):
-    """`TorchAccelerator` for the device that `torch.accelerator` reports at
-    construction.
+    """A `TorchAccelerator` for the device that `torch.accelerator` reports when the
+    object is constructed.
 
     Its name is "generic", and `device_name()` returns the device type in torch. Raises
     `BackendUnavailableError` if torch reports no accelerator.
     """
 
     def device_count(self) -> int:
-        """Return the number of devices that torch sees. A device that reports 0 before
-        it starts is started first.
+        """Return the number of devices that torch sees. If the count is 0 until the
+        device starts, it is started first.
         """
         if not super().device_count() and self._uses_private_use1_slot:
             self._holds_tensors()  # making a tensor starts the device

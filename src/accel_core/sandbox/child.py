@@ -62,7 +62,7 @@ _PROGRAM = (
 
 @dataclass
 class Supervision:
-    """The children of this process, and the way in which they run."""
+    """The child processes of this process, and how they are supervised."""
 
     #: A context manager, such as a semaphore, that is entered while a child runs. The
     #: wait does not count against the child's timeout.
@@ -87,28 +87,28 @@ class ChildReport:
     timeout.
     """
 
-    #: The result of the function; `None` if the child failed.
+    #: The result of the function, or `None` if the child failed.
     answer: dict[str, Any] | None = None
-    #: The exit status, negative for a signal; `None` if the child was stopped.
+    #: The exit status, negative for a signal, or `None` if the child was stopped.
     returncode: int | None = None
     #: The stage that the child began last.
     stage: str = "start"
     #: The end of the child's output.
     stderr: str = ""
-    #: The child's timeout in seconds; 0 without a timeout.
+    #: The child's timeout in seconds, or 0 without a timeout.
     waited: float = 0
     #: The facts that the child passed with the name of the last stage.
     stage_facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def timed_out(self) -> bool:
-        """Whether the child was stopped at its timeout."""
+        """Whether the child process was stopped at its timeout."""
         return self.returncode is None
 
     @property
     def ending(self) -> str:
-        """A clause on the child's end, such as `"died of SIGSEGV"` or `"exited with
-        status 127"`.
+        """A clause on how the child process ended, such as `"died of SIGSEGV"` or
+        `"exited with status 127"`.
         """
         if self.returncode is None:
             return f"gave no response within {self.waited:g} s"
@@ -121,8 +121,8 @@ class ChildReport:
 
     @property
     def last_words(self) -> str:
-        """The last error that the child printed, or otherwise its last line; may be
-        empty.
+        """The last error that the child process printed, or otherwise its last line. It
+        may be empty.
 
         If the child printed nothing, this is the innermost call at the time of the
         crash.
@@ -143,8 +143,8 @@ class ChildReport:
         return ""
 
     def print_output(self) -> None:
-        """Print the end of the child's output to stderr, with control characters
-        escaped.
+        """Print the end of the child process's output to stderr, with control
+        characters escaped.
         """
         if self.stderr and sys.stderr is not None:
             text = escape_control_chars(self.stderr[-_PRINTED_OUTPUT:])
@@ -166,9 +166,9 @@ def run(
     `None` means no timeout.
 
     `function` is defined at the top level of its module. It is called with `arguments`
-    and with a function to which it passes the name of each step that it begins, and
-    optionally facts on the step as keyword arguments. It returns a dict of JSON values.
-    That dict is the answer if the child exits with status 0.
+    and with a function to which it passes the name of each step that it begins, and,
+    optionally, facts about that step as keyword arguments. It returns a dict of JSON
+    values. That dict is the answer if the child exits with status 0.
 
     torch's autoload is off in the child unless `autoload` is set. With `live`, the
     child's output goes to this process's stderr at once and is not in the report.
@@ -210,7 +210,7 @@ def run(
 
 
 def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """Return a new temporary folder; raises `OSError` with the reason if there can be none."""
+    """Return a new temporary folder. Raises `OSError`, with the reason, if none can be created."""
     # On Windows, a process that outlives the child may keep a file open.
     try:
         return tempfile.TemporaryDirectory(prefix="accel-", ignore_cleanup_errors=True)
@@ -222,7 +222,7 @@ def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def _why_not_written() -> str:
-    """Return why each temporary folder cannot be written: `tempfile` does not report it."""
+    """Return why each temporary folder cannot be written to, which `tempfile` does not report."""
     variables = [os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP")]
     reasons = []
     for folder in dict.fromkeys([*filter(None, variables), "/tmp", "/var/tmp"]):
@@ -288,7 +288,7 @@ def _open_output(folder: Path, *, live: bool) -> IO[bytes]:
 def _wait(
     process: subprocess.Popen[bytes], timeout: float | None, folder: Path
 ) -> int | None:
-    """Return the exit status of the child; `None` if the timeout passes first."""
+    """Return the exit status of the child, or `None` if the timeout passes first."""
     start = time.monotonic()
     while True:
         seconds = time.monotonic() - start
@@ -370,7 +370,9 @@ def run_in_parallel(
 
 
 def end_all(*, for_good: bool = False) -> None:
-    """Terminate every running child. With `for_good`, no further child can be started."""
+    """Terminate every running child process. With `for_good`, no further child process
+    can be started.
+    """
     if for_good:
         supervision.is_shutting_down = True
     for process in list(supervision.running):
@@ -381,7 +383,7 @@ def end_all(*, for_good: bool = False) -> None:
 
 
 def main(folder: str) -> None:
-    """In the child: read the request from `folder`, and write the answer there."""
+    """In the child process, read the request from `folder`, and write the answer there."""
     request = json.loads(Path(folder, "request.json").read_text(encoding="utf-8"))
     end_with_parent(request["parent"])
     with Path(folder, "log").open("w", encoding="utf-8", buffering=1) as log:

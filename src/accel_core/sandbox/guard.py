@@ -1,4 +1,4 @@
-"""Context managers for third-party code that runs in this process.
+"""Provide context managers for third-party code that runs in this process.
 
 They log its steps, send its output to stderr and restore the parts of the process that
 vendors' packages are known to change.
@@ -22,7 +22,9 @@ from accel_core.log import LOGGER
 
 
 class CodeOwner(str, enum.Enum):
-    """Whose code a step runs. The value is part of the reason for a crash."""
+    """The owner of the code that a probe's step runs. The value is part of the reason
+    for a crash.
+    """
 
     TORCH = "torch"
     VENDOR = "vendor"
@@ -33,7 +35,7 @@ class CodeOwner(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a probe."""
+    """A step in the probe of a backend."""
 
     #: A clause on the step, such as `"importing torch_npu (accel-npu 0.1)"`.
     text: str = ""
@@ -53,8 +55,8 @@ _listener: ContextVar[Callable[[Step], object] | None] = ContextVar(
 
 
 def log_step(text: str, owner: CodeOwner = CodeOwner.VENDOR) -> None:
-    """Log that a step begins. `text` describes the step, and the step runs the code of
-    `owner`.
+    """Log that a step of a probe begins. `text` describes the step, and `owner` is the
+    owner of the code that it runs.
     """
     LOGGER.debug("%s", text)
     step = Step(text, owner)
@@ -66,7 +68,7 @@ def log_step(text: str, owner: CodeOwner = CodeOwner.VENDOR) -> None:
 
 @contextlib.contextmanager
 def steps_to(listener: Callable[[Step], object]) -> Iterator[None]:
-    """Call `listener` with each step of this thread or task until the block ends."""
+    """Call `listener` with each probe step in this thread or task until the block ends."""
     token = _listener.set(listener)
     try:
         yield
@@ -83,7 +85,7 @@ _selecting_pid: int | None = None
 
 @contextlib.contextmanager
 def selection_in_progress() -> Iterator[None]:
-    """Mark a selection as in progress. A nested selection raises
+    """Mark a selection of a backend as in progress. A nested selection raises
     `RecursiveChoiceError`.
     """
     global _selecting_pid
@@ -105,7 +107,7 @@ def selection_in_progress() -> Iterator[None]:
 
 @contextlib.contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """Redirect output to stdout within the block to stderr.
+    """Redirect stdout to stderr within the block.
 
     All threads share `sys.stdout`, so output of other threads goes to stderr too.
     """
@@ -122,13 +124,13 @@ def stdout_to_stderr() -> Iterator[None]:
 
 
 class PreservedState:
-    """The state that `preserved_state` restores unless it is kept."""
+    """The process state that `preserved_state` restores unless it is kept."""
 
     def __init__(self) -> None:
         self.is_kept = False
 
     def keep(self) -> None:
-        """Keep the changes to the environment and to `torch.cuda`.
+        """Keep the changes that the block makes to the environment and to `torch.cuda`.
 
         The package of the chosen backend may need them.
         """
@@ -144,7 +146,7 @@ def preserved_state(who: object) -> Iterator[PreservedState]:
     changed it.
 
     A panic of a Rust extension is raised as `RuntimeError`, so that it is caught like
-    any other error of a package. Other exceptions are raised unchanged.
+    any other error of a package. Other exceptions propagate unchanged.
     """
     environment = dict(os.environ) if threading.active_count() == 1 else None
     cuda = _torch_cuda()
@@ -181,7 +183,7 @@ def _torch_cuda() -> types.ModuleType | None:
 
 
 def _restore_cuda(previous: types.ModuleType | None) -> bool:
-    """Restore `torch.cuda` to the module `previous`; return whether it had changed."""
+    """Restore `torch.cuda` to the module `previous`, and return whether it had changed."""
     # If the block has imported torch, `sys.modules` contains the original module.
     cuda = previous or sys.modules.get("torch.cuda")
     torch = sys.modules.get("torch")

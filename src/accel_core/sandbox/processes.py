@@ -39,7 +39,7 @@ def python_command(program: str, *arguments: str) -> list[str]:
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Terminate the child and every process that it started."""
+    """Terminate a child process and every process that it started."""
     # The processes may have ended already.
     with contextlib.suppress(OSError):
         if hasattr(os, "killpg"):
@@ -49,9 +49,9 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def end_with_parent(parent: int) -> None:
-    """In the child: request that this process is killed when `parent` ends.
+    """In the child process, request that it be killed when `parent` ends.
 
-    Linux supports that with prctl(2), even while native code hangs. On other systems
+    Linux supports that with prctl(2), even while native code hangs. On other systems,
     this function does nothing.
     """
     if sys.platform != "linux":

@@ -27,7 +27,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def begin_simulation() -> None:
-    """Prepare this process for the device in `ACCEL_SIMULATE`."""
+    """Prepare this process to simulate the device that `ACCEL_SIMULATE` names."""
     global _initial_value
     _initial_value = os.environ["ACCEL_SIMULATE"]
     name = _requested_name()
@@ -55,10 +55,10 @@ def begin_simulation() -> None:
 
 
 def _add_runtime_to_path(name: str) -> None:
-    """Insert the folder with the vendor's simulated package into `sys.path`.
+    """Insert the folder that contains the vendor's simulated package into `sys.path`.
 
-    The folder is inserted after the entries of `PYTHONPATH`, and before the folders of installed packages.
-    Nothing is inserted if torch contains the device's module.
+    The folder goes after the entries of `PYTHONPATH`, but before the folders of installed packages. Nothing
+    is inserted if torch itself contains the device's module.
     """
     runtime = os.path.join(_HERE, "runtimes", name)
     if not name or not os.path.isdir(runtime):
@@ -72,7 +72,11 @@ def _add_runtime_to_path(name: str) -> None:
 
 
 def backend_and_device_type() -> tuple[str, str]:
-    """Return the requested device's name in accel-core, and its device type in torch. Checks neither."""
+    """Return the names that accel-core and torch use for the device in `ACCEL_SIMULATE`.
+
+    The first item is the backend's name in accel-core, and the second is the torch device type. Neither name
+    is validated.
+    """
     name = _requested_name()
     declared_device = _declared_device()
     if declared_device is not None:
@@ -83,12 +87,12 @@ def backend_and_device_type() -> tuple[str, str]:
 
 
 def _requested_name() -> str:
-    """Return the device's name in `ACCEL_SIMULATE`, in lower case."""
+    """Return the device name in `ACCEL_SIMULATE`, in lower case."""
     return os.environ.get("ACCEL_SIMULATE", "").partition(":")[0].strip().lower()
 
 
 def _declared_device() -> DeclaredDevice | None:
-    """Return the requested device if an installed plugin declares it; `None` for all other devices."""
+    """Return the requested device if an installed plugin declares it, or `None` otherwise."""
     if not os.environ.get("ACCEL_SIMULATE_DECLARED"):
         return None
     from accel_simulated import declared
@@ -100,12 +104,13 @@ def _declared_device() -> DeclaredDevice | None:
 
 
 def describe(environ: Mapping[str, str]) -> str:
-    """Return a description of the simulation, such as `"acme:2 by accel-simulated 0.1.0"`.
+    """Return a description of the simulated device, such as `"acme:2 by accel-simulated 0.1.0"`.
 
-    `environ` contains the variables of the simulation. If `environ` is `os.environ`, the device is also
-    built, because the caller is about to probe the device in a child process with a time limit. Raises
-    `SettingError` if a variable is invalid or has changed since this process started. Also raises the errors
-    of `device.check_no_real_runtime` and `building.build`.
+    `environ` contains the environment variables that configure the simulation. If `environ` is `os.environ`,
+    the device is also built, because the caller is about to probe it in a child process with a time limit.
+
+    Raises `SettingError` if a variable is invalid or has changed since this process started. Also raises the
+    same errors as `device.check_no_real_runtime` and `building.build`.
     """
     from accel_simulated import __version__, faults
     from accel_simulated.request import current_request
@@ -121,7 +126,7 @@ def describe(environ: Mapping[str, str]) -> str:
 
 
 def _check_and_build(request: Request) -> None:
-    """Build the requested device, after a check that this process can simulate the device.
+    """Check that this process can simulate the requested device, and build the device.
 
     Raises `SettingError` if `ACCEL_SIMULATE` has changed since this process started.
     """
@@ -140,14 +145,14 @@ def _check_and_build(request: Request) -> None:
 
 
 def _match_any_platform(module: ModuleType) -> None:
-    """Make accel-core treat every declared platform as this machine's platform."""
+    """Make accel-core accept every platform that a backend declares as this machine's platform."""
     module.platform_matches = lambda platforms: True  # type: ignore[attr-defined]
 
 
 def _prepare_requested_device() -> None:
     """Build the device in `ACCEL_SIMULATE`, if any, just before torch is imported.
 
-    Raises `SettingError` for an invalid variable, and the errors of `device.prepare`.
+    Raises `SettingError` if a variable is invalid. Also raises the same errors as `device.prepare`.
     """
     from accel_simulated import device
     from accel_simulated.request import current_request

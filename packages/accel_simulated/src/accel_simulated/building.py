@@ -1,8 +1,8 @@
-"""Build the simulated device with one compiler command, and cache the library.
+"""Build the simulated device with a single compiler command, and cache the resulting library.
 
-A cached library is identified by its sources, torch's version and the device type; the compiler is ignored.
-`torch.utils.cpp_extension` is not used, because it imports torch, and needs ninja and Python's headers. The
-simulated cuda, xpu and mps must be loaded before torch is imported.
+A cached library is identified by its sources, the torch version and the device type, but not by the compiler.
+`torch.utils.cpp_extension` is not used because it imports torch and needs ninja and the Python headers. The
+libraries that simulate cuda, xpu and mps must be loaded before torch is imported.
 """
 
 from __future__ import annotations
@@ -48,12 +48,14 @@ _NEED_AUTOCAST = ("PrivateUse1", "HPU")
 
 
 def build(kind: str) -> Path:
-    """Return the path of the library for a torch device type such as `"HPU"`; build a missing library.
+    """Return the path of the simulated device's library, and build the library if necessary.
 
-    A matching prebuilt or cached library is used. A build takes up to a minute; if several processes need
-    the library, one process builds it and the others wait. Raises `CannotBuildError` if a compiler, or a
-    torch with headers, is missing. Raises `BuildError` with the compiler's first error if the sources do not
-    compile with this torch, and `BuildError` if the cache cannot be written.
+    `kind` is a torch device type such as `"HPU"`. An existing prebuilt or cached library is used if it
+    matches. A build takes up to a minute. If several processes need the library, one of them builds it while
+    the others wait.
+
+    Raises `CannotBuildError` if there is no compiler, or no torch with header files. Raises `BuildError` if
+    the sources do not compile with the installed torch, or if the cache cannot be written.
     """
     key = _library_key(kind)
     library = prebuilt.find(key)
@@ -63,7 +65,10 @@ def build(kind: str) -> Path:
 
 
 def _find_or_build_in_cache(key: LibraryKey) -> Path:
-    """Return the path of the cached library; build a missing library. Raises the errors of `build`."""
+    """Return the path of the cached library, and build it if necessary.
+
+    Raises the same errors as `build`.
+    """
     library = cache.find(key)
     if library is not None:
         return library
@@ -91,11 +96,11 @@ def _find_or_build_in_cache(key: LibraryKey) -> Path:
 
 
 def build_and_export(kind: str) -> Path:
-    """Return the path of the library for a torch device type, and set `ACCEL_SIMULATE_LIBRARY` to that path.
+    """Build the device's library if necessary, and store its path in `ACCEL_SIMULATE_LIBRARY`.
 
-    Child processes inherit the variable, and do not search again. If the variable already contains a library
-    that matches the device type and this torch, nothing is built. If the variable contains a folder of
-    prebuilt libraries, it is not changed. Raises the errors of `build`.
+    Returns the path of the library. Child processes inherit the variable, so they need not search for the
+    library. Nothing is built if the variable already names a library for this device type and torch version.
+    A variable that names a folder of prebuilt libraries is left unchanged. Raises the same errors as `build`.
     """
     inherited = Path(os.environ.get(LIBRARY) or os.devnull)
     if inherited.is_dir():
@@ -110,7 +115,7 @@ def build_and_export(kind: str) -> Path:
 
 
 def _torch_version_of(library: Path) -> str:
-    """Return the torch version in a library's manifest; empty if library or manifest cannot be read."""
+    """Return the torch version in a library's manifest, or an empty string if it cannot be read."""
     try:
         if not library.is_file():
             return ""
@@ -123,17 +128,17 @@ def _torch_version_of(library: Path) -> str:
 
 
 def _torch_version() -> str:
-    """Return the version of the installed torch; empty if torch is not installed."""
+    """Return the version of the installed torch, or an empty string if torch is not installed."""
     for distribution in metadata.distributions(name="torch"):
         return distribution.version
     return ""
 
 
 def find(kind: str) -> Path | None:
-    """Return the path of the library for a device type, or `None` if the library is not built yet.
+    """Return the path of the simulated device's library, or `None` if the library has not been built yet.
 
-    Raises `CannotBuildError` if the library is not built and cannot be built on this machine, and
-    `BuildError` if the library is damaged.
+    `kind` is a torch device type such as `"HPU"`. Raises `CannotBuildError` if the library does not exist and
+    cannot be built on this machine. Raises `BuildError` if the library is damaged.
     """
     key = _library_key(kind)
     library = prebuilt.find(key)
@@ -145,10 +150,11 @@ def find(kind: str) -> Path | None:
 
 
 def build_into(folder: Path, kind: str) -> Path:
-    """Copy the library for a device type into `folder`, and return the path of the copy.
+    """Copy the simulated device's library into `folder`, and return the path of the copy.
 
-    The library is built first if it is missing. A process whose `ACCEL_SIMULATE_LIBRARY` is `folder` needs no
-    compiler. Raises the errors of `build`, and `BuildError` if the folder cannot be written.
+    The library is built first if necessary. A process whose `ACCEL_SIMULATE_LIBRARY` variable names this
+    folder needs no compiler. Raises the same errors as `build`. Also raises `BuildError` if the folder cannot
+    be written.
     """
     key = _library_key(kind)
     library = _find_or_build_in_cache(key)
@@ -156,18 +162,20 @@ def build_into(folder: Path, kind: str) -> Path:
 
 
 def runtime_libraries() -> list[Path]:
-    """Return the paths of torch's libraries that must be loaded before the device's library, in order.
+    """Return the paths of the torch libraries to load before the device's library, in loading order.
 
-    The device's library is linked to torch's libraries by name and not by path, because torch may be
-    installed in another folder than on the machine where the device was built.
+    The device's library is linked to the torch libraries by name rather than by path, because torch may be
+    installed in a different folder than on the machine that built the library.
     """
     return [_torch_folder() / "lib" / f"lib{name}.so" for name in _TORCH_LIBRARIES]
 
 
 def compiler() -> list[str]:
-    """Return the C++ compiler's path and arguments: `$CXX`, or the first of g++, c++ and clang++ on PATH.
+    """Return the command that runs the C++ compiler, as a path followed by arguments.
 
-    Raises `CannotBuildError` if no compiler is found, or if `$CXX` is not a valid command line.
+    The command comes from `$CXX` if that variable is set. Otherwise it is the first of g++, c++ and clang++
+    found on PATH. Raises `CannotBuildError` if no compiler is found, or if `$CXX` is not a valid command
+    line.
     """
     cxx = os.environ.get("CXX", "")
     try:
@@ -193,9 +201,9 @@ def compiler() -> list[str]:
 
 
 def _compile_command(kind: str) -> list[str]:
-    """Return the command that compiles the device, without the output file.
+    """Return the command that compiles the simulated device, without the output file.
 
-    Raises `CannotBuildError` if the system is not Linux, or if the compiler or torch's headers are missing.
+    Raises `CannotBuildError` if the system is not Linux, or if the compiler or the torch headers are missing.
     """
     if sys.platform != "linux":
         raise CannotBuildError(
@@ -216,7 +224,7 @@ def _compile_command(kind: str) -> list[str]:
 
 
 def _library_key(kind: str) -> LibraryKey:
-    """Return the key of the library for this device type and the installed torch."""
+    """Return the key that identifies the library for this device type and the installed torch."""
     digest = hashlib.sha256(" ".join(_FLAGS).encode())
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
@@ -224,7 +232,7 @@ def _library_key(kind: str) -> LibraryKey:
 
 
 def _torch_folder() -> Path:
-    """Return the folder of the installed torch, without importing torch.
+    """Return the folder of the installed torch without importing torch.
 
     Raises `CannotBuildError` if torch is not installed, is too old, or has no headers.
     """

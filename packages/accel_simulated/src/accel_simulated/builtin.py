@@ -1,6 +1,6 @@
-"""Simulate device types for which torch has a module: load the device, and replace torch's C functions.
+"""Simulate device types for which torch has its own module, by loading the device and replacing C functions.
 
-After `install`, `import torch` provides the unchanged module `torch.xpu`, `torch.cuda` or `torch.mps`, which
+After `install`, `import torch` provides the unmodified module `torch.xpu`, `torch.cuda` or `torch.mps`, which
 then runs on the simulated device.
 """
 
@@ -19,10 +19,10 @@ __all__ = ["install"]
 
 
 def install(name: str) -> None:
-    """Patch torch's modules when they are imported, so that torch supports the device type `name`.
+    """Arrange for torch to be patched on import, so that it supports the device type `name`.
 
-    Call `install` before torch is imported, because torch searches for devices only once. The device's
-    library is loaded just before `torch._C`, which torch imports first.
+    Call this function before torch is imported, because torch searches for devices only once. The simulated
+    device's library is loaded just before `torch._C`, the first module that torch imports.
     """
     # torch's CPU wheel can create storages on xpu, but not on the other device types.
     if name != "xpu":
@@ -51,7 +51,7 @@ def install(name: str) -> None:
 
 
 def _patch_torch_c(module: ModuleType, name: str) -> None:
-    """Add the functions of the device type `name` to `torch._C`, which is passed as `module`."""
+    """Add the C functions for the device type `name` to `module`, which is `torch._C`."""
     setattr(module, f"_has_{name}", True)
     device.library.sim_named()  # needs the device type's name in torch
     if name == "mps":
@@ -69,7 +69,7 @@ def _patch_torch_c(module: ModuleType, name: str) -> None:
 
 
 def _add_process_group(module: ModuleType, name: str) -> None:
-    """Add the vendor's process group to `torch.distributed.distributed_c10d`, which is passed as `module`."""
+    """Add the vendor's process group class to `module`, which is `torch.distributed.distributed_c10d`."""
     from accel_simulated import collective
 
     backend = VENDORS[name].collective
@@ -86,8 +86,8 @@ def _add_process_group(module: ModuleType, name: str) -> None:
 def _replace_nvml(module: ModuleType) -> None:
     """Make `torch.cuda` count devices as if NVML were installed, except on klxpu, which has no NVML.
 
-    torch then counts the devices without starting the runtime, and the visible-devices variable can change
-    until the runtime starts.
+    torch then counts the devices without starting the runtime, so the visible-devices variable can still
+    change until the runtime starts.
     """
     request = current_request()
     if request is not None and request.vendor.name == "cuda":
@@ -95,7 +95,7 @@ def _replace_nvml(module: ModuleType) -> None:
 
 
 def _disable_triton_kernels(module: ModuleType) -> None:
-    """Make torch run eager operators without Triton kernels, which need the CUDA driver."""
+    """Make torch run eager operators without the Triton kernels, which need the CUDA driver."""
     module.check_native_jit_disabled = lambda: True  # type: ignore[attr-defined]
 
 
@@ -105,9 +105,10 @@ def _report_triton_missing(module: ModuleType) -> None:
 
 
 def _support_storages(module: ModuleType, name: str) -> None:
-    """Make `torch.UntypedStorage` support the device type `name`; torch's CPU wheel supports only the CPU.
+    """Make `torch.UntypedStorage` support the device type `name`, as the CPU build supports only the CPU.
 
-    `torch.load` creates storages on the device of `map_location`. FSDP resizes storages to 0 to free memory.
+    `torch.load` creates storages on the device in `map_location`, and FSDP resizes storages to 0 to free
+    memory.
     """
     storage_class: Any = module.UntypedStorage
     original_new, original_resize = storage_class.__new__, storage_class.resize_

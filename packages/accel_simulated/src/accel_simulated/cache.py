@@ -1,7 +1,7 @@
-"""Compile libraries into a cache: one process compiles a library, and the others wait for it.
+"""Compile libraries into a cache: one process compiles a library while the others wait for it.
 
-The cache is the folder `simulated` in the folder `ACCEL_CACHE`. If that variable is not set, `simulated` is
-in the folder `accel-core` of the user's cache folder. The cache has the layout described in `prebuilt`.
+The cache is the folder `simulated` in `ACCEL_CACHE`. If that variable is not set, `simulated` is in the
+folder `accel-core` of the user's cache directory. The module `prebuilt` describes the layout of the cache.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NEXT_STEP = (
 
 
 def _cache_folder() -> Path:
-    """Return the path of the cache. Raises `BuildError` for a user without a home folder."""
+    """Return the path of the cache. Raises `BuildError` if the user has no home folder."""
     accel_cache = os.environ.get("ACCEL_CACHE")
     if accel_cache:
         return Path(accel_cache).expanduser().absolute() / "simulated"
@@ -37,7 +37,7 @@ def _cache_folder() -> Path:
 
 
 def find(key: LibraryKey) -> Path | None:
-    """Return the path of the cached library with this key; `None` if the library is missing or damaged."""
+    """Return the path of the cached library with this key, or `None` if it is missing or damaged."""
     try:
         return prebuilt.find_in(_cache_folder(), key)
     except BuildError:
@@ -47,10 +47,11 @@ def find(key: LibraryKey) -> Path | None:
 def find_or_compile(
     key: LibraryKey, command: list[str], *, description: str, next_step: str
 ) -> Path:
-    """Return the path of the cached library with this key; compile a missing library with `command`.
+    """Return the path of the cached library with this key, and compile the library if it is missing.
 
-    Messages call the library `description`. `next_step` ends the message about a failed compilation. Raises
-    `BuildError` if the cache cannot be written, or, with the compiler's first error, if compiling fails.
+    `command` is the compiler command without the output file. In error messages, the library is called
+    `description`, and `next_step` tells the user what to do after a failed compilation. Raises `BuildError`
+    if the compilation fails or the cache cannot be written.
     """
     from filelock import FileLock, Timeout  # comes with torch
 
@@ -81,7 +82,7 @@ def find_or_compile(
 
 
 def _cannot_write_error(folder: Path, error: OSError) -> BuildError:
-    """Return the error for a cache folder that cannot be written."""
+    """Return the error to raise if the cache folder cannot be written."""
     reason = error.strerror or str(error)
     return BuildError(f"{folder} cannot be written: {reason}. {_NEXT_STEP}")
 
@@ -89,7 +90,7 @@ def _cannot_write_error(folder: Path, error: OSError) -> BuildError:
 def _compile(
     key: LibraryKey, command: list[str], folder: Path, description: str, next_step: str
 ) -> Path:
-    """Compile a library into the cache `folder`; return the path of the library.
+    """Compile a library into the cache folder `folder`, and return the path of the library.
 
     Raises `BuildError` if the compilation fails, and `OSError` if the cache cannot be written.
     """
@@ -119,7 +120,7 @@ def _compile(
 
 
 def _first_error(output: str) -> str:
-    """Return the first line with an error in a compiler's output; the last line if no line has an error."""
+    """Return the first error line in a compiler's output, or the last line if none contains an error."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     for line in lines:
         if "error" in line.lower():

@@ -15,7 +15,7 @@ __all__ = ["hash_tensors", "make_process_group_class", "register"]
 
 
 class SimulatedCollective(StagedProcessGroup):
-    """A process group under a vendor's name, which copies tensors through host memory."""
+    """A process group with a vendor's name that copies tensors through host memory."""
 
     def __init__(
         self, name: str, store: Any, rank: int, size: int, timeout: timedelta
@@ -30,7 +30,7 @@ class SimulatedCollective(StagedProcessGroup):
 
 
 def register(name: str, device_type: str) -> None:
-    """Register the communication backend `name` with torch.distributed, for one device type."""
+    """Register the communication backend `name` with torch.distributed for a single device type."""
     from torch.distributed import Backend as TorchBackend
 
     def create(
@@ -44,13 +44,13 @@ def register(name: str, device_type: str) -> None:
 
 
 def make_process_group_class(name: str) -> type:
-    """Return a class of simulated process groups, which replaces torch's `ProcessGroupNCCL` or its like.
+    """Return a simulated process group class that replaces torch's class, such as `ProcessGroupNCCL`.
 
     `name` is the name of the communication backend, such as `"nccl"`.
     """
 
     class Options:
-        """The options of a process group that torch or a program can set."""
+        """The process group options that torch or a program can set."""
 
         _timeout = timedelta(minutes=10)
 
@@ -69,7 +69,10 @@ def make_process_group_class(name: str) -> type:
 
 
 def hash_tensors(tensors: Iterable[Any]) -> int:
-    """Return a checksum that is equal for equal tensors, as `_hash_tensors` in torch's c10d does."""
+    """Return a checksum of the tensors' values, like `_hash_tensors` in torch's c10d.
+
+    Tensors with equal values have the same checksum.
+    """
     checksum = 0
     for tensor in tensors:
         checksum = zlib.crc32(repr(tensor.tolist()).encode(), checksum)

@@ -25,9 +25,9 @@ _SERVING_BACKENDS = {"acme": "generic", "plain": "generic"}
 
 
 def install(backend: str, device_type: str, describe: Callable[[], str]) -> None:
-    """Patch accel-core when it is imported.
+    """Arrange for accel-core and torch to be patched on import, so that they recognize the simulated device.
 
-    `backend` is the device's name in accel-core, and `device_type` its name in torch. `describe` returns a
+    `backend` is the device's name in accel-core, and `device_type` is its name in torch. `describe` returns a
     description of the simulation, such as `"acme:2 by accel-simulated 0.1.0"`, or raises an error if the
     simulation is not possible.
     """
@@ -55,7 +55,7 @@ def install(backend: str, device_type: str, describe: Callable[[], str]) -> None
 
 
 def _reject_cuda_code(module: Any) -> None:
-    """Make `torch.utils.cpp_extension` reject CUDA code, which compiles for minutes and cannot be linked."""
+    """Make `torch.utils.cpp_extension` reject CUDA code, which compiles for minutes but cannot be linked."""
     original_build = module._jit_compile
     signature = inspect.signature(original_build)
 
@@ -77,10 +77,10 @@ def _reject_cuda_code(module: Any) -> None:
 def _build_when_settings_are_read(
     module: Any, backend: str, describe: Callable[[], str]
 ) -> None:
-    """Make `accel_core.settings.read` also build the device, or raise the error if it cannot be simulated.
+    """Make `accel_core.settings.read` also build the device, or raise an error if it cannot be simulated.
 
-    After reading the settings, accel-core probes the device in a child process, whose time limit is too short
-    for a build.
+    After it has read the settings, accel-core probes the device in a child process, whose time limit is too
+    short for a build.
     """
     original_read = module.read
 
@@ -96,7 +96,7 @@ def _build_when_settings_are_read(
 def _mark_backend_as_simulated(
     module: Any, backend: str, describe: Callable[[], str]
 ) -> None:
-    """Add "simulated, no real device" to the description of each `Backend` for the simulated device."""
+    """Append "simulated, no real device" to the description of each `Backend` of the simulated device."""
     backend_class: Any = module.Backend
     original_init = backend_class.__init__
     simulated_names = (backend, _SERVING_BACKENDS.get(backend))
@@ -121,7 +121,7 @@ def _mark_backend_as_simulated(
 def _skip_hardware_evidence(
     module: Any, backend: str, describe: Callable[[], str]
 ) -> None:
-    """Make accel-core search for no device nodes and no PCI functions of the simulated device."""
+    """Make accel-core skip the search for device nodes and PCI functions of the simulated device."""
     original_evidence = module.evidence
 
     @functools.wraps(original_evidence)
@@ -136,7 +136,7 @@ def _skip_hardware_evidence(
 def _add_simulation_to_repr(
     module: Any, backend: str, describe: Callable[[], str]
 ) -> None:
-    """Add the description of the simulation to the `repr` of every accelerator except the CPU."""
+    """Add a description of the simulation to the `repr` of every accelerator except the CPU."""
     original_repr = module.Base.__repr__
 
     @functools.wraps(original_repr)

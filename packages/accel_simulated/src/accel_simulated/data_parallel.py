@@ -1,6 +1,7 @@
-"""Replace the copies between devices in `torch._C` that `torch.nn.DataParallel` calls; CPU builds lack them.
+"""Replace the functions in `torch._C` with which `torch.nn.DataParallel` copies tensors between devices.
 
-Each function has the arguments of torch's C function with the same name and a leading `_`.
+CPU builds of torch lack these functions. Each replacement takes the same arguments as the C function with the
+same name and a leading `_`.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ __all__ = ["FUNCTIONS", "unsupported_functions"]
 
 
 def broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
-    """Return a copy of the tensor on each device."""
+    """Return a list with a copy of the tensor on each device."""
     return [tensor.to(_cuda(device), non_blocking=True) for device in devices]
 
 
 def broadcast_out(tensor: Tensor, outputs: Sequence[Tensor]) -> list[Tensor]:
-    """Copy the tensor into each output; return the outputs."""
+    """Copy the tensor into each output tensor, and return the output tensors."""
     return [output.copy_(tensor, non_blocking=True) for output in outputs]
 
 
 def broadcast_coalesced(
     tensors: Sequence[Tensor], devices: Sequence[int], size: int
 ) -> list[list[Tensor]]:
-    """Return, for each device, a list with copies of all tensors.
+    """Copy all tensors to each device, and return one list of copies per device.
 
     `size` is the size of torch's copy buffer, which the simulation does not need.
     """
@@ -44,10 +45,10 @@ def scatter(
     dim: int,
     streams: Any = None,
 ) -> list[Tensor]:
-    """Split the tensor along `dim`, and return a copy of one part on each device.
+    """Split the tensor along `dim`, and copy one part to each device.
 
-    `sizes` contains the size of each part; `None` means equal parts. `streams` contains the stream for each
-    copy; `None` means the current streams.
+    Returns the copies. `sizes` contains the size of each part along `dim`, or is `None` for equal parts.
+    `streams` contains the stream to use for each copy, or is `None` for the current streams.
     """
     import torch
 
@@ -68,9 +69,9 @@ def scatter(
 def scatter_out(
     tensor: Tensor, outputs: Sequence[Tensor], dim: int, streams: Any = None
 ) -> list[Tensor]:
-    """Split the tensor along `dim` into parts of the outputs' sizes, and copy each part into an output.
+    """Split the tensor along `dim` to match the output tensors, and copy each part into its output.
 
-    Returns the outputs.
+    Returns the output tensors.
     """
     sizes = [output.size(dim) for output in outputs]
     parts = tensor.split(sizes, dim)  # type: ignore[no-untyped-call]
@@ -81,9 +82,10 @@ def scatter_out(
 
 
 def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tensor:
-    """Return the tensors concatenated along `dim` on the device with the index `destination`.
+    """Concatenate the tensors along `dim` on one device, and return the result.
 
-    -1 means the CPU, as in torch's C function, and `None` means the current device.
+    `destination` is the index of that device. As in torch's C function, -1 means the CPU, and `None` means
+    the current device.
     """
     import torch
 
@@ -124,9 +126,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def unsupported_functions(device_type: str) -> dict[str, Callable[..., Any]]:
-    """Return functions with the names in `FUNCTIONS` that raise `UnsupportedError`, by name.
+    """Return, by name, functions that raise `UnsupportedError` in place of those in `FUNCTIONS`.
 
-    They are for device types other than CUDA, whose tensors torch cannot copy with these functions.
+    Device types other than CUDA use these functions, because torch supports copies between devices with
+    `torch.nn.DataParallel` on CUDA only.
     """
     from accel_core import UnsupportedError
 

@@ -1,8 +1,7 @@
-"""Simulate a device that only an installed plugin declares, by giving `acme` the declared names.
+"""Simulate a device that only an installed plugin declares, by giving `acme` the names in the declaration.
 
-`accel simulate` and `pytest --accel` read the declaration, and pass it to the processes that they start, in
-the variable `ACCEL_SIMULATE_DECLARED`. The simulation begins at Python's start, when plugins cannot be read
-yet.
+`accel simulate` and `pytest --accel` read the declaration, and pass it to the processes that they start in
+the variable `ACCEL_SIMULATE_DECLARED`. The simulation begins when Python starts, before plugins can be read.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _FICTIONAL_DEVICES = ("acme", "plain")
 
 
 class DeclaredDevice:
-    """A device that an installed plugin declares, with what the simulation needs of the declaration."""
+    """A device that an installed plugin declares, with the parts of the declaration needed to simulate it."""
 
     def __init__(
         self, backend: str, vendor: Vendor, distributions: Mapping[str, str]
@@ -55,11 +54,12 @@ class DeclaredDevice:
         #: The backend's name, which may differ from torch's device type, `vendor.name`.
         self.backend = backend
         self.vendor = vendor
-        #: The distributions that the declaration requires and that are not installed, with accepted versions.
+        #: The required distributions that are not installed, each with a version that the declaration
+        #: accepts.
         self.distributions = distributions
 
     def to_json(self) -> str:
-        """Return the device as JSON, for the variable `ACCEL_SIMULATE_DECLARED`."""
+        """Return the device as JSON, in the form stored in `ACCEL_SIMULATE_DECLARED`."""
         return json.dumps(
             [
                 self.backend,
@@ -73,17 +73,18 @@ class DeclaredDevice:
 
 
 def find(name: str) -> DeclaredDevice | None:
-    """Return the device that an installed plugin declares as the backend `name`; `None` if there is none.
+    """Return the declared device for the backend `name`, or `None` if there is no such device.
 
-    The result is also `None` if the declared device cannot be simulated. A device can be simulated if
+    The result is also `None` if the declared device cannot be simulated. A device can be simulated if all of
+    these conditions hold:
 
-    - torch supports the device by renaming PrivateUse1;
+    - torch supports the device under the renamed PrivateUse1 type;
     - the vendor's package is not torch;
     - accel-simulated does not have its own simulation of the device;
-    - the accelerator's class imports only those modules of the vendor's package that the simulation has.
+    - the accelerator class imports only modules of the vendor's package that the simulation provides.
 
-    The function imports the plugins' modules, whose imports have no side effects. It raises `SettingError` in
-    the same cases as `accel_core.discover`.
+    The function imports the plugins' modules, which have no side effects on import. It raises `SettingError`
+    in the same cases as `accel_core.discover`.
     """
     from accel_core import packages
     from accel_core.backend import ENTRY_POINT_GROUP
@@ -100,7 +101,10 @@ def find(name: str) -> DeclaredDevice | None:
 
 
 def find_all() -> Iterator[DeclaredDevice]:
-    """Yield every declared device that can be simulated. Raises the errors of `find`."""
+    """Yield every device that an installed plugin declares and that can be simulated.
+
+    Raises the same errors as `find`.
+    """
     from accel_core import discover
 
     for candidate in discover(isolated=True):
@@ -111,7 +115,7 @@ def find_all() -> Iterator[DeclaredDevice]:
 
 
 def _device_from_declaration(backend: Backend) -> DeclaredDevice | None:
-    """Return the declared device if it can be simulated, by the rules of `find`; otherwise `None`."""
+    """Return the declared device, or `None` if it cannot be simulated by the rules of `find`."""
     package = backend.vendor_imports[0]
     device_type = backend.device_type
     if not backend.torch_integration.private_use1 or package == "torch":
@@ -130,7 +134,7 @@ def _device_from_declaration(backend: Backend) -> DeclaredDevice | None:
 
 
 def _is_already_simulated(backend: Backend) -> bool:
-    """Return whether accel-simulated has its own, complete simulation of the declared backend."""
+    """Return whether accel-simulated has its own complete simulation of the declared backend."""
     vendor = DEVICES.get(backend.name)
     if vendor is None:
         return False
@@ -148,7 +152,7 @@ def from_environment(
 ) -> DeclaredDevice | None:
     """Return the device in `ACCEL_SIMULATE_DECLARED`, which the parent process sets as JSON.
 
-    The result is `None` if the variable is not set or its value is invalid.
+    Returns `None` if the variable is not set or its value is invalid.
     """
     env = os.environ if environ is None else environ
     try:
@@ -161,7 +165,10 @@ def from_environment(
 
 
 def known_vendors(environ: Mapping[str, str] | None = None) -> dict[str, Vendor]:
-    """Return the vendors that a process with this environment can simulate, by torch device type."""
+    """Return the vendors that a process can simulate, by torch device type.
+
+    `environ` is the environment of that process, by default the environment of the current process.
+    """
     device = from_environment(environ)
     if device is None:
         return DEVICES
@@ -169,12 +176,15 @@ def known_vendors(environ: Mapping[str, str] | None = None) -> dict[str, Vendor]
 
 
 def install(device: DeclaredDevice) -> None:
-    """Make the vendor's package importable, and make `importlib.metadata` find the required distributions."""
+    """Make the declared device's vendor package and required distributions available to this process.
+
+    The package becomes importable, and `importlib.metadata` finds the distributions.
+    """
     sys.meta_path.insert(0, _Finder(device))
 
 
 def _imported_names(accelerator: str, package: str) -> set[str]:
-    """Return the dotted names in `package` that the module of an accelerator class imports.
+    """Return the dotted names that an accelerator class's module imports from `package`.
 
     `accelerator` is the class in the form `"module:Class"`. The module's source is parsed, because importing
     the module would import torch.
@@ -190,7 +200,7 @@ def _imported_names(accelerator: str, package: str) -> set[str]:
 
 
 def _read_source(module: str) -> bytes:
-    """Return the source of a package's submodule without an import; empty if the source is not found."""
+    """Return the source of a package's submodule without importing it, or empty bytes if it is not found."""
     package, *submodule = module.split(".")
     spec = PathFinder.find_spec(package)
     if spec is None or not spec.submodule_search_locations or not submodule:
@@ -205,7 +215,7 @@ def _read_source(module: str) -> bytes:
 def _make_vendor(
     device_type: str, package: str, collective: str, variables: Iterable[str]
 ) -> Vendor:
-    """Return the vendor with the names that a plugin declares."""
+    """Return a vendor with the names that a plugin declares."""
     return Vendor(
         name=device_type,
         description="as an installed plugin declares it",
@@ -216,7 +226,7 @@ def _make_vendor(
 
 
 def _find_missing_distributions(backend: Backend) -> dict[str, str]:
-    """Return the required distributions that are not installed, each with a version that is accepted."""
+    """Return the required distributions that are not installed, each with an accepted version."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     torch_version = ""
@@ -236,7 +246,7 @@ def _find_missing_distributions(backend: Backend) -> dict[str, str]:
 
 
 def _accepted_version(requirement: Requirement) -> str:
-    """Return a version that satisfies the requirement; 0.1+simulated if no tried version does."""
+    """Return a version that satisfies the requirement, or 0.1+simulated if no tried version does."""
     bounds = [part.version.removesuffix(".*") for part in requirement.specifier]
     # `>=2.7` accepts its bound; `>2.7` accepts 2.7.1.
     above_bounds = [f"{bound}.1" for bound in bounds]
@@ -247,7 +257,7 @@ def _accepted_version(requirement: Requirement) -> str:
 
 
 class _Finder(DistributionFinder):
-    """An import finder for the vendor's package, its parent packages, and the required distributions."""
+    """A finder for the vendor's package, its parent packages, and the metadata of required distributions."""
 
     def __init__(self, device: DeclaredDevice) -> None:
         self._vendor = device.vendor
@@ -294,7 +304,7 @@ class _Loader(Loader):
 
 
 class _Distribution(Distribution):
-    """A distribution that has only metadata: a name and a version."""
+    """A distribution that consists only of metadata: a name and a version."""
 
     def __init__(self, name: str, version: str) -> None:
         self._text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"

@@ -55,23 +55,26 @@ class _PreparedDevice(NamedTuple):
     library: Path
 
 
-#: The device that `load` loads; `None` before `prepare` has run.
+#: The device that `load` loads, or `None` if `prepare` has not run yet.
 _prepared: _PreparedDevice | None = None
 
 _BYTES_PER_MEGABYTE = 1 << 20
-#: The maximum of `ACCEL_SIMULATE_MEMORY_MB`: one tebibyte.
+#: The maximum value of `ACCEL_SIMULATE_MEMORY_MB`: one tebibyte.
 _MAX_MEGABYTES = 1 << 20
-#: The simulated clock rate, for functions that wait for a number of cycles, such as `torch.cuda._sleep`.
+#: The simulated clock rate, for functions that wait for a given number of cycles, such as
+#: `torch.cuda._sleep`.
 _CYCLES_PER_MILLISECOND = 1_000_000
 
 
 def prepare(request: Request) -> None:
     """Build the library of the requested device, and check the variables that configure the device.
 
-    If torch has a module for the device type, such as `torch.cuda`, torch is also patched to load the device.
+    If torch has its own module for the device type, such as `torch.cuda`, torch is also patched to load the
+    device.
 
-    Call `prepare` before torch is imported. Raises `BackendConflictError` in the same cases as
-    `check_no_real_runtime`, `SettingError` for an invalid variable, and the errors of `building.build`.
+    Call this function before torch is imported. It raises `SettingError` if a variable is invalid, and
+    `BackendConflictError` in the same cases as `check_no_real_runtime`. It also raises the same errors as
+    `building.build`.
     """
     global _prepared
     # Invalid values of the variables are reported before the build, which takes up to a minute.
@@ -89,9 +92,9 @@ def prepare(request: Request) -> None:
 
 
 def check_no_real_runtime(request: Request) -> None:
-    """Raise `BackendConflictError` if the real runtime or package of the requested vendor is installed.
+    """Raise `BackendConflictError` if the vendor's real runtime or package is installed.
 
-    Examples are a torch that was built for CUDA, and the package torch_npu.
+    Examples are a torch build for CUDA, and the package torch_npu.
     """
     real_runtime = _find_real_runtime(request.vendor.kind)
     if real_runtime:
@@ -112,10 +115,12 @@ def check_no_real_runtime(request: Request) -> None:
 
 
 def load(name: str) -> None:
-    """Load the library of the device called `name`, and start the simulated runtime.
+    """Load the library of the device named `name`, and start the simulated runtime.
 
-    If torch has a module for the device type, such as `torch.cuda`, call `load` before torch is imported.
-    Raises `SettingError` if `ACCEL_SIMULATE` was not set when torch was imported, or does not name this
+    If torch has its own module for the device type, such as `torch.cuda`, call this function before torch is
+    imported.
+
+    Raises `SettingError` if `ACCEL_SIMULATE` was not set when torch was imported, or names a different
     device. Raises `BuildError` if the library was built for a different system.
     """
     global vendor, library, memory, memory_sizes
@@ -142,7 +147,7 @@ def load(name: str) -> None:
 
 
 def _load_library(path: Path, name: str) -> Any:
-    """Load torch's libraries, and then the device's library at `path`; return the device's library.
+    """Load the torch libraries and then the device's library at `path`, and return the device's library.
 
     Raises `BuildError` if a library cannot be loaded.
     """
@@ -175,7 +180,7 @@ def _declare_c_types() -> None:
 
 
 def present_device_count() -> int:
-    """Return the number of devices, including those that a visible-devices variable hides."""
+    """Return the number of simulated devices, including any that a visible-devices variable hides."""
     if _prepared is None or "driver" in faults.requested_faults():
         return 0
     return _prepared.request.devices
@@ -192,10 +197,10 @@ _count_visible_callback = ctypes.CFUNCTYPE(ctypes.c_int)(
 
 
 def start(name: str) -> None:
-    """Load the device `name`; if torch has no device type called `name`, rename PrivateUse1 to `name`.
+    """Load the simulated device named `name`, and make torch recognize it as a device type.
 
-    Raises `BackendConflictError` if another package has renamed PrivateUse1. Also raises the errors of
-    `load`.
+    If torch has no device type of that name, PrivateUse1 is renamed to `name`. Raises `BackendConflictError`
+    if another package has already renamed PrivateUse1. Also raises the same errors as `load`.
     """
     import torch
 
@@ -216,21 +221,21 @@ def start(name: str) -> None:
 
 
 def __getattr__(attribute: str) -> int:
-    """Return the module's attribute `count`, the number of visible devices, which `faults` can change."""
+    """Return the module attribute `count`, the number of visible devices, which `faults` can change."""
     if attribute != "count":
         raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")
     return int(library.sim_device_count())
 
 
 def no_device_message() -> str:
-    """Return the message of the error that the simulated runtime raises if no device is available."""
+    """Return the error message that the simulated runtime uses if no device is available."""
     if "driver" in faults.requested_faults():
         return f"The {name()} driver on your system is too old (requested by {faults.VARIABLE})"
     return f"No {name()} devices are available"
 
 
 def name() -> str:
-    """Return the device's name, such as `"Simulated ACME"`."""
+    """Return the simulated device's name, such as `"Simulated ACME"`."""
     return f"Simulated {vendor.name.upper()}"
 
 
@@ -243,9 +248,9 @@ def default_generators() -> tuple[torch.Generator, ...]:
 
 
 def sleep(milliseconds: int, stream: torch.Stream | None = None) -> None:
-    """Keep a stream busy for some milliseconds, to delay the stream's later work in tests.
+    """Keep a stream busy for some milliseconds, so that a test can delay the work queued after that.
 
-    Without `stream`, the current stream is kept busy.
+    `stream` defaults to the current stream.
     """
     import torch
 
@@ -255,15 +260,15 @@ def sleep(milliseconds: int, stream: torch.Stream | None = None) -> None:
 
 
 def sleep_cycles(cycles: int) -> None:
-    """Keep the current stream busy for some clock cycles, but for at least one millisecond."""
+    """Keep the current stream busy for a number of clock cycles, but for at least one millisecond."""
     sleep(max(1, cycles // _CYCLES_PER_MILLISECOND))
 
 
 @contextlib.contextmanager
 def held(stream: torch.Stream | None = None) -> Iterator[None]:
-    """Hold back a stream's queued work until the end of the `with` block.
+    """Hold back the work queued on a stream until the end of the `with` block.
 
-    Without `stream`, the current stream is held back.
+    `stream` defaults to the current stream.
     """
     import torch
 
@@ -277,25 +282,28 @@ def held(stream: torch.Stream | None = None) -> Iterator[None]:
 
 
 def set_memory_limit(size: int | None = None) -> None:
-    """Set the memory size of every device, in bytes; `None` restores the initial sizes."""
+    """Set the memory size of every simulated device to `size` bytes.
+
+    If `size` is `None`, the initial sizes are restored.
+    """
     for index, initial_size in enumerate(memory_sizes):
         new_size = initial_size if size is None else size
         library.sim_set_limit(index, new_size)
 
 
 def _wait_for_autograd_thread() -> None:
-    """Wait at Python's exit until the device's autograd thread has released its last references to tensors.
+    """Wait at exit until the device's autograd thread has released its last references to tensors.
 
     The thread releases the references shortly after `backward` has returned. If Python has exited by then,
-    the thread aborts the process, which happens in scripts that end right after `backward`.
+    the thread aborts the process. This can happen in scripts that end right after `backward`.
     """
     time.sleep(0.1)
 
 
 def _find_real_runtime(kind: str) -> str:
-    """Return the vendor's runtime that torch was built with, such as "CUDA 12.8"; empty for a CPU build.
+    """Return the vendor runtime that torch was built with, such as "CUDA 12.8".
 
-    `kind` is the torch device type for which the runtime is searched.
+    `kind` is the torch device type of the runtime to look for. The result is an empty string for a CPU build.
     """
     if kind not in ("CUDA", "XPU"):
         return ""
@@ -306,9 +314,9 @@ def _find_real_runtime(kind: str) -> str:
 
 
 def _find_real_package(package: str, simulated: Path) -> str:
-    """Return the entry of `sys.path` that contains the vendor's real package; empty if none does.
+    """Return the `sys.path` entry that contains the vendor's real package, or an empty string if none does.
 
-    The entry `simulated` contains the simulated package, and is skipped.
+    The entry `simulated` is skipped, because it contains the simulated package.
     """
     for entry in map(Path, sys.path):
         # A folder that cannot be read is skipped, as it is by Python's import system.
@@ -322,8 +330,8 @@ def _find_real_package(package: str, simulated: Path) -> str:
 def _read_memory_sizes() -> tuple[int, ...]:
     """Return the memory size of each of `MAX_DEVICES` devices, in bytes, from `ACCEL_SIMULATE_MEMORY_MB`.
 
-    If the variable contains fewer sizes than there are devices, the other devices have the last size. Raises
-    `SettingError` for an invalid value.
+    If the variable lists fewer sizes than there are devices, the last size applies to the remaining devices.
+    Raises `SettingError` if the value is invalid.
     """
     text = os.environ.get("ACCEL_SIMULATE_MEMORY_MB", "8192")
     parts = [part.strip() for part in text.split(",")]
@@ -354,7 +362,7 @@ def _check_race_variable() -> None:
 
 
 def _count_visible_devices(vendor: Vendor, present_count: int) -> int:
-    """Return how many of the present devices the vendor's visible-devices variable leaves visible."""
+    """Return how many of the simulated devices the vendor's visible-devices variable leaves visible."""
     for variable in vendor.visible:
         value = os.environ.get(variable)
         if value is None:
@@ -370,7 +378,7 @@ def _count_visible_devices(vendor: Vendor, present_count: int) -> int:
 
 
 def _expand_ranges(value: str) -> str:
-    """Replace the ranges in a comma-separated list of device ids: `"0-2,5"` becomes `"0,1,2,5"`."""
+    """Expand the ranges in a comma-separated list of device ids: `"0-2,5"` becomes `"0,1,2,5"`."""
     ids: list[str] = []
     for entry in value.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,3})-([0-9]{1,3})\s*", entry)
@@ -385,7 +393,7 @@ def _expand_ranges(value: str) -> str:
 def _count_valid_ids(
     ids: Sequence[str], present_count: int, *, stop_at_invalid: bool
 ) -> int:
-    """Return the number of distinct ids of present devices; with `stop_at_invalid`, up to an invalid id."""
+    """Count the distinct ids of existing devices, and with `stop_at_invalid` stop at the first invalid id."""
     valid_ids: set[int] = set()
     for text in ids:
         if text.isdigit() and int(text) < present_count:
@@ -398,8 +406,8 @@ def _count_valid_ids(
 def _count_ascending_ids(value: str, present_count: int) -> int:
     """Return the number of devices that a value of `ASCEND_RT_VISIBLE_DEVICES` leaves visible.
 
-    CANN ignores the list from the first invalid id on. An id that is not greater than the id before it hides
-    every device. Both were observed with torch_npu 2.13.0.
+    CANN ignores the list from the first invalid id on. If an id is not greater than the id before it, every
+    device is hidden. Both were observed with torch_npu 2.13.0.
     """
     visible_ids: list[int] = []
     for text in re.split(r"[^0-9,]", value)[0].split(","):

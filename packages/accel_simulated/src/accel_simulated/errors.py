@@ -1,4 +1,4 @@
-"""Errors raised when the simulated device is built or loaded."""
+"""Errors that are raised when the simulated device is built or loaded."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ __all__ = ["BuildError", "CannotBuildError"]
 
 
 class BuildError(AccelError, RuntimeError):
-    """The simulated device does not compile, or its library cannot be written or loaded."""
+    """An error raised if the simulated device's library cannot be compiled, written or loaded."""
 
 
 class CannotBuildError(BuildError):
-    """A tool for building the simulated device is missing; tests that need it are skipped."""
+    """An error raised if a tool needed to build the simulated device is missing.
+
+    Tests that need the device are then skipped.
+    """

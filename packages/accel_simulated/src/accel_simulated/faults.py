@@ -44,31 +44,31 @@ VARIABLE = "ACCEL_SIMULATE_FAULTS"
 #: `driver` are implemented in Python.
 _LIBRARY_FAULTS = {"oom": 0, "kernel": 1, "lost": 2, "slow": 3, "count": 4}
 _FAULT_NAMES = (*_LIBRARY_FAULTS, "hang", "driver")
-#: The pattern of the value, for each fault that has a value.
+#: The regular expression for the value of each fault that takes a value.
 _VALUE_PATTERNS = {"slow": r"\d+(?:\.\d+)?", "count": r"\d+"}
 _EXPECTED_FORM = (
     "oom@N, kernel@N, lost@N, slow=MS, count=M@N, hang@N or driver, separated by commas, "
     "such as oom@10,slow=2.5"
 )
-#: The number of the collective that hangs, counted from 1; 0 if none hangs.
+#: The number of the collective that hangs, counted from 1, or 0 if none hangs.
 _hanging_collective = 0
 #: The number of collectives that this process has called since `hang` was injected.
 _collective_count = 0
 
 
 class Fault(NamedTuple):
-    """The point in a run at which a fault occurs, and the value of the fault."""
+    """The parameters of a fault to inject: when in a run it occurs, and its value."""
 
-    #: The number of the kernel, allocation or collective at which the fault occurs, from 1.
+    #: The number of the kernel, allocation or collective at which the fault occurs, counted from 1.
     at: int
-    #: Microseconds for `slow`, the number of devices for `count`, 0 for other faults.
+    #: The delay in microseconds for `slow`, the number of devices for `count`, or 0 for other faults.
     value: int
 
 
 def parse_faults(text: str) -> dict[str, Fault]:
-    """Parse a list of faults, such as `"oom@10,slow=2.5"`, and return the faults by name.
+    """Parse a list of faults to inject, such as `"oom@10,slow=2.5"`, and return the faults by name.
 
-    Case and blanks are ignored. Raises `SettingError` for an invalid fault.
+    Case and whitespace are ignored. Raises `SettingError` if a fault is invalid.
     """
     faults = {}
     for part in text.lower().split(","):
@@ -79,7 +79,10 @@ def parse_faults(text: str) -> dict[str, Fault]:
 
 
 def _parse_fault(text: str) -> tuple[str, Fault]:
-    """Parse one fault: `NAME`, `NAME@N`, `NAME=VALUE` or `NAME=VALUE@N`. Raises `SettingError`."""
+    """Parse one fault in the form `NAME`, `NAME@N`, `NAME=VALUE` or `NAME=VALUE@N`.
+
+    Raises `SettingError` if the fault is invalid.
+    """
     invalid = SettingError(
         f"{VARIABLE}: {text!r} is not a fault; expected {_EXPECTED_FORM}"
     )
@@ -100,17 +103,20 @@ def _parse_fault(text: str) -> tuple[str, Fault]:
 
 
 def requested_faults(environ: Mapping[str, str] | None = None) -> dict[str, Fault]:
-    """Return the faults in `ACCEL_SIMULATE_FAULTS` by name; empty if the variable is not set.
+    """Return the faults requested in `ACCEL_SIMULATE_FAULTS`, by name.
 
-    `environ` is the environment to read, by default the environment of this process. Raises `SettingError`
-    for an invalid fault.
+    The result is empty if the variable is not set. `environ` is the environment to read, by default the
+    environment of this process. Raises `SettingError` if a fault is invalid.
     """
     env = os.environ if environ is None else environ
     return parse_faults(env.get(VARIABLE, ""))
 
 
 def inject(faults: Mapping[str, Fault]) -> None:
-    """Switch on the given faults, which then count kernels, allocations and collectives from this call on."""
+    """Inject the given faults into the simulated device, starting now.
+
+    The kernels, allocations and collectives at which faults occur are counted from this call on.
+    """
     from accel_simulated.device import library
 
     global _hanging_collective, _collective_count
@@ -123,11 +129,11 @@ def inject(faults: Mapping[str, Fault]) -> None:
 
 @contextmanager
 def injected(text: str) -> Iterator[None]:
-    """Inject the faults in `text` until the end of the `with` block; `@N` counts from the block's start.
+    """Inject the faults in `text` into the simulated device until the end of the `with` block.
 
-    At the end of the block the faults are switched off, even if `ACCEL_SIMULATE_FAULTS` requested some of
-    them. Raises `SettingError` for an invalid fault, and for `driver`, which must be set before the process
-    starts.
+    The number N in `@N` counts from the start of the block. At the end of the block, the faults in `text` are
+    switched off, even if `ACCEL_SIMULATE_FAULTS` also requested them. Raises `SettingError` if a fault is
+    invalid, or if it is `driver`, which must be requested before the process starts.
     """
     from accel_simulated import device
 
@@ -153,7 +159,7 @@ def injected(text: str) -> Iterator[None]:
 
 
 def count_collective() -> None:
-    """Count one collective of this process; block forever if the fault `hang` selects this collective."""
+    """Count a collective operation of this process, and block forever if an injected `hang` selects it."""
     global _collective_count
     if not _hanging_collective:
         return

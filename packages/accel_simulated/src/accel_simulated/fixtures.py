@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Simulated", "accelerator", "simulated"]
 
-#: The variable that names the file for the results of one device's run, if tests run on several devices.
+#: The variable that names the file for one device's results, set when the tests run on several devices.
 _RESULTS_VARIABLE = "ACCEL_SIMULATE_OUTCOME"
 _OUTCOMES = ("passed", "failed", "error", "skipped")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the mark `accel`."""
+    """Register the `accel` mark with pytest."""
     config.addinivalue_line(
         "markers",
         "accel(*types, devices=1): skip unless the accelerator has one of these torch device types, and at "
@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> str | None:
-    """Return a line for pytest's header that names the simulated device; `None` if no device is simulated."""
+    """Return a line for pytest's header that names the simulated device, or `None` if there is none."""
     if "accel_simulated.at_start" not in sys.modules:
         return None
     from accel_simulated.request import current_request
@@ -52,7 +52,7 @@ def pytest_report_header() -> str | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Start the simulation before a conftest.py can import torch."""
+    """Start the simulation before any conftest.py can import torch."""
     option = getattr(early_config.known_args_namespace, "accel", None)
     if not isinstance(option, str) or not option:
         return
@@ -62,10 +62,11 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 def _simulate(text: str) -> None:
-    """Simulate the device `text`, such as `"acme:2"`, in this process.
+    """Simulate the device that `text` names, such as `"acme:2"`, in this process.
 
-    Nothing is simulated if this machine has a real device with that name. Raises `pytest.UsageError` if the
-    simulation is not possible, or if this process already simulates a different device.
+    Nothing is simulated if `text` names an installed backend that must run on its real device. Raises
+    `pytest.UsageError` if the simulation is not possible, or if this process already simulates a different
+    device.
     """
     from accel_core import AccelError
     from accel_simulated import at_start, provider
@@ -100,10 +101,10 @@ def _simulate(text: str) -> None:
 
 
 def _is_real_backend(text: str) -> bool:
-    """Return whether `text` is the name of an installed backend that must run on its real device.
+    """Return whether `text` names an installed backend that must run on its real device.
 
-    A name with a count, such as `"npu:2"`, always means a simulated device. A backend whose declaration
-    allows a simulation is real if its vendor's package is installed.
+    A name with a device count, such as `"npu:2"`, always means a simulated device. A backend whose
+    declaration allows a simulation counts as real if its vendor's package is installed.
     """
     from accel_core import discover
     from accel_simulated import DEVICES
@@ -118,9 +119,9 @@ def _is_real_backend(text: str) -> bool:
 
 
 def _can_be_simulated(backend: Backend | None) -> bool:
-    """Return whether a declared device can be simulated.
+    """Return whether the device that a backend declares can be simulated.
 
-    The device must use torch's device type PrivateUse1, and its vendor's package must not be installed.
+    The device must use torch's PrivateUse1 device type, and its vendor's package must not be installed.
     """
     from accel_core import is_installed
 
@@ -133,11 +134,11 @@ def _can_be_simulated(backend: Backend | None) -> bool:
 
 
 class _Run(NamedTuple):
-    """The result of a test run on one device."""
+    """The result of running the tests on one device."""
 
     device: str
     exit_status: int
-    #: The number of tests by outcome, such as `"passed"`; empty if the run wrote no results.
+    #: The number of tests by outcome, such as `"passed"`, or an empty dictionary if the run wrote no results.
     test_counts: dict[str, int]
     #: The ids of the tests that failed or had an error.
     failed_tests: list[str]
@@ -148,7 +149,7 @@ class _Run(NamedTuple):
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
     """Run the tests once on each device in `--accel A,B`, and return the highest exit status.
 
-    Returns `None` for fewer than two devices: pytest then runs the tests as usual.
+    Returns `None` for fewer than two devices, in which case pytest runs the tests as usual.
     """
     option = config.getoption("--accel", None)
     if not isinstance(option, str) or "," not in option:
@@ -164,7 +165,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 
 
 def _run_on(device: str, arguments: list[str], results_file: Path) -> _Run:
-    """Run pytest on one device in a child process, which writes its results into `results_file`."""
+    """Run pytest on one device in a child process that writes its results into `results_file`."""
     environ = {**os.environ, _RESULTS_VARIABLE: str(results_file)}
     environ.pop("ACCEL_SIMULATE", None)
     command = [sys.executable, "-m", "pytest", "--accel", device, *arguments]
@@ -184,7 +185,7 @@ def _run_on(device: str, arguments: list[str], results_file: Path) -> _Run:
 
 
 def _print_summary(runs: list[_Run]) -> None:
-    """Print the tests that fail on some devices only, and a table with a row for each device."""
+    """Print the tests that fail on only some of the devices, and a table with a row for each device."""
     for line in _describe_partial_failures(runs):
         print(line)  # noqa: T201 - the summary of the runs
     titles = "".join(f"{title:>10}" for title in (*_OUTCOMES, "seconds", "status"))
@@ -197,7 +198,7 @@ def _print_summary(runs: list[_Run]) -> None:
 
 
 def _describe_partial_failures(runs: list[_Run]) -> list[str]:
-    """Return lines that name the tests that fail on some, but not on all devices."""
+    """Return lines that name the tests that fail on some of the devices but not on all."""
     devices_of_test: dict[str, list[str]] = {}
     for run in runs:
         # A test with a failure and an error is in the list twice.
@@ -215,9 +216,9 @@ def _describe_partial_failures(runs: list[_Run]) -> list[str]:
 
 
 def _parse_devices(option: str) -> list[str]:
-    """Return the devices in a value of the option `--accel`, such as `"cuda,acme:2"`.
+    """Return the devices in a value of the `--accel` option, such as `"cuda,acme:2"`.
 
-    Raises `pytest.UsageError` for an unknown device, so that no test runs.
+    Raises `pytest.UsageError` if a device is unknown, so that no test runs.
     """
     from accel_core import SettingError
     from accel_simulated.provider import parse_device
@@ -245,7 +246,10 @@ def _without_accel_option(arguments: list[str]) -> list[str]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Write this run's results into a file for the parent process, which runs the tests on each device."""
+    """Write the results of this test run into a file for the parent process.
+
+    The parent process runs the tests once on each device and combines the results.
+    """
     file = os.environ.pop(_RESULTS_VARIABLE, "")
     if not file:
         return
@@ -265,44 +269,44 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture(scope="session")
 def accelerator() -> Accelerator:
-    """Return the accelerator that accel-core chooses; with `--accel`, the simulated accelerator."""
+    """Return the accelerator that accel-core chooses, which is the simulated one under `--accel`."""
     import accel_core
 
     return accel_core.get_accelerator()
 
 
 class Simulated:
-    """The controls of the simulated device in the process that runs the test."""
+    """The controls that a test uses to change the simulated device's behavior in its own process."""
 
     def __init__(self) -> None:
         from accel_simulated import device, faults
 
         self._device, self._faults = device, faults
-        #: The device's name in `--accel`, such as `"acme"`.
+        #: The device's name as used in `--accel`, such as `"acme"`.
         self.name: str = device.vendor.name
 
     def injected(self, faults: str) -> AbstractContextManager[None]:
-        """Return a context manager that injects the given faults, such as `"oom@10,slow=2.5"`.
+        """Return a context manager that injects faults such as `"oom@10,slow=2.5"` into the simulated device.
 
-        Entering the `with` block raises `SettingError` for an invalid fault.
+        Entering the `with` block raises `SettingError` if a fault is invalid.
         """
         return self._faults.injected(faults)
 
     def held(self, stream: Any = None) -> AbstractContextManager[None]:
-        """Return a context manager that holds back a stream's queued work until the end of the `with` block.
+        """Return a context manager that holds back the work queued on a stream until its block ends.
 
-        Without `stream`, the current stream is held back.
+        `stream` defaults to the current stream.
         """
         return self._device.held(stream)
 
     def set_memory_limit(self, size: int) -> None:
-        """Set the memory size of every device, in bytes, until the test ends."""
+        """Set the memory size of every simulated device to `size` bytes until the test ends."""
         self._device.set_memory_limit(size)
 
 
 @pytest.fixture
 def simulated(accelerator: Accelerator) -> Iterator[Simulated]:
-    """Yield the controls of the simulated device; skip the test if no device is simulated."""
+    """Yield the controls of the simulated device, or skip the test if no device is simulated."""
     from accel_simulated import device
 
     if not hasattr(device, "library"):
@@ -312,7 +316,7 @@ def simulated(accelerator: Accelerator) -> Iterator[Simulated]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip the test if its mark `accel` does not match the accelerator."""
+    """Skip the test if its `accel` mark does not match the accelerator."""
     for mark in item.iter_markers("accel"):
         unknown = mark.kwargs.keys() - {"devices"}
         if unknown:

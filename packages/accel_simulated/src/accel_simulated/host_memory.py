@@ -6,20 +6,23 @@ from accel_simulated import device
 
 __all__ = ["HostMemory"]
 
-#: CUDA's error numbers (driver_types.h).
+#: CUDA's error codes (driver_types.h).
 _SUCCESS = 0
 _ALREADY_REGISTERED = 712
 _NOT_REGISTERED = 713
 
 
 class HostMemory:
-    """The ranges of host memory that this process has registered."""
+    """The ranges of host memory that this process has registered with the simulated driver."""
 
     def __init__(self) -> None:
         self._addresses: set[int] = set()
 
     def register(self, address: int, size: int, flags: int) -> int:
-        """Register `size` bytes at `address`; return CUDA's code 0, or 712 if it is already registered."""
+        """Register `size` bytes of host memory at `address`, and return a CUDA error code.
+
+        The code is 0 on success, or 712 if the memory is already registered.
+        """
         if address in self._addresses:
             return _ALREADY_REGISTERED
         self._addresses.add(address)
@@ -27,7 +30,10 @@ class HostMemory:
         return _SUCCESS
 
     def unregister(self, address: int) -> int:
-        """Unregister the range at `address`; return CUDA's code 0, or 713 if `address` is not registered."""
+        """Unregister the host memory at `address`, and return a CUDA error code.
+
+        The code is 0 on success, or 713 if the memory is not registered.
+        """
         if address not in self._addresses:
             return _NOT_REGISTERED
         self._addresses.remove(address)

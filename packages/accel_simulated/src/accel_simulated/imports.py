@@ -1,4 +1,4 @@
-"""Run code when a module is imported later, without importing it now."""
+"""Run code when a module is imported later, without importing the module now."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ def on_import(
     after: Callable[[ModuleType], None] | None = None,
     source: str = "",
 ) -> None:
-    """Call `before()` just before the first import of `module`, and `after(module)` just after the import.
+    """Arrange for functions to be called just before and just after the first import of `module`.
 
-    If `before` raises an error, this import and each later import of the module fail with that error.
-    `source` is text that `inspect.getsource` returns before the module's source; the text is not executed.
+    `before` is called without arguments, and `after` is called with the module. If `before` raises an error,
+    this import and all later imports of the module fail with that error. `inspect.getsource` returns the text
+    `source` in front of the module's own source, but the text is not executed.
     """
     sys.meta_path.insert(0, _Finder(module, before, after, source))
 
 
 class _Finder(MetaPathFinder):
-    """An import finder for one module, which wraps the loader that the other finders find."""
+    """An import finder for a single module, which wraps the loader that another finder finds."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """An import loader that makes calls before and after the original loader loads the module."""
+    """An import loader that runs functions before and after the original loader loads the module."""
 
     def __init__(self, original: Loader, finder: _Finder) -> None:
         self._original, self._finder = original, finder

@@ -1,7 +1,7 @@
 """Prepare a process for a simulated klxpu, as Kunlunxin's `torch_xmlir.pth` does for a real device.
 
-`import torch` then also imports torch_xmlir. A replacement of `builtins.__import__` imports torch_xmlir once,
-at the first import of torch.
+`import torch` then also imports torch_xmlir. To achieve this, `builtins.__import__` is replaced until the
+first import of torch.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ _original_import = builtins.__import__
 
 
 def install() -> None:
-    """Replace `builtins.__import__` until the first import of torch."""
+    """Make the first import of torch also import torch_xmlir.
+
+    `builtins.__import__` is replaced until that import.
+    """
     builtins.__import__ = _import_with_xmlir
 
 
 def _import_with_xmlir(name: str, *arguments: Any, **options: Any) -> Any:
-    """Import `name`; if `name` is in torch, import torch and then torch_xmlir first.
+    """Import the module `name`, and import torch and torch_xmlir first if the module belongs to torch.
 
     Raises `ImportError` if torch has already been imported without torch_xmlir.
     """

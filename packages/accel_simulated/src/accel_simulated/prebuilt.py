@@ -1,8 +1,8 @@
-"""Find and write prebuilt libraries of the device, for machines without a compiler.
+"""Find and write prebuilt libraries of the simulated device, for machines without a compiler.
 
-`accel simulate --build acme --output FOLDER` writes the libraries. They are looked up in the folder
-`ACCEL_SIMULATE_LIBRARY`, and in the folder `built` of this package. Each library has a separate folder, whose
-name consists of the device type, torch's version, and a digest of the sources.
+`accel simulate --build acme --output FOLDER` writes the libraries. They are searched for in the folder that
+`ACCEL_SIMULATE_LIBRARY` names, and in the folder `built` of this package. Each library has its own folder,
+whose name consists of the device type, the torch version, and a digest of the sources.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from accel_simulated.errors import BuildError
 
 __all__ = ["LIBRARY", "LibraryKey", "copy_library", "find", "find_in"]
 
-#: The environment variable that contains the path of a folder of prebuilt libraries, or the path of the
-#: library that a parent process found.
+#: The environment variable that contains the path of a folder of prebuilt libraries, or of the library that a
+#: parent process found.
 LIBRARY = "ACCEL_SIMULATE_LIBRARY"
 _PACKAGE_FOLDER = Path(__file__).with_name("built")
 _LIBRARY_FILE, _MANIFEST_FILE = "simdev.so", "manifest.json"
 
 
 class LibraryKey(NamedTuple):
-    """The properties that identify a compiled library."""
+    """A key that identifies a compiled library by its device type, torch version and sources."""
 
     #: The torch device type, such as `"PrivateUse1"`.
     kind: str
@@ -74,7 +74,7 @@ def find_in(parent: Path, key: LibraryKey) -> Path | None:
 
 
 def copy_library(library: Path, key: LibraryKey, parent: Path) -> Path:
-    """Copy a library atomically into the key's folder below `parent`; return the path of the copy.
+    """Copy a library atomically into the folder for its key below `parent`, and return the path of the copy.
 
     All users can read the copy. Raises `BuildError` if `parent` cannot be written.
     """
@@ -96,7 +96,7 @@ def copy_library(library: Path, key: LibraryKey, parent: Path) -> Path:
 
 
 def _write_copy_and_manifest(folder: Path, library: Path, key: LibraryKey) -> None:
-    """Write a copy of the library, and a manifest for the copy, into `folder`; all users can read both."""
+    """Write a copy of the library and its manifest into `folder`, readable by all users."""
     copy = folder / _LIBRARY_FILE
     manifest_file = folder / _MANIFEST_FILE
     shutil.copyfile(library, copy)
@@ -108,7 +108,7 @@ def _write_copy_and_manifest(folder: Path, library: Path, key: LibraryKey) -> No
 
 
 def _search_folders() -> Iterator[Path]:
-    """Yield the folders in which prebuilt libraries are looked up: the user's folder first."""
+    """Yield the folders to search for prebuilt libraries, starting with the user's folder."""
     user_folder = os.environ.get(LIBRARY, "")
     if user_folder:
         yield Path(user_folder)
@@ -116,7 +116,7 @@ def _search_folders() -> Iterator[Path]:
 
 
 def _describe_damage(folder: Path) -> str:
-    """Return a clause that says how the library in `folder` is damaged; empty if the library is intact."""
+    """Return a clause that says how the library in `folder` is damaged, or an empty string if it is not."""
     try:
         manifest = json.loads((folder / _MANIFEST_FILE).read_text(encoding="utf-8"))
         expected_digest = manifest["sha256"]

@@ -1,4 +1,4 @@
-"""Functions for `accel simulate`: list devices, prepare a command's environment, prebuild libraries."""
+"""Functions for `accel simulate`: list devices, prepare a command's environment, and prebuild libraries."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ __all__ = [
 
 
 def devices() -> dict[str, str]:
-    """Return the devices that accel-simulated can simulate: a mapping from names to short descriptions."""
+    """Return the names and short descriptions of the devices that accel-simulated itself can simulate."""
     return {name: vendor.description for name, vendor in DEVICES.items()}
 
 
 def declared_devices() -> dict[str, str]:
-    """Return the devices that only installed plugins declare: a mapping from names to short descriptions.
+    """Return the names and short descriptions of the devices that only plugins declare.
 
-    Raises `SettingError` in the same cases as `accel_core.discover`.
+    Only devices that can be simulated are included. Raises `SettingError` in the same cases as
+    `accel_core.discover`.
     """
     return {device.backend: device.vendor.description for device in find_all()}
 
 
 def find_library(name: str) -> Path | None:
-    """Return the path of the library that simulates a device; `None` if it is not built for this torch.
+    """Return the path of the library that simulates a device, or `None` if it is not built for this torch.
 
-    Raises the errors of `building.find`.
+    Raises the same errors as `building.find`.
     """
     # A declared device is simulated as acme.
     vendor = DEVICES.get(name, DEVICES["acme"])
@@ -46,11 +47,13 @@ def find_library(name: str) -> Path | None:
 def build(
     names: Sequence[str], folder: Path | None = None
 ) -> Iterator[tuple[str, Path]]:
-    """Build the missing libraries of the devices in `names`, and yield the names and paths.
+    """Build the missing libraries of the named devices, and yield each device's name and library path.
 
-    An empty `names` means all devices. `folder` is the folder to write the libraries into, for machines
-    without a compiler; `None` means the cache. Raises `SettingError` before the first build if a name is
-    invalid. Also raises the errors of `building.build` and `building.build_into`.
+    If `names` is empty, all devices are built. The libraries are written into `folder`, for use on machines
+    without a compiler, or into the cache if `folder` is `None`.
+
+    Raises `SettingError` before the first build if a name is invalid. Also raises the same errors as
+    `building.build` and `building.build_into`.
     """
     kinds = {}
     for name in names or DEVICES:
@@ -68,10 +71,10 @@ def build(
 
 
 def environment(text: str) -> dict[str, str]:
-    """Return the environment variables for a Python process that simulates `text`, such as `"acme:2"`.
+    """Return the environment variables that make a Python process simulate a device such as `"acme:2"`.
 
-    Builds the device, so that the process finds the library. Raises `SettingError` if the device cannot be
-    simulated. Also raises the errors of `building.build`.
+    The device is built first, so that the process finds its library. Raises `SettingError` if the device
+    cannot be simulated. Also raises the same errors as `building.build`.
     """
     device = parse_device(text)
     library = str(building.build(device.request.vendor.kind))
@@ -89,14 +92,15 @@ class ParsedDevice(NamedTuple):
     """A device to simulate, parsed from text such as `"acme:2"`."""
 
     request: Request
-    #: The declaration of an installed plugin; `None` if accel-simulated has its own simulation.
+    #: The declaration in an installed plugin, or `None` if accel-simulated has its own simulation.
     declared: DeclaredDevice | None
 
 
 def parse_device(text: str) -> ParsedDevice:
-    """Parse a device such as `"acme"` or `"acme:2"`, which an installed plugin may declare.
+    """Parse the name of a device to simulate, with an optional count, such as `"acme"` or `"acme:2"`.
 
-    Raises `SettingError` for an invalid name or count.
+    The device may be one that an installed plugin declares. Raises `SettingError` if the name or count is
+    invalid.
     """
     name, colon, count = (part.strip() for part in text.partition(":"))
     declared_device = find(name.lower())
@@ -112,7 +116,7 @@ def parse_device(text: str) -> ParsedDevice:
 
 
 def check_reports(files: Sequence[str]) -> None:
-    """Raise `SettingError` if a report file cannot be written, or if its suffix is unknown."""
+    """Raise `SettingError` if a report file cannot be written or has an unknown suffix."""
     from accel_simulated.detector import command
 
     command.check(files)
@@ -124,10 +128,10 @@ def run_recorded(
     files: Sequence[str],
     command_line: Sequence[str],
 ) -> int:
-    """Run a program, write reports on its vendor-specific code, and return the program's exit status.
+    """Run a program, write reports on its vendor-specific code, and return its exit status.
 
-    `environ` contains the variables that `environment` returned, `files` the paths of the reports, and
-    `command_line` the command as the user typed it. Raises the errors of `building.build`.
+    `environ` contains the variables that `environment` returned. `files` contains the paths of the reports,
+    and `command_line` is the command as the user typed it. Raises the same errors as `building.build`.
     """
     from accel_simulated.detector import command
 

@@ -1,4 +1,4 @@
-"""Parse `ACCEL_SIMULATE`: the device to simulate, and the number of devices."""
+"""Parse `ACCEL_SIMULATE`, which names the device to simulate and the number of devices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accel_simulated.vendors import DEVICES, Vendor
 __all__ = ["MAX_DEVICES", "VARIABLE", "Request", "current_request", "parse_request"]
 
 VARIABLE = "ACCEL_SIMULATE"
-#: The maximum number of devices: torch stores a device index in eight bits.
+#: The maximum number of devices. torch stores a device index in eight bits.
 MAX_DEVICES = 64
 _EXPECTED_FORM = (
     f"NAME or NAME:COUNT, such as acme:2; the names are {', '.join(DEVICES)}"
@@ -22,7 +22,7 @@ _EXPECTED_FORM = (
 
 
 class Request(NamedTuple):
-    """A parsed value of `ACCEL_SIMULATE`: the device to simulate, and the number of devices."""
+    """A parsed value of `ACCEL_SIMULATE`, with the device to simulate and the number of devices."""
 
     vendor: Vendor
     #: The number of devices to simulate.
@@ -33,10 +33,10 @@ class Request(NamedTuple):
 
 
 def current_request(environ: Mapping[str, str] | None = None) -> Request | None:
-    """Return the parsed value of `ACCEL_SIMULATE`; `None` if the variable is unset or empty.
+    """Return the parsed value of `ACCEL_SIMULATE`, or `None` if the variable is unset or empty.
 
-    `environ` is the environment to read, by default the environment of this process. Raises `SettingError`
-    for an invalid value.
+    `environ` is the environment to read, by default the environment of this process. Raises `SettingError` if
+    the value is invalid.
     """
     env = os.environ if environ is None else environ
     text = env.get(VARIABLE, "").strip()
@@ -48,12 +48,14 @@ def current_request(environ: Mapping[str, str] | None = None) -> Request | None:
 def parse_request(
     text: str, *, source: str = VARIABLE, vendors: Mapping[str, Vendor] = DEVICES
 ) -> Request:
-    """Parse a request such as `"acme"` or `"acme:2"`.
+    """Parse a request to simulate devices, such as `"acme"` or `"acme:2"`.
 
-    Without a count, the number of devices is the vendor's `devices`, usually 2. Case and blanks are ignored.
-    In messages, `source` says where `text` comes from. `vendors` contains the valid names. Raises
-    `SettingError` for an unknown name, and for a count that is not a number from 1 to `MAX_DEVICES` (for mps,
-    a number other than 1).
+    Without a count, the vendor's default number of devices is used, which is usually 2. Case and whitespace
+    are ignored. `vendors` contains the valid names. `source` is used in error messages to say where `text`
+    comes from.
+
+    Raises `SettingError` if the name is unknown, or if the count is not a number from 1 to `MAX_DEVICES`. For
+    mps, the only valid count is 1.
     """
     shown_text = f"{source} {text!r}"
     if source == VARIABLE:
@@ -88,7 +90,7 @@ def parse_request(
 
 
 def _parse_count(text: str) -> int:
-    """Return the decimal number in `text`; 0, which is never a valid count, for any other text."""
+    """Return the decimal number in `text`, or 0, which is never a valid count, for any other text."""
     # int() raises an error for thousands of digits, so the length is limited.
     if text.isascii() and text.isdecimal() and len(text) <= 8:
         return int(text)

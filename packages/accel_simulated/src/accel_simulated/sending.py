@@ -1,4 +1,4 @@
-"""Raise a clear error when a tensor on a simulated device is sent to another process."""
+"""Raise a clear error if a tensor on a simulated device is sent to another process."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ _SHARING_METHODS = ("_share_cuda_", "_share_fd_cpu_", "_share_filename_cpu_")
 
 
 def forbid_sharing(storage: Any, device_type: str) -> None:
-    """Make a storage class raise `UnsupportedError` when a tensor on the device type is shared.
+    """Make a storage class raise `UnsupportedError` if a tensor of this device type is shared.
 
-    `storage` is the class `torch.UntypedStorage`. Only the process that allocated a simulated device's memory
-    can access that memory, and torch can share only the memory of CUDA devices.
+    `storage` is the class `torch.UntypedStorage`. Sharing means sending the tensor to another process. It is
+    impossible because only the process that allocated a simulated device's memory can access it, and torch
+    can share only the memory of CUDA devices.
     """
     for name in _SHARING_METHODS:
         original_method = getattr(storage, name)

@@ -1,4 +1,4 @@
-"""Give a simulated module exactly the names that the vendor's surface file lists."""
+"""Give a simulated module the names that the vendor's surface file lists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from accel_simulated import device
 
 __all__ = ["add_vendor_names"]
 
-#: The names in vendors' modules; `surfaces/README.md` describes the format.
+#: The files that list the names in vendors' modules. `surfaces/README.md` describes their format.
 _SURFACES = Path(__file__).with_name("surfaces")
 
 
@@ -22,12 +22,14 @@ def add_vendor_names(
     *,
     false_conditions: tuple[str, ...] = (),
 ) -> None:
-    """Add the names of a vendor's module to `namespace`, the global variables of the simulated module.
+    """Add the names of a vendor's module to the global variables of the simulated module.
 
-    `vendor_module` is the module's name in the vendor's surface file, such as `"torch.npu"`. Only names that
-    `parts` implements are added; other names are missing, as in an older version of the vendor's package.
-    Names that `namespace` already contains are kept. `false_conditions` lists the conditions in the surface
-    file that are false, such as `"is_lazy()"`; names with such a condition are not added.
+    `namespace` contains those global variables, and names that it already contains are kept. `vendor_module`
+    is the module's name in the vendor's surface file, such as `"torch.npu"`. Only names that `parts`
+    implements are added. Other names are missing, as in an older version of the vendor's package.
+
+    `false_conditions` lists the conditions in the surface file that are false, such as `"is_lazy()"`. Names
+    with such a condition are not added.
     """
     implementations = _implementations_by_name()
     file = _SURFACES / f"{device.vendor.name}.json"

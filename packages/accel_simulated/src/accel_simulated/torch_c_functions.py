@@ -1,6 +1,6 @@
-"""Add the functions to `torch._C` that `torch.xpu` and `torch.cuda` call and torch's CPU wheel lacks.
+"""Add functions to `torch._C` that `torch.xpu` and `torch.cuda` call but that torch's CPU build lacks.
 
-The replacements are installed while torch is being imported, so they may use other modules of torch only when
+The replacements are installed while torch is being imported, so they may use other torch modules only when
 they are called.
 """
 
@@ -20,12 +20,12 @@ from accel_simulated.parts import ranges
 
 __all__ = ["install"]
 
-#: True if this process was forked after the runtime had started.
+#: Whether this process was forked after the runtime had started.
 _is_forked_child = False
 
 
 def install(c: ModuleType, name: str) -> None:
-    """Add the functions and classes for `torch.<name>` to `c`, the module `torch._C`."""
+    """Add the functions and classes that `torch.<name>` needs to `c`, which is the module `torch._C`."""
     title = name.capitalize()
     classes = {
         f"_{title}StreamBase": _make_stream_base(c, name),
@@ -50,14 +50,14 @@ def install(c: ModuleType, name: str) -> None:
 
 
 class NotSimulatedError(UnsupportedError, AttributeError):
-    """An error for a function of the vendor's torch build that is not simulated.
+    """An error raised when a program uses part of the vendor's torch build that is not simulated.
 
-    The class is an `AttributeError`, so that `hasattr` returns False for the function.
+    The class is a subclass of `AttributeError`, so `hasattr` returns False for such names.
     """
 
 
 def _raise_missing(name: str, attribute: str) -> Any:
-    """Raise the error for an attribute that `torch._C` lacks, on a simulated `torch.<name>`.
+    """Raise the error for an attribute that `torch._C` lacks on a simulated `torch.<name>`.
 
     The error is a `NotSimulatedError` if the attribute belongs to the vendor's build of torch, and a plain
     `AttributeError` otherwise.
@@ -71,8 +71,8 @@ def _raise_missing(name: str, attribute: str) -> Any:
     raise AttributeError(f"module 'torch._C' has no attribute {attribute!r}")
 
 
-#: The functions of `torch._C` that do the same as a function for every accelerator. `_cuda_setDevice`, for
-#: example, is the same as `_accelerator_setDeviceIndex`.
+#: Functions of `torch._C` with an equivalent that works for every accelerator. For example, `_cuda_setDevice`
+#: is equivalent to `_accelerator_setDeviceIndex`.
 _ACCELERATOR_FUNCTIONS = {
     "getDevice": "getDeviceIndex",
     "setDevice": "setDeviceIndex",
@@ -152,25 +152,26 @@ def _start_runtime(name: str) -> None:
 
 
 def _mark_as_forked() -> None:
-    """Note, in a forked child process, that the runtime cannot be used in this process."""
+    """Note in a forked child process that the runtime cannot be used there."""
     global _is_forked_child
     _is_forked_child = True
 
 
 def _create_memory_pool() -> tuple[int, int]:
-    """Return the id of a new memory pool for graphs, in the form of torch's C functions."""
+    """Return the id of a new memory pool for graphs, in the form that torch's C functions use."""
     return device.library.sim_new_pool(), 0
 
 
 def _stream_fields(stream: Any) -> tuple[int, int, int]:
-    """Return a stream's id, device index and device type, as torch's C functions represent a stream."""
+    """Return a stream's id, device index and device type, in the form that torch's C functions use."""
     return stream.stream_id, stream.device_index, int(stream.device_type)
 
 
 class Properties:
-    """The properties of one device, with the attributes that `torch.cuda` or `torch.xpu` define.
+    """The properties of a simulated device, with the attributes that `torch.cuda` or `torch.xpu` define.
 
-    Attributes that describe a physical chip or its location (`L2_cache_size`, `pci_bus_id`) are absent.
+    Attributes that describe a physical chip or its location, such as `L2_cache_size` and `pci_bus_id`, are
+    absent.
     """
 
     def __init__(self, index: int) -> None:
@@ -239,7 +240,7 @@ def _make_event_base(c: ModuleType, name: str) -> type:
 
 
 def _make_graph_base(c: ModuleType) -> type:
-    """Return the base class of `torch.<name>`'s graphs."""
+    """Return the base class of the graph class in `torch.<name>`."""
 
     class GraphBase(c._acceleratorGraph):  # type: ignore[name-defined, misc]
         def capture_begin(
@@ -251,7 +252,7 @@ def _make_graph_base(c: ModuleType) -> type:
 
 
 def _make_unusable_class(name: str) -> type:
-    """Return a class called `name`, whose constructor raises `NotImplementedError`."""
+    """Return a class named `name` whose constructor raises `NotImplementedError`."""
 
     def new(cls: type, *_: Any, **__: Any) -> Any:
         raise NotImplementedError(f"torch._C.{name} is not simulated")
@@ -259,7 +260,7 @@ def _make_unusable_class(name: str) -> type:
     return type(name, (), {"__new__": new})
 
 
-#: The classes and functions that torch imports from `torch._C` and that are not simulated.
+#: The classes and functions that torch imports from `torch._C` but that are not simulated.
 _UNUSABLE_CLASSES = {
     "xpu": (
         "_xpu_XPUAllocator", "_XPUMemPool", "_xpu_beginAllocateCurrentThreadToPool", "_xpu_endAllocateToPool",
@@ -273,7 +274,7 @@ _UNUSABLE_CLASSES = {
 
 
 def _encode_nccl_version(major: int, minor: int, patch: int) -> int:
-    """Return an NCCL version as the number that `torch.cuda.nccl.version` decodes."""
+    """Return an NCCL version as the integer that `torch.cuda.nccl.version` decodes."""
     return major << 32 | minor << 16 | patch
 
 

@@ -1,4 +1,4 @@
-"""Register a simulated device with torch, as importing the vendor's real package would."""
+"""Register a simulated device with torch, as the import of the vendor's real package would."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ __all__ = ["load_device", "register_module", "unsupported_operators"]
 
 
 def load_device(name: str) -> None:
-    """Load the device's library, and give the device its name in torch.
+    """Load the simulated device's library, and give the device its name in torch.
 
-    A vendor's package calls this function before it imports modules in `parts`, which need the device's name.
+    A vendor's simulated package calls this function before it imports modules in `parts`, which need the
+    name.
     """
     device.start(name)
 
 
 def register_module(module: ModuleType) -> None:
-    """Make `module` available as `torch.<name>`, and register the device in torch's Python code.
+    """Make `module` available as `torch.<name>`, and register the simulated device in torch's Python code.
 
-    torch's methods of tensors and storages, inductor, checkpointing and torch.distributed then support the
-    device.
+    The device is then supported by torch's tensor and storage methods, inductor, checkpointing and
+    torch.distributed.
     """
     import torch
     from torch.utils.checkpoint import DefaultDeviceType
@@ -62,16 +63,16 @@ def _add_device_methods(name: str) -> None:
 
 
 def unsupported_operators(package: str, *names: str) -> dict[str, Callable[..., Any]]:
-    """Return, for each of a vendor's operators in `names`, a function that raises `UnsupportedError`.
+    """Return functions that raise `UnsupportedError` in place of a vendor's operators, by name.
 
-    If the vendor's package is installed, frameworks import these operators by name, although most programs
-    never call them.
+    `names` contains the operators' names. Frameworks import these operators by name if the vendor's package
+    is installed, although most programs never call them.
     """
     return {name: _make_unsupported(package, name) for name in names}
 
 
 def _make_unsupported(package: str, name: str) -> Callable[..., Any]:
-    """Return a function called `name` that raises `UnsupportedError`."""
+    """Return a function named `name` that raises `UnsupportedError`."""
 
     def unsupported(*arguments: Any, **options: Any) -> Any:
         from accel_core import UnsupportedError

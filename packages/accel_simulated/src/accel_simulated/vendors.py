@@ -12,19 +12,20 @@ ROOT = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Vendor:
-    """A simulated vendor: its torch device type, and the names and variables of its real package."""
+    """A simulated vendor, with its torch device type and the names and variables of its real package."""
 
-    #: torch's device type, and the name of the surface file. If `alias_of` is set, the backend's name.
+    #: The torch device type, which is also the name of the surface file. If `alias_of` is set, the backend's
+    #: name.
     name: str
     #: A short description.
     description: str
-    #: The package that registers the device with torch; `"torch"` if torch contains the device's module.
+    #: The package that registers the device with torch, or `"torch"` if torch contains the device's module.
     package: str
-    #: The vendor's communication backend in `torch.distributed`; empty if the vendor has none.
+    #: The vendor's communication backend in `torch.distributed`, or an empty string if there is none.
     collective: str
-    #: The torch device type for which the C++ sources are compiled.
+    #: The torch device type that the C++ sources are compiled for.
     kind: str = "PrivateUse1"
-    #: The visible-devices variables, whose values are lists of integers; the first variable that is set takes
+    #: The visible-devices variables, whose values are lists of integers. The first variable that is set takes
     #: effect.
     visible: tuple[str, ...] = ()
     #: Whether the variable's integers must ascend: an invalid integer ends the list, and an integer below its
@@ -37,7 +38,7 @@ class Vendor:
     plain: bool = False
     #: The number of devices if `ACCEL_SIMULATE` does not contain a count.
     devices: int = 2
-    #: The vendor whose device type and torch module this vendor uses; empty if this vendor has its own.
+    #: The vendor whose device type and torch module this vendor uses, or an empty string if it has its own.
     alias_of: str = ""
 
     def has_name(self, name: str) -> bool:
@@ -46,9 +47,9 @@ class Vendor:
 
     @property
     def runtime(self) -> Path:
-        """Return the folder that contains the vendor's simulated package, for `sys.path`.
+        """Return the folder that contains the vendor's simulated package, for use in `sys.path`.
 
-        The folder does not exist if torch contains the device's module, such as `torch.cuda`.
+        The folder does not exist if torch itself contains the device's module, such as `torch.cuda`.
         """
         return ROOT / "runtimes" / self.name
 

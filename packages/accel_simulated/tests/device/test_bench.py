@@ -1,30 +1,30 @@
 """`accel bench` on a simulated device with all that a GPU has."""
 
 import json
+from pathlib import Path
 
 import pytest
 from accel_tests.on_disk import install_plugin
 
 from accel_simulated import DEVICES
 
+PROGRAMS = Path(__file__).with_name("programs")
+
 pytestmark = pytest.mark.nightly(
     reason="runs accel bench, whose parts accel-tools tests by day, on devices"
 )
 
-RUN = """
-import sys
-from accel_tests.bench_effort import TINY
-from accel_core.cli import main
-from accel_tools.commands import bench
-bench.QUICK = TINY
-sys.argv = ["accel", "bench", "--quick", "--json", *sys.argv[1:]]
-main()
-"""
-
 
 def test_everything_is_measured_and_three_ranks_share_two_devices(simulated, tmp_path):
     variables = {"DS_ACCELERATOR": install_plugin(tmp_path, DEVICES["acme"])}
-    done = simulated("acme", RUN, "--ranks", "3", environ=variables, path=[tmp_path])
+    done = simulated(
+        "acme",
+        PROGRAMS / "tiny_bench.py",
+        "--ranks",
+        "3",
+        environ=variables,
+        path=[tmp_path],
+    )
     document = json.loads(done.ended[0].stdout)
     assert document["accelerator"]["device"] == "acme:0"
     rows = {row["name"]: row for row in document["measurements"]}

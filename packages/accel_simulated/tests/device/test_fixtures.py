@@ -1,36 +1,18 @@
 """`pytest --accel`: a run on each device, the fixtures, the mark, the table; and what is wrong with it."""
 
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 from accel_tests.children import clean_environment, run_python
 
-TESTS = """
-import pytest, torch
-
-def test_accelerator(accelerator):
-    assert accelerator.device_count() in (2, 3)
-    assert torch.ones(2, device=accelerator.device()).sum().item() == 2
-    assert "simulated" in repr(accelerator)
-
-@pytest.mark.accel("acme", devices=3)
-def test_of_acme_alone(simulated):
-    with simulated.injected("oom@1"), pytest.raises(torch.OutOfMemoryError):
-        torch.ones(2, device="acme")
-    simulated.set_memory_limit(0)
-
-@pytest.mark.accel("plain")
-def test_that_fails():
-    assert torch.accelerator.device_count() == 1
-
-@pytest.mark.accel(devices=4)
-def test_of_many(): ...
-"""
+PROGRAMS = Path(__file__).with_name("programs")
 
 
-def test_one_run_for_each_and_a_table(tmp_path, built):
+def test_tests_run_on_each_device_and_a_table_compares_the_runs(tmp_path, built):
     built("acme")
-    (tmp_path / "test_it.py").write_text(TESTS)
+    shutil.copy(PROGRAMS / "accel_option_tests.py", tmp_path / "test_it.py")
     words = [
         "-m",
         "pytest",
@@ -86,7 +68,7 @@ def test_one_run_for_each_and_a_table(tmp_path, built):
         ),
     ],
 )
-def test_an_option_that_cannot_be_followed(wanted, said, tmp_path):
+def test_an_invalid_option_is_rejected(wanted, said, tmp_path):
     variables = clean_environment() | (
         {"ACCEL_SIMULATE": "acme"} if wanted == "cuda" else {}
     )
@@ -96,7 +78,7 @@ def test_an_option_that_cannot_be_followed(wanted, said, tmp_path):
 
 
 @pytest.mark.nightly(reason="starts pytest for an option beside a variable")
-def test_an_option_without_a_count_takes_what_is_simulated_already(tmp_path):
+def test_an_option_without_a_count_accepts_the_device_that_is_simulated(tmp_path):
     """It stands in the settings of a project, which is run under `accel simulate acme:3` too."""
     variables = clean_environment() | {"ACCEL_SIMULATE": "acme:3"}
     ended = run_python(["-m", "pytest", "--accel", "acme", str(tmp_path)], variables)

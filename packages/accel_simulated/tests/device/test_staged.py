@@ -1,12 +1,14 @@
-"""Ranks without collectives of their device: the staged process group, and gloo over host memory."""
+"""The staged process group on simulated devices, under its own name and under a vendor's name."""
+
+from pathlib import Path
 
 import pytest
 
-# ---------------------------------------------------------------------------- staged
-# The staged process group on a simulated device without collectives, and on one that also has streams.
-
+PROGRAMS = Path(__file__).with_name("programs")
 
 CHECKS = "simulated_checks.staged"
+
+
 #: Devices, and the ranks that meet; three by night.
 GROUPS = [
     ("plain", 2),
@@ -40,7 +42,7 @@ def test_everything_in_one_group(vendor, processes, simulated):
         )
 
 
-def test_a_rank_that_does_not_come_is_said(simulated):
+def test_a_missing_rank_is_named(simulated):
     answers = simulated("plain", f"{CHECKS}_life:lost", "plain", processes=2).answers
     assert [kind for kind, _ in answers[0]["said"]] == ["CommunicationError"] * 2
     first = answers[0]["said"][0][1]
@@ -55,10 +57,6 @@ def test_fully_sharded_training_equals_the_cpu(simulated):
     assert run.answers == [{"equal": True}] * 2
 
 
-# ---------------------------------------------------------------------------- the vendor's own
-# The collectives that a simulated vendor has are the same group under the vendor's name.
-
-
 @pytest.mark.parametrize("vendor", ["acme", "cuda"])
 def test_a_vendors_collectives_are_those_of_staged(vendor, simulated):
     check = f"{CHECKS}_training:of_the_vendor"
@@ -69,88 +67,11 @@ def test_a_vendors_collectives_are_those_of_staged(vendor, simulated):
         assert told["losses"] == [told["losses"][0]] * 2
 
 
-NCCL = """
-import json, torch
-import torch.distributed as dist
-
-options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
-dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
-group = dist.new_group([0], pg_options=options)
-objects = [None]
-dist.all_gather_object(objects, "object", group=group)
-print(json.dumps([options.is_high_priority_stream, objects]))
-dist.destroy_process_group()
-"""
-
-
-def test_nccls_options_and_debug_level(simulated):
+def test_objects_are_gathered_with_options_of_nccl_and_torchs_debug_level(simulated):
     """With DETAIL torch logs a hash of each pickled object; builds without NCCL lack its function."""
     variables = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
-    assert simulated("cuda", NCCL, environ=variables).answer == [True, ["object"]]
-
-
-# ---------------------------------------------------------------------------- gloo
-# Gloo computes tensors on simulated CUDA devices over host memory, as CUDA builds of torch do.
-
-
-CODE = """
-import json, torch
-import torch.distributed as dist
-
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-device = torch.device("cuda", rank)
-torch.cuda.set_device(device)
-told = {}
-
-def ones(of=device):
-    return torch.full((2,), rank + 1.0, device=of)
-
-def told_of(name, tensor):
-    told[name] = [str(tensor.device.type), tensor.tolist()]
-
-for name in ("SUM", "AVG", "MAX"):
-    value = ones()
-    dist.all_reduce(value, getattr(dist.ReduceOp, name))
-    told_of(name, value)
-value = ones()
-work = dist.all_reduce(value, async_op=True)
-work.wait()
-told_of("later", value)
-late = torch.zeros(2, device=device)
-late.copy_(ones("cpu").pin_memory(), non_blocking=True)
-dist.all_reduce(late)
-told_of("after a late copy", late)
-part = torch.empty(1, device=device)
-dist.reduce_scatter_tensor(part, ones())
-told_of("reduce_scatter", part)
-parts = torch.empty(4, device=device)
-dist.all_gather_into_tensor(parts, ones())
-told_of("all_gather", parts)
-value = ones("cpu")
-dist.all_reduce(value)
-told_of("on the host", value)
-layer = torch.nn.Linear(2, 1, bias=False, device=device)
-model = torch.nn.parallel.DistributedDataParallel(layer, device_ids=[rank])  # kept: it averages in `backward`
-model(ones()).sum().backward()
-told_of("averaged gradient", layer.weight.grad[0])
-print(json.dumps(told))
-dist.destroy_process_group()
-"""
-SUM = ["cuda", [3.0, 3.0]]
-
-
-@pytest.mark.parametrize("vendor", ["cuda", "klxpu"])
-def test_gloo_takes_tensors_on_the_device(vendor, simulated):
-    for told in simulated(vendor, CODE, processes=2).answers:
-        assert told == {
-            "SUM": SUM,
-            "AVG": ["cuda", [1.5, 1.5]],
-            "MAX": ["cuda", [2.0, 2.0]],
-            "later": SUM,
-            "after a late copy": SUM,
-            "reduce_scatter": ["cuda", [3.0]],
-            "all_gather": ["cuda", [1.0, 1.0, 2.0, 2.0]],
-            "on the host": ["cpu", [3.0, 3.0]],
-            "averaged gradient": ["cuda", [1.5, 1.5]],
-        }
+    program = PROGRAMS / "nccl_options.py"
+    assert simulated("cuda", program, environ=variables).answer == {
+        "is_high_priority_stream": True,
+        "gathered": ["object"],
+    }

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from accel_testing.installing import Installation, installed
     from accel_testing.layers import environment
 
-#: The module of each public name, below this package.
+#: The module that defines each public name, relative to this package.
 _MODULES = {
     "AcceleratorTests": "conformance.suite",
     "Call": "accelerator",

@@ -1,4 +1,4 @@
-"""`FakeAccelerator`: the CPU under a different name, which records the calls of its members."""
+"""`FakeAccelerator`: the CPU under a different name, which records calls to its methods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Call", "FakeAccelerator"]
 
 
 class Call(NamedTuple):
-    """One call of a member of an accelerator, by code outside accel-core."""
+    """A recorded call from outside accel-core to a method of a fake accelerator."""
 
     member: str
     arguments: tuple[object, ...]
@@ -32,16 +32,16 @@ class Call(NamedTuple):
 
 
 class FakeAccelerator(CPUAccelerator):
-    """An accelerator with several devices, all of which are the CPU; `fake` declares the accelerator.
+    """A fake accelerator with one or more devices, each of which is the CPU. Use `fake` to declare it.
 
     A fake claims to be an accelerator, has its own name and number of devices, and rejects an index beyond
-    its last device. In all other respects a fake is the CPU: torch's device type is `"cpu"`, tensors are
-    created and computed on the CPU, and amounts of memory are those of this process. The name in
-    `device_properties` contains "a fake".
+    its last device. In all other respects it behaves like the CPU. Its torch device type is `"cpu"`, its
+    tensors are created and computed on the CPU, and its memory statistics are those of this process. The name
+    in `device_properties` contains "a fake".
 
-    `calls` lists each call of a member in order, including failed calls, but without the calls by accel-core;
-    `calls.clear()` empties the list. In a function that torch.compile traces, no call is recorded and no
-    fault occurs.
+    `calls` lists all calls to its methods in order, including failed calls but not calls from accel-core
+    itself. `calls.clear()` empties the list. While torch.compile traces a function, no calls are recorded and
+    no faults are injected.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class FakeAccelerator(CPUAccelerator):
     def _record_calls(
         self, name: str, member: Callable[..., Any]
     ) -> Callable[..., Any]:
-        """Return a wrapper of `member` that adds each call to `calls`, and produces due faults."""
+        """Return a wrapper of `member` that adds each call to `calls` and triggers faults that are due."""
         compiler = getattr(self._torch, "compiler", None)
         is_compiling = getattr(compiler, "is_compiling", bool)  # bool() is False
 
@@ -80,21 +80,22 @@ class FakeAccelerator(CPUAccelerator):
         return call
 
     def is_accelerator(self) -> bool:
-        """Return True, although the device is the CPU."""
+        """Return True, even though the fake accelerator's devices are the CPU."""
         return True
 
     def is_available(self) -> bool:
-        """Return whether the accelerator has a device; never raises an error."""
+        """Return whether the fake accelerator has at least one device. Never raises an error."""
         return Accelerator.is_available(self)
 
     def device_count(self) -> int:
-        """Return the number of devices passed to `fake`."""
+        """Return the number of devices that was passed to `fake`."""
         return self._count
 
     def current_device(self) -> int:
-        """Return the index selected in this thread, or otherwise `LOCAL_RANK` modulo the number of devices.
+        """Return the device index selected in this thread.
 
-        Raises `InvalidDeviceError` if the accelerator has no device.
+        If no device has been selected, the index is `LOCAL_RANK` modulo the number of devices. Raises
+        `InvalidDeviceError` if the accelerator has no devices.
         """
         if not self._count:
             raise InvalidDeviceError(
@@ -108,7 +109,7 @@ class FakeAccelerator(CPUAccelerator):
     def device_properties(
         self, device_index: Device = None, device: Device = None
     ) -> DeviceProperties:
-        """Return the CPU's properties, with a name that contains "a fake"."""
+        """Return the CPU's properties under a name that contains "a fake"."""
         cpu_properties = super().device_properties(device_index, device)
         return replace(
             cpu_properties, name=f"{self.name} (a fake: {cpu_properties.name})"

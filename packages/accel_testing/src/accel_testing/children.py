@@ -1,4 +1,4 @@
-"""Child processes for tests: start them, wait for them, and kill them with the processes they started."""
+"""Child processes for tests: start them, wait for them, and kill them with any processes they started."""
 
 from __future__ import annotations
 
@@ -18,27 +18,28 @@ from accel_testing.layers import environment
 
 __all__ = ["Ended", "finish", "kill", "run", "start"]
 
-#: Seconds to wait for the rest of a killed process's output: a process that has left the child's process
-#: group may keep the pipe open for ever.
+#: The number of seconds to wait for the remaining output of a killed process. A process that has left the
+#: child's process group may keep the pipe open forever.
 _OUTPUT_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The result of a child process that has ended: its exit status and output."""
+    """The result of a child process that has ended, with its exit status and output."""
 
-    #: The exit status as in `subprocess`: minus the signal's number if a signal terminated the process.
+    #: The exit status as in `subprocess`: the negative signal number if a signal terminated the process.
     returncode: int
     stdout: str
     stderr: str
-    #: Whether the process was killed because it timed out.
+    #: Whether the process was killed because of a timeout.
     late: bool = False
 
     @property
     def answer(self) -> Any:
-        """Return the value that the child printed as JSON in the last line of stdout.
+        """Return the value that the child process printed as JSON on the last line of stdout.
 
-        Raises `ChildError` if the last line is not JSON, or if the exit status is not 0.
+        Raises `ChildError` if the last line is not JSON, if the exit status is not 0, or if the process timed
+        out.
         """
         lines = self.succeeded().stdout.splitlines() or [""]
         try:
@@ -51,9 +52,10 @@ class Ended:
 
     @property
     def answers(self) -> list[Any]:
-        """Return the values that the child and its children printed as `ANSWER <json>`.
+        """Return the values that the child process and its own children printed as `ANSWER <json>`.
 
-        Several ranks may have printed on one line. Raises `ChildError` in the same cases as `answer`.
+        Several ranks may have printed their values on the same line. Raises `ChildError` if a value is not
+        JSON, if the exit status is not 0, or if the process timed out.
         """
         texts = self.succeeded().stdout.split("ANSWER ")[1:]
         try:
@@ -64,7 +66,10 @@ class Ended:
             ) from None
 
     def succeeded(self) -> Ended:
-        """Return this result. Raises `ChildError` with the child's output if the exit status is not 0."""
+        """Return this result if the child process succeeded.
+
+        Raises `ChildError` with the process's output if the exit status is not 0 or the process timed out.
+        """
         if self.late:
             raise ChildError(
                 f"the child process timed out, and was killed\n{self._output()}"
@@ -76,14 +81,14 @@ class Ended:
         return self
 
     def _exit_description(self) -> str:
-        """Return the name of the signal that terminated the process, or `"status N"`."""
+        """Return the name of the signal that terminated the process, or `"status N"` if there was none."""
         with contextlib.suppress(ValueError):
             if self.returncode < 0:
                 return signal.Signals(-self.returncode).name
         return f"status {self.returncode}"
 
     def _output(self) -> str:
-        """Return stdout and stderr, each below a heading, for an error message."""
+        """Return stdout and stderr for an error message, each under a heading."""
         return f"--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
 
 
@@ -98,14 +103,15 @@ def run(
 ) -> Ended:
     """Run `program` in a child process that sees the `installed` backends, and return the result.
 
-    `program` is Python source, or a command such as `[sys.executable, "-m", "accel_core", "list"]`. The
-    child's environment is `environment(variables)`, with the entries of `path` at the start of
-    `PYTHONPATH`. The child's stdin is empty. After `timeout` seconds, or when the program has ended, all
-    processes that the program started are killed.
+    `program` is Python source, or a command such as `[sys.executable, "-m", "accel_core", "list"]`. The child
+    process gets `environment(variables)` as its environment, with the entries of `path` at the start of
+    `PYTHONPATH`, and an empty stdin. When the program ends, or after `timeout` seconds, all processes that it
+    started are killed.
 
-    Raises `ChildError`, an `AssertionError` with the program's output, if the program cannot be started. If
-    `check` is true, also raises `ChildError` after a timeout and for an exit status other than 0. Raises
-    `InvalidArgumentError` if `program` is neither source nor a command.
+    Raises `ChildError`, a subclass of `AssertionError`, if the program cannot be started. If `check` is true,
+    also raises `ChildError`, with the program's output, if the program times out or its exit status is not 0.
+    Raises `InvalidArgumentError` if `program` is neither source nor a command, or if another argument is
+    invalid.
     """
     command = _command(program)
     _require_timeout(timeout)
@@ -143,7 +149,7 @@ def _command(program: str | Sequence[str | os.PathLike[str]]) -> list[str]:
 
 
 def _require_timeout(timeout: float) -> None:
-    """Raise `InvalidArgumentError` unless `timeout` is a number above 0."""
+    """Raise `InvalidArgumentError` unless `timeout` is a number greater than 0."""
     is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
     if not is_number or not timeout > 0:
         raise InvalidArgumentError(
@@ -158,7 +164,7 @@ def start(
     cwd: str | os.PathLike[str] | None = None,
     stdin: IO[Any] | int = subprocess.DEVNULL,
 ) -> subprocess.Popen[str]:
-    """Start a command in a new process group. Raises `OSError` if the program does not exist."""
+    """Start a command in a new process group. Raises `OSError` if the program cannot be started."""
     return subprocess.Popen(
         command,
         env=dict(environ),
@@ -175,9 +181,10 @@ def start(
 def finish(
     process: subprocess.Popen[str], timeout: float, *, check: bool = True
 ) -> Ended:
-    """Wait for the process, kill the processes that it started, and return the result.
+    """Wait for a child process, kill the processes that it started, and return the result.
 
-    Raises `ChildError` after `timeout` seconds if `check` is true.
+    If the process has not ended after `timeout` seconds, it is killed too. In that case, `ChildError` is
+    raised if `check` is true.
     """
     is_late = False
     try:
@@ -195,9 +202,9 @@ def finish(
 
 
 def _remaining_output(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """Return the stdout and stderr of a killed process.
+    """Return the remaining stdout and stderr of a killed process.
 
-    The output is complete unless a different process has the pipes open for longer than two seconds.
+    The output is complete unless another process keeps the pipes open for more than two seconds.
     """
     try:
         return process.communicate(timeout=_OUTPUT_SECONDS)
@@ -209,14 +216,14 @@ def _remaining_output(process: subprocess.Popen[str]) -> tuple[str, str]:
 
 
 def _text(output: str | bytes | None) -> str:
-    """Return the output as text; empty if nothing was printed."""
+    """Return the output as text, or an empty string if nothing was printed."""
     if isinstance(output, bytes):
         return output.decode("utf-8", "replace")
     return output or ""
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """Kill the process, and the processes in its group, which may outlive the process."""
+    """Kill a child process and all processes in its group, which might otherwise outlive it."""
     with contextlib.suppress(OSError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)

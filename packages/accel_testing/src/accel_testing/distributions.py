@@ -1,4 +1,4 @@
-"""Write distributions to disk in the form of installed wheels."""
+"""Write distributions to disk in the form in which pip installs wheels."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ def write_distribution(
     groups: Groups | None = None,
     modules: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write an installed distribution into `folder`, and return `folder` as an entry for `sys.path`.
+    """Write a distribution into `folder` as if it were installed there, and return `folder`.
 
-    `groups` contains the entry points, such as `{"accel.backends": {"npu": "accel_npu"}}`. `modules` maps
-    module names to sources. Raises `OSError` if the folder cannot be written.
+    The result can be used as an entry of `sys.path`. `groups` contains the entry points, such as
+    `{"accel.backends": {"npu": "accel_npu"}}`. `modules` maps module names to their sources. Raises `OSError`
+    if the folder cannot be written.
     """
     dist_info = f"{name.replace('-', '_')}-{version}.dist-info"
     files = {f"{dist_info}/METADATA": metadata_text(name, version)}
@@ -33,7 +34,7 @@ def write_distribution(
 
 
 def entry_points_text(groups: Groups) -> str:
-    """Return the text of a distribution's file `entry_points.txt`."""
+    """Return the contents of a distribution's `entry_points.txt` file for the given entry points."""
     lines = []
     for group, entry_points in groups.items():
         lines.append(f"[{group}]")
@@ -43,17 +44,17 @@ def entry_points_text(groups: Groups) -> str:
 
 
 def metadata_text(name: str, version: str) -> str:
-    """Return the text of a distribution's `METADATA` file.
+    """Return the contents of a distribution's `METADATA` file, with a name and a version.
 
-    The description has the form of a header, to test that a reader stops at the end of the headers.
+    The description looks like a header, which tests that a reader stops at the end of the real headers.
     """
     return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\nName: not-a-header\n"
 
 
 def write_files(folder: str | Path, files: Mapping[str, str | bytes]) -> Path:
-    """Write files below `folder`, and return `folder`. Missing folders are created.
+    """Write files below `folder`, create missing folders, and return `folder`.
 
-    `files` maps the path of each file below `folder` to the file's content.
+    `files` maps the path of each file, relative to `folder`, to its contents.
     """
     root = Path(folder)
     for path, text in files.items():

@@ -1,4 +1,4 @@
-"""Fake backends: accelerators with their own names that run on the CPU."""
+"""Fake backends: accelerators that have their own names but run on the CPU."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from accel_testing.faults import Fault
 
 __all__ = ["Fake", "fake"]
 
-#: Fields of the declaration that `fake` sets, and that a caller cannot pass.
+#: The fields of the declaration that `fake` sets itself, and that callers cannot pass.
 _FIELDS_OF_FAKE = ("device_type", "vendor_import", "accelerator", "provenance")
-#: A priority above that of every first-party plugin, so that a usable fake is always chosen.
+#: A priority higher than that of every first-party plugin, so that a usable fake is always chosen.
 _HIGHEST_PRIORITY = 950
 
 
 @dataclass(frozen=True)
 class Fake:
-    """A backend for `installed`; created by `fake`."""
+    """A fake backend, created by `fake` and passed to `installed`."""
 
     backend: Backend
     devices: int
@@ -28,20 +28,20 @@ class Fake:
 
     @property
     def vendor_import(self) -> str:
-        """Return the name of the generated package that replaces the vendor's package."""
+        """Return the name of the generated package that stands in for the vendor's package."""
         return self.backend.vendor_imports[0]
 
 
 def fake(name: str, *faults: Fault, devices: int = 1, **fields: Any) -> Fake:
-    """Return a backend called `name` with `devices` devices, each of which is the CPU.
+    """Return a fake backend named `name` with `devices` devices, each of which is the CPU.
 
     The backend's accelerator is a `FakeAccelerator`, which computes on the CPU, claims to be an accelerator,
-    and records calls. `faults` are injected into the backend. The backend has the highest rank. `fields` are
-    additional fields of the declaration, such as `priority=10`; see `Backend`. With `devices=0` the backend
-    is not usable.
+    and records the calls to its methods. By default, the backend takes precedence over all others. With
+    `devices=0`, it is not usable. `faults` are injected into the backend. `fields` are additional fields of
+    the declaration, such as `priority=10` (see `Backend`).
 
-    Raises `InvalidBackendError` for an invalid value of a field, for fields that `fake` sets, and for a
-    number of devices below 0. Raises `InvalidArgumentError` for a fault that is not a `Fault`.
+    Raises `InvalidBackendError` if a field has an invalid value or is one that `fake` sets itself, or if
+    `devices` is not a number of at least 0. Raises `InvalidArgumentError` if a fault is not a `Fault`.
     """
     if type(devices) is not int or devices < 0:
         raise InvalidBackendError(

@@ -1,4 +1,4 @@
-"""Faults of a fake backend: the kind of fault, the place, and the number of the call."""
+"""Faults to inject into a fake backend: where each fault occurs, in which call, and what it does."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ HOOKS = (
     "accel_op_builders",
     "accel_checks",
 )
-#: Other places for a fault before an accelerator exists: the imports of the plugin and of the vendor's
-#: package, and the construction of the accelerator.
+#: The points at which a fault can occur before an accelerator exists: the import of the plugin or of the
+#: vendor's package, and the construction of the accelerator.
 STEPS = ("import", "vendor_import", "construction")
 #: The size in bytes of each line that a fault with `floods` prints.
 _LINE = 1 << 16
 
 
 class _Nothing:
-    """The default of `Fault.returns`, which means that no value was given; `None` is a valid value."""
+    """The class of the default value of `Fault.returns`, for which `None` would be a valid value."""
 
     def __repr__(self) -> str:
         return "nothing"
@@ -46,7 +46,7 @@ NOTHING = _Nothing()
 
 
 def members() -> list[str]:
-    """Return the names of the public methods of `Accelerator`."""
+    """Return the names of the public methods of `Accelerator`, in which faults can be injected."""
     from accel_core import Accelerator
 
     names = []
@@ -59,34 +59,36 @@ def members() -> list[str]:
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault of a `fake` backend: the place, the number of the call, and the effect.
+    """A fault to inject into a `fake` backend: where it occurs, in which call, and what effect it has.
 
-    Raises `InvalidBackendError` for an unknown place, and if not exactly one effect is given.
+    Raises `InvalidBackendError` if `at` is unknown, if a value is invalid, or if not exactly one effect is
+    given.
     """
 
-    #: The place: `"import"` of the plugin, a hook such as `"accel_probe"`, `"vendor_import"`,
-    #: `"construction"` of the accelerator, or a member of the accelerator such as `"synchronize"`.
+    #: Where the fault occurs. This is `"import"` (of the plugin), `"vendor_import"`, `"construction"` (of the
+    #: accelerator), a hook such as `"accel_probe"`, or a method of the accelerator such as `"synchronize"`.
     at: str
-    #: The number of the call in a process at which the fault occurs, from 1; `None` means each call. Calls by
-    #: other members count too: `set_device` calls `device_count`.
+    #: Which call in a process triggers the fault, counted from 1, or `None` for every call. Calls from other
+    #: methods count too: `set_device` calls `device_count`.
     call: int | None = field(default=None, kw_only=True)
-    #: The exception, or class of exceptions, that is raised.
+    #: The exception, or exception class, to raise.
     raises: BaseException | type[BaseException] | None = field(
         default=None, kw_only=True
     )
-    #: The wrong value that a hook or member returns.
+    #: The wrong value for the hook or method to return.
     returns: object = field(default=NOTHING, kw_only=True)
-    #: The status with which the process ends immediately, by `os._exit`.
+    #: The exit status with which the process ends immediately, through `os._exit`.
     exits: int | None = field(default=None, kw_only=True)
-    #: The number of the signal that the process sends itself, such as `signal.SIGSEGV`.
+    #: The number of a signal that the process sends to itself, such as `signal.SIGSEGV`.
     signal: int | None = field(default=None, kw_only=True)
     #: Whether the call never returns.
     hangs: bool = field(default=False, kw_only=True)
-    #: The seconds by which the call is delayed.
+    #: The number of seconds by which the call is delayed.
     sleeps: float = field(default=0.0, kw_only=True)
-    #: The number of bytes written to the file descriptors of stdout and of stderr, without `sys.stdout`.
+    #: The number of bytes to write to each of the file descriptors of stdout and stderr, bypassing
+    #: `sys.stdout`.
     floods: int = field(default=0, kw_only=True)
-    #: A function without arguments that has any other effect, such as `lambda: os.chdir("/")`.
+    #: A function without arguments that produces any other effect, such as `lambda: os.chdir("/")`.
     runs: Callable[[], object] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -98,7 +100,7 @@ class Fault:
 
     @property
     def _given_effects(self) -> list[str]:
-        """Return the names of the effects that have a value, such as `raises`."""
+        """Return the names of the effects that were given, such as `raises`."""
         given = []
         for parameter in fields(self):
             is_effect = parameter.name not in ("at", "call")
@@ -108,7 +110,7 @@ class Fault:
         return given
 
     def _place_problems(self) -> list[str]:
-        """Return the problems with `at`: an unknown place, or a place that cannot return a value."""
+        """Return the problems with `at`: an unknown name, or `returns` for a point without a return value."""
         places = [*STEPS, *HOOKS, *members()]
         if self.at not in places:
             similar = get_close_matches(str(self.at), places, n=1)
@@ -125,7 +127,7 @@ class Fault:
         return []
 
     def _value_problems(self) -> list[str]:
-        """Return the problems with `call` and the effect; empty if both are valid."""
+        """Return the problems with `call` and the effect, or an empty list if both are valid."""
         if len(self._given_effects) != 1:
             effects = [
                 parameter.name
@@ -148,7 +150,7 @@ class Fault:
         return problems
 
     def _produce_effect(self) -> None:
-        """Produce the fault's effect, such as raising an error; the caller handles the effect `returns`."""
+        """Produce the fault's effect, such as raising an error. The caller handles the effect `returns`."""
         if self.raises is not None:
             raise self.raises
         if self.exits is not None:
@@ -165,13 +167,13 @@ class Fault:
 
 
 def _is_exception(value: object) -> bool:
-    """Return whether `value` is an exception, or a class of exceptions."""
+    """Return whether `value` is an exception or an exception class."""
     kind = value if isinstance(value, type) else type(value)
     return issubclass(kind, BaseException)
 
 
 def _is_count(value: object) -> bool:
-    """Return whether `value` is an integer of at least 0, such as `signal.SIGSEGV`, and not a bool."""
+    """Return whether `value` is an integer of at least 0 (such as `signal.SIGSEGV`) and not a bool."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
@@ -181,7 +183,7 @@ def _is_seconds(value: object) -> bool:
 
 
 _COUNT = "a whole number, 0 or more"
-#: For each effect of a fault: the function that checks a value, and the expected value in words.
+#: For each effect of a fault, the function that validates its value, and a description of valid values.
 _EFFECTS: dict[str, tuple[Callable[[object], bool], str]] = {
     "raises": (_is_exception, "an exception: raises=RuntimeError('lost')"),
     "returns": (lambda _value: True, "any value"),
@@ -195,7 +197,7 @@ _EFFECTS: dict[str, tuple[Callable[[object], bool], str]] = {
 
 
 def _flood(size: int) -> None:
-    """Write `size` bytes each to the file descriptors of stdout and stderr."""
+    """Write `size` bytes to each of the file descriptors of stdout and stderr."""
     line = b"a fault of accel_testing floods\n".ljust(_LINE, b".")
     for start in range(0, size, _LINE):
         chunk = line[: size - start]
@@ -206,7 +208,7 @@ def _flood(size: int) -> None:
 
 
 class Faults:
-    """The faults of one backend in one process, and the number of calls so far."""
+    """The faults injected into one backend in one process, with the number of calls made so far."""
 
     def __init__(self, faults: Sequence[Fault] = ()) -> None:
         self._faults = tuple(faults)
@@ -214,9 +216,9 @@ class Faults:
         self._lock = threading.Lock()
 
     def trigger(self, at: str) -> Fault | None:
-        """Count a call at the place `at`, and produce the effect of the fault that is due.
+        """Count a call to the hook or method `at`, and trigger the injected fault that is due, if any.
 
-        Returns the fault if it has a wrong value that the caller must return, otherwise `None`.
+        Returns the fault if the caller must return its wrong value, or `None` otherwise.
         """
         with self._lock:
             self._calls[at] += 1

@@ -1,4 +1,4 @@
-"""Install a backend for a test; this process and its children discover it like an installed distribution."""
+"""Install a backend for a test: this process and its children discover it like an installed plugin."""
 
 from __future__ import annotations
 
@@ -41,29 +41,30 @@ __all__ = ["Installation", "Installing", "installed"]
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Patterns of names and versions that are valid in the name of a `.dist-info` folder.
+#: Patterns for the names and versions that are valid in the name of a `.dist-info` folder.
 _DISTRIBUTION = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.!+]*")
-#: The prefix of variables that are never hidden: a process simulates a device from its start to its end.
+#: The prefix of environment variables that are never hidden, because a process simulates the same device for
+#: as long as it runs.
 _SIMULATION_PREFIX = "ACCEL_SIMULATE"
 
 
 @dataclass(frozen=True)
 class Installation:
-    """The record of a backend that a test has installed."""
+    """A record of the plugin distribution that `installed` has installed for a test."""
 
     #: The names of the installed backends.
     names: tuple[str, ...]
     distribution: str
     version: str
-    #: The entry of `sys.path` and `PYTHONPATH` that contains the distribution.
+    #: The folder that contains the distribution, as an entry of `sys.path` and `PYTHONPATH`.
     folder: Path
 
 
 class Installing(AbstractContextManager[Installation]):
-    """The result of `installed`: a context manager that installs a backend, and a decorator.
+    """A context manager and decorator, returned by `installed`, that installs a backend.
 
-    The decorator installs the backend during each call of a function.
+    As a decorator, it installs the backend for the duration of each call to the decorated function.
     """
 
     def __init__(
@@ -87,10 +88,10 @@ class Installing(AbstractContextManager[Installation]):
         return self._open_blocks.pop().__exit__(kind, error, trace)
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Return a wrapper of `function` that runs each call in a block.
+        """Return a wrapper of `function` that installs the backend for the duration of each call.
 
-        Raises `InvalidArgumentError` for a class, an async function or a generator, whose code would run
-        after the block.
+        Raises `InvalidArgumentError` for a class, an async function or a generator function, because their
+        code would run after the backend has been removed.
         """
         for description, is_kind in _UNSUPPORTED_KINDS.items():
             if is_kind(function):
@@ -108,7 +109,7 @@ class Installing(AbstractContextManager[Installation]):
         return wrapper
 
 
-#: Objects that the decorator rejects: their code runs after the call, when the block has ended.
+#: The kinds of objects that the decorator rejects, because their code runs after the block has ended.
 _UNSUPPORTED_KINDS: dict[str, Callable[[object], bool]] = {
     "a class": inspect.isclass,
     "an async function": inspect.iscoroutinefunction,
@@ -127,28 +128,29 @@ def installed(
     isolated: bool = False,
     variables: Mapping[str, str | None] | None = None,
 ) -> Installing:
-    """Install a backend during a `with` block, or, as a decorator, during each call of a function.
+    """Install a backend for the duration of a `with` block, or of each call to a decorated function.
 
-    The block yields an `Installation`.
+    The `with` block yields an `Installation`. The changes affect all threads, because `sys.path`, the
+    environment variables (including `PYTHONPATH` and `ACCEL_ALLOW`) and the chosen accelerator belong to the
+    process. Blocks can be nested, and can end in any order.
 
-    `plugin` is a `fake`, a `Backend`, or a plugin, which is a module or object with hooks. `accelerator`
-    replaces the class that a `Backend` names; it is a class, or an object with the backend's name. This
-    process and its child processes discover the backend as an installed plugin of the given `distribution`
-    and `version`. By default the version differs in each run, so that a crash in an earlier run is not
-    remembered.
+    `plugin` is a `fake`, a `Backend`, or a plugin, which is a module or object with hooks. If it is a
+    `Backend`, `accelerator` can replace the class that the backend names, either with a class or with an
+    object that has the backend's name.
 
-    The block starts without a chosen accelerator; at its end, the previously chosen accelerator is restored.
-    An override by `use_accelerator` stays in force. `variables` are environment variables to set in the
-    block; `None` unsets a variable. `isolated` hides all `ACCEL_…` and `DS_…` variables, other plugins and
-    the machine's hardware, so that only this backend and the CPU are left.
+    This process and its child processes discover the backend as an installed plugin, in a distribution with
+    the given `distribution` name and `version`. By default the version is different in each run, so that a
+    crash in an earlier run is not remembered.
 
-    The changes affect all threads, because `sys.path`, the environment variables (including `PYTHONPATH` and
-    `ACCEL_ALLOW`) and the chosen accelerator belong to the process. Blocks may be nested, and may end in any
-    order.
+    The block starts without a chosen accelerator, and the previously chosen accelerator is restored at its
+    end. An override by `use_accelerator` stays in effect. `variables` are environment variables to set during
+    the block, and `None` unsets a variable. If `isolated` is true, all `ACCEL_…` and `DS_…` variables, other
+    plugins and the machine's hardware are hidden, so that only this backend and the CPU are available.
+    Variables that begin with `ACCEL_SIMULATE` are kept.
 
-    Entering the block raises `InvalidArgumentError` if `plugin` is not a backend, `InvalidBackendError` for
-    an invalid declaration or distribution, and `BackendConflictError` if an installed plugin declares a
-    backend with the same name. After an error nothing is changed.
+    Entering the block raises `InvalidArgumentError` if `plugin` is not a backend. It raises
+    `InvalidBackendError` if the declaration or distribution is invalid, and `BackendConflictError` if an
+    installed plugin already declares a backend of the same name. If an error is raised, nothing is changed.
     """
     return Installing(
         lambda: _install(
@@ -172,7 +174,7 @@ def _install(
     *,
     isolated: bool,
 ) -> Iterator[Installation]:
-    """Install the plugin while the block runs; the parameters are those of `installed`."""
+    """Install the plugin for the duration of the block. The parameters are those of `installed`."""
     contents = _make_contents(plugin, accelerator)
     layers.check_variables(variables)
     names = tuple(dict.fromkeys(backend.name for backend in contents.backends))
@@ -214,7 +216,7 @@ def _install(
 
 
 def _make_contents(plugin: object, accelerator: object) -> plugins.Installed:
-    """Return the plugin and the accelerator that were passed to `installed` as one record.
+    """Return a record of the plugin and the accelerator that were passed to `installed`.
 
     Raises `InvalidArgumentError` or `InvalidBackendError` if the plugin cannot be installed.
     """
@@ -237,7 +239,7 @@ def _make_contents(plugin: object, accelerator: object) -> plugins.Installed:
 
 
 def _next_step(plugin: object) -> str:
-    """Return the next step for an object that cannot be installed."""
+    """Return the next step to suggest for an object that cannot be installed."""
     if isinstance(plugin, str):
         return f"Write installed(fake({plugin!r}))."
     if isinstance(plugin, Accelerator) or (
@@ -248,7 +250,7 @@ def _next_step(plugin: object) -> str:
 
 
 def _require_accelerator(backend: Backend, accelerator: object) -> None:
-    """Raise `InvalidBackendError` if the accelerator's name differs from its backend's name."""
+    """Raise `InvalidBackendError` if the accelerator's name differs from the backend's name."""
     if isinstance(accelerator, Accelerator) and accelerator.name != backend.name:
         raise InvalidBackendError(
             f"installed(Backend {backend.name!r}): the accelerator's name is {accelerator.name!r}, "
@@ -258,7 +260,7 @@ def _require_accelerator(backend: Backend, accelerator: object) -> None:
 
 
 def _require_valid(distribution: object, version: object) -> None:
-    """Raise `InvalidBackendError` unless both are valid in a wheel's file name."""
+    """Raise `InvalidBackendError` unless the distribution and version are valid in a wheel's file name."""
     for parameter, value, pattern, example in (
         ("distribution", distribution, _DISTRIBUTION, "accel-acme"),
         ("version", version, _VERSION, "1.0"),
@@ -271,10 +273,10 @@ def _require_valid(distribution: object, version: object) -> None:
 
 
 def _require_free(names: tuple[str, ...], distribution: str, *, isolated: bool) -> None:
-    """Raise `BackendConflictError` if a name belongs to a built-in backend or to an installed plugin.
+    """Raise `BackendConflictError` if a built-in backend or an installed plugin already uses a name.
 
-    With `isolated`, other plugins are hidden and do not count. The plugins of `distribution` do not count
-    either, because they are replaced.
+    `names` contains the names to check. Plugins in `distribution` are ignored, because they are replaced. If
+    `isolated` is true, all plugins are ignored, because they are hidden.
     """
     declared_by = {builtin.CPU.name: "accel-core", builtin.GENERIC.name: "accel-core"}
     if not isolated:
@@ -301,7 +303,7 @@ def _require_free(names: tuple[str, ...], distribution: str, *, isolated: bool) 
 
 
 def _is_importable(module: ModuleType) -> bool:
-    """Return whether another process can import this module by its name."""
+    """Return whether another process can import the module by its name."""
     return module.__name__ != "__main__" and sys.modules.get(module.__name__) is module
 
 
@@ -312,7 +314,7 @@ def _variables(
     *,
     isolated: bool,
 ) -> dict[str, str | None]:
-    """Return the environment variables to set while the backend is installed; `None` unsets a variable.
+    """Return the environment variables to set while the backend is installed, with `None` for those to unset.
 
     `folder` contains the distribution, and `variables` are those that were passed to `installed`.
     """

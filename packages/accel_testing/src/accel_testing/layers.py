@@ -1,7 +1,8 @@
-"""Temporary changes to the process for a test: `sys.path`, variables, and the chosen accelerator.
+"""Temporary changes to the process for a test: `sys.path`, environment variables, and the chosen accelerator.
 
-The changes affect the process, not only a thread. Layers are stacked and may end in any order: if two threads
-install backends at the same time, the process is restored once both threads have ended their blocks.
+The changes affect the whole process rather than a single thread. Layers are stacked and can end in any order.
+If two threads install backends at the same time, the process is restored once both of their blocks have
+ended.
 """
 
 from __future__ import annotations
@@ -24,20 +25,21 @@ __all__ = [
     "is_set_by_layer",
 ]
 
-#: Prefixes of the environment variables that affect the choice of the accelerator.
+#: The prefixes of environment variables that affect the choice of the accelerator.
 STEERING_PREFIXES = ("ACCEL_", "DS_")
 
 _lock = ForkSafeLock()
-#: The active layers; the innermost layer is the last one.
+#: The active layers, with the innermost layer last.
 _layers: list[Layer] = []
 
 
 class Layer:
-    """The changes that one `installed` block makes to the process, and undoes at its end.
+    """The changes that an `installed` block makes to the process, and undoes at its end.
 
-    `folder` becomes the first entry of `sys.path`, and `variables` are set (`None` unsets a variable).
-    `modules` are the names of modules in the folder: modules already imported under these names are removed
-    from `sys.modules` and restored at the end. The accelerator chosen so far is also restored at the end.
+    `folder` becomes the first entry of `sys.path`. `variables` are environment variables to set, or to unset
+    if the value is `None`. `modules` names the modules in the folder. If modules with these names have
+    already been imported, they are removed from `sys.modules` and restored at the end. The previously chosen
+    accelerator is also restored at the end.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class Layer:
         self._choice: Any = None
 
     def begin(self) -> None:
-        """Make the layer's changes to the process."""
+        """Make this layer's changes to the process, such as environment variables to set."""
         with _lock.held():
             sys.path.insert(0, self._folder)
             for name, value in self._variables.items():
@@ -62,7 +64,7 @@ class Layer:
             _layers.append(self)
 
     def end(self) -> None:
-        """Undo the layer's changes to the process; the changes of other layers are kept."""
+        """Undo this layer's changes to the process, but keep the changes of other layers."""
         with _lock.held():
             later_layers = _layers[_layers.index(self) + 1 :]
             _layers.remove(self)
@@ -86,23 +88,23 @@ class Layer:
                 swap_state(self._choice)
 
     def sets(self, name: str) -> bool:
-        """Return whether this layer has set the environment variable `name`."""
+        """Return whether this layer sets the environment variable `name`."""
         return self._variables.get(name) is not None
 
 
 def is_set_by_layer(name: str) -> bool:
-    """Return whether an active layer has set the environment variable `name`, and it is still set."""
+    """Return whether the environment variable `name` is set, and an active layer has set it."""
     if name not in os.environ:
         return False
     return any(layer.sets(name) for layer in tuple(_layers))
 
 
 def environment(variables: Mapping[str, str | None] | None = None) -> dict[str, str]:
-    """Return the complete environment for a child process that sees the same `installed` backends.
+    """Return the environment for a child process that should see the same `installed` backends.
 
-    The result is a copy of this process's environment without the variables `ACCEL_…` and `DS_…`, except
-    those that `installed` has set. `variables` are added; `None` removes a variable. Raises
-    `InvalidArgumentError` for a value that is not a str.
+    The result is a copy of this process's environment with `variables` added, where `None` removes a
+    variable. `ACCEL_…` and `DS_…` variables are not copied unless `installed` has set them. Raises
+    `InvalidArgumentError` if a name or value is invalid.
     """
     variables = variables or {}
     check_variables(variables)
@@ -116,7 +118,10 @@ def environment(variables: Mapping[str, str | None] | None = None) -> dict[str, 
 
 
 def check_variables(variables: Mapping[str, str | None]) -> None:
-    """Raise `InvalidArgumentError` unless each name is a str and each value is a str or `None`."""
+    """Raise `InvalidArgumentError` unless the names and values are valid for environment variables.
+
+    Each name must be a string, and each value must be a string or `None`.
+    """
     for name, value in variables.items():
         if isinstance(name, str) and (
             not name or "=" in name or "\0" in f"{name}{value}"
@@ -133,7 +138,7 @@ def check_variables(variables: Mapping[str, str | None]) -> None:
 
 
 def _set_variable(name: str, value: str | None) -> None:
-    """Set a variable in this process's environment; a `value` of `None` removes the variable."""
+    """Set an environment variable of this process, or remove it if `value` is `None`."""
     if value is None:
         os.environ.pop(name, None)
     else:
@@ -141,5 +146,5 @@ def _set_variable(name: str, value: str | None) -> None:
 
 
 def _remove_modules(names: tuple[str, ...]) -> dict[str, ModuleType]:
-    """Remove modules from `sys.modules`; return those that were imported, by name."""
+    """Remove modules from `sys.modules`, and return those that had been imported, by name."""
     return {name: sys.modules.pop(name) for name in names if name in sys.modules}

@@ -1,4 +1,4 @@
-"""The plugin of a backend that a test installs; it has hooks like any plugin, and triggers faults."""
+"""The plugin of a backend that a test installs. It has hooks like any other plugin, and triggers faults."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Installed:
-    """The contents of an installation: a fake, a backend with or without an accelerator, or a plugin."""
+    """A record of what `installed` has installed: a fake, a `Backend` or a plugin."""
 
     backends: tuple[Backend, ...]
     fake: Fake | None = None
-    #: The accelerator of the only backend, as a class or an object.
+    #: The accelerator class or object that was passed for a single `Backend`, or `None`.
     accelerator: object = None
     #: A module or object with hooks, which is used directly.
     plugin: object = None
 
 
-#: The contents installed in this process and its forks, by a random key that no other process uses.
+#: The records of what is installed in this process and its forks, by a random key that no other process uses.
 _installed_by_key: dict[str, Installed] = {}
 
 
 def register(installed: Installed) -> str:
-    """Register the installed contents; return the key with which `unregister` removes them."""
+    """Register a record of what a test installs, and return the key to pass to `unregister`."""
     key = secrets.token_hex(8)
     _installed_by_key[key] = installed
     return key
 
 
 def unregister(key: str) -> None:
-    """Remove the contents with the key `key`."""
+    """Remove the record that was registered under `key`."""
     del _installed_by_key[key]
 
 
 def plugin_source(key: str) -> str:
-    """Return the source of the generated plugin module, which the entry point names.
+    """Return the source of a generated plugin module, to which the entry point of the test's plugin refers.
 
-    `key` is a result of `register`. In this process and its forks, the module uses the contents that the
-    test registered. In any other process, the module uses a pickle of the contents, or raises an error if
-    the contents could not be pickled.
+    `key` is a key that `register` returned. In this process and its forks, the module uses the registered
+    record. In any other process, the module unpickles a copy of the record, or raises an error if the record
+    could not be pickled.
     """
     installed = _installed_by_key[key]
     try:
@@ -83,9 +83,9 @@ def plugin_source(key: str) -> str:
 
 
 def vendor_package_source(plugin_module: str, version: str) -> str:
-    """Return the source of the package that replaces the vendor's package in a test.
+    """Return the source of a generated package that stands in for the vendor's package in a test.
 
-    Importing the package triggers the faults at `"vendor_import"` of the plugin in `plugin_module`.
+    Importing that package triggers the `"vendor_import"` faults of the plugin in `plugin_module`.
     """
     return (
         f"import {plugin_module}\n\n"
@@ -95,13 +95,13 @@ def vendor_package_source(plugin_module: str, version: str) -> str:
 
 
 def load_plugin(key: str, pickled: str, pickle_error: str) -> object:
-    """Return the plugin that a test has installed; the generated plugin module calls this function.
+    """Return the plugin that a test has installed. The generated plugin module calls this function.
 
-    In the test's process, the plugin is made from the contents that are registered with `key`. In another
-    process, it is made from `pickled`, a pickle of the contents.
+    In the test's own process, the plugin is created from the record registered under `key`. In any other
+    process, it is created from `pickled`, a pickle of that record.
 
-    Raises `BackendUnavailableError` in another process if unpickling fails, or if `pickled` is empty; the
-    message then has the reason `pickle_error`. A fault at `"import"` raises its own error.
+    Raises `BackendUnavailableError` in another process if `pickled` cannot be unpickled or is empty. If it is
+    empty, the message contains `pickle_error` as the reason. A fault at `"import"` raises its own error.
     """
     installed = _installed_by_key.get(key)
     if installed is None:
@@ -122,7 +122,7 @@ def load_plugin(key: str, pickled: str, pickle_error: str) -> object:
 
 
 def collect_hooks(plugin: object) -> dict[str, object]:
-    """Return the hooks of a plugin by name; a hook is a function with the mark of `hookimpl`."""
+    """Return a plugin's hooks by name. A hook is a function decorated with `hookimpl`."""
     hooks_by_name = {}
     for name in dir(plugin):
         attribute = None if name.startswith("__") else getattr(plugin, name, None)
@@ -132,7 +132,7 @@ def collect_hooks(plugin: object) -> dict[str, object]:
 
 
 class FakePlugin:
-    """The hooks of a backend that a test installs."""
+    """A plugin for a backend that a test installs, with hooks that trigger the injected faults."""
 
     def __init__(self, installed: Installed) -> None:
         self._installed = installed
@@ -140,17 +140,20 @@ class FakePlugin:
         self.trigger("import")
 
     def trigger(self, at: str) -> None:
-        """Count a call at the place `at`, such as `"import"`, and produce the fault that is due."""
+        """Count a call at the point `at`, such as `"import"`, and trigger the injected fault that is due.
+
+        Nothing is triggered if no fault is due.
+        """
         self._faults.trigger(at)
 
     def _result_or_fault(self, hook: str, result: Any) -> Any:
-        """Count a call of the hook, and return `result`, or the wrong value of a fault that is due."""
+        """Count a call to the hook, and return `result`, or the wrong value of a fault that is due."""
         fault = self._faults.trigger(hook)
         return result if fault is None else fault.returns
 
     @hookimpl
     def accel_backends(self) -> Sequence[Backend]:
-        """Return the declarations of the installed backends."""
+        """Return the declarations of the backends that the test has installed."""
         result: Sequence[Backend] = self._result_or_fault(
             "accel_backends", self._installed.backends
         )
@@ -158,13 +161,13 @@ class FakePlugin:
 
     @hookimpl
     def accel_probe(self) -> ProbeResult | None:
-        """Return `None`: the default probe is used."""
+        """Return `None`, which makes accel-core use its default probe."""
         result: ProbeResult | None = self._result_or_fault("accel_probe", None)
         return result
 
     @hookimpl
     def accel_create(self, backend: Backend) -> object:
-        """Return the fake accelerator, or the accelerator passed to `installed`."""
+        """Return the fake accelerator, or the accelerator that was passed to `installed`."""
         fault = self._faults.trigger("accel_create")
         if fault is not None:
             return fault.returns
@@ -186,11 +189,11 @@ class FakePlugin:
 
     @hookimpl
     def accel_op_builders(self) -> object:
-        """Return no additional operators."""
+        """Return `None`, because this plugin provides no operators."""
         return self._result_or_fault("accel_op_builders", None)
 
     @hookimpl
     def accel_checks(self) -> Sequence[Check] | None:
-        """Return no additional checks."""
+        """Return `None`, because this plugin provides no additional checks."""
         result: Sequence[Check] | None = self._result_or_fault("accel_checks", None)
         return result

@@ -16,7 +16,7 @@ __all__ = ["cpu_name", "driver_of", "last_level_cache"]
 def cpu_name(root: str = "/") -> str:
     """Return the CPU's model name, such as `"AMD EPYC 9654 96-Core Processor"`.
 
-    The string is empty if the model is unknown.
+    Returns an empty string if the model is unknown.
     """
     for line in hardware.read_text("/proc/cpuinfo", root).splitlines():
         key, colon, value = line.partition(":")
@@ -58,7 +58,7 @@ def last_level_cache(root: str = "/") -> int | None:
 
 
 def _parse_cache_size(text: str) -> int | None:
-    """Convert a size such as `32768K` to bytes; return `None` if the text is malformed."""
+    """Convert a size such as `32768K` to bytes, or return `None` if the text is malformed."""
     number = hardware.parse_number(text[:-1])
     bytes_per_unit = _CACHE_UNITS.get(text[-1:])
     if number is None or bytes_per_unit is None:
@@ -69,8 +69,8 @@ def _parse_cache_size(text: str) -> int | None:
 def driver_of(pci_address: str | None, root: str = "/") -> str:
     """Return the name and version of a PCI device's kernel driver, such as `"nvidia 550.54.15"`.
 
-    The string is empty if the device has no driver. It has no version for a driver that is
-    part of the kernel, because such a driver has the kernel's version.
+    Returns an empty string if the device has no driver. The version is missing for a driver that is part of
+    the kernel, because such a driver has the kernel's version.
     """
     if not pci_address:
         return ""

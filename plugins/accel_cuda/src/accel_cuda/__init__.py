@@ -262,7 +262,7 @@ def _vendor_install_step(vendor: str, url: str) -> str:
 def _vendor_hints(
     vendor: str, url: str, *, tool: str, variable: str = "CUDA_VISIBLE_DEVICES"
 ) -> tuple[tuple[str, str], ...]:
-    """Return the error patterns and next steps for the GPUs of a vendor.
+    """Return the error patterns and next steps for a vendor's GPUs.
 
     The command `tool` lists the GPUs, and the environment variable `variable` hides them.
     """
@@ -391,7 +391,7 @@ def _select_declaration(default: Backend) -> Backend:
     """Return the declaration that replaces `default` on this machine, or `default`.
 
     A declaration in `LOOK_ALIKES` replaces the default if its vendor's torch is
-    installed, or if the machine has its GPU and not the default's GPU.
+    installed, or if the machine has that vendor's GPU but not the default's.
     """
     build = torch_build()
     candidates = {
@@ -434,7 +434,7 @@ def accel_backends() -> list[Backend]:
 
 @hookimpl
 def accel_probe(backend: Backend) -> ProbeResult | None:
-    """Reject a MetaX, Iluvatar or Hygon GPU if torch is not the build of its vendor."""
+    """Reject a MetaX, Iluvatar or Hygon GPU if the installed torch is not its vendor's build."""
     for version_text, declaration in LOOK_ALIKES.items():
         if declaration.hardware != backend.hardware:
             continue
@@ -450,7 +450,7 @@ def accel_probe(backend: Backend) -> ProbeResult | None:
 
 @hookimpl
 def accel_checks(backend: Backend) -> list[Check]:
-    """Return the checks of the NVIDIA driver that go beyond its device nodes."""
+    """Return the checks of the NVIDIA driver that look at more than its device nodes."""
     # Imported here to keep discovery fast.
     from accel_cuda.checks import CHECKS
 

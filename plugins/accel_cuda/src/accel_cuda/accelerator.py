@@ -1,4 +1,4 @@
-"""`CUDAAccelerator`: the members that torch.cuda needs to override."""
+"""`CUDAAccelerator`: the members to override for torch.cuda."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class CUDAAccelerator(TorchAccelerator):
     def range_push(
         self, msg: str, domain: str | None = None, category: str | None = None
     ) -> None:
-        """Open an NVTX range; errors are suppressed.
+        """Open an NVTX range. Errors are suppressed.
 
         `domain` and `category` require the package `nvtx`. Without the package, the
         range is in NVTX's default domain.
@@ -156,7 +156,7 @@ class CUDAAccelerator(TorchAccelerator):
     # Launching
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Return the version of NCCL, such as `(2, 27, 3)`; on ROCm, the version of RCCL.
+        """Return the version of NCCL, such as `(2, 27, 3)`, or of RCCL on ROCm.
 
         The result is `None` if torch was built without NCCL and RCCL.
         """
@@ -168,7 +168,7 @@ class CUDAAccelerator(TorchAccelerator):
 
 
 def _decode_amd_uuid(uuid: str) -> str:
-    """Return the serial number in the UUID of an AMD GPU; other UUIDs are unchanged.
+    """Return the serial number in an AMD GPU's UUID. Other UUIDs are returned unchanged.
 
     HIP encodes the 16 characters of the serial number as the 16 bytes of the UUID.
     """

@@ -58,7 +58,7 @@ _INTEGRATED_GPU_IDS = (
 
 
 def unified_memory(root: Path = _ROOT) -> CheckResult:
-    """Check that /dev/nvidia-uvm exists, which CUDA needs and `nvidia-smi` does not.
+    """Check that /dev/nvidia-uvm exists, which CUDA needs but `nvidia-smi` does not.
 
     Sources: NVIDIA's driver README, "nvidia-uvm.ko"; nvidia-modprobe(1), `-u`.
     """
@@ -108,7 +108,7 @@ def container_capabilities(environ: Mapping[str, str] | None = None) -> CheckRes
 
 
 def windows_driver(root: Path = _ROOT, build: TorchBuild | None = None) -> CheckResult:
-    """Check that WSL2 shows the GPU, and has the libcuda.so of the driver in Windows.
+    """Check that WSL2 provides the GPU and the Windows driver's libcuda.so.
 
     A driver that is installed inside WSL2 does not work.
 
@@ -138,10 +138,10 @@ def windows_driver(root: Path = _ROOT, build: TorchBuild | None = None) -> Check
 def driver_library(root: Path = _ROOT) -> CheckResult:
     """Check that libcuda.so and NVIDIA's kernel module have the same version.
 
-    After an update of the driver, the versions differ until a reboot. The version of
-    the module is in `/proc/driver/nvidia/version` ("NVRM version: … 535.104.05 …"). The
-    version of the library is in its file name. Source: NVIDIA's driver README, which
-    requires the same version for all parts.
+    After a driver update, the versions differ until a reboot. The version of the module
+    is in `/proc/driver/nvidia/version` ("NVRM version: … 535.104.05 …"). The version of
+    the library is in its file name. Source: NVIDIA's driver README, which requires the
+    same version for all parts.
     """
     text = _read(root / "proc/driver/nvidia/version")
     match = re.search(r"NVRM version:.*?\s(\d{3,}(?:\.\d+)+)\s", text)
@@ -218,7 +218,7 @@ def _find_rocm_device_ids(root: Path) -> list[int]:
 
 
 def _read(path: Path) -> str:
-    """Return the content of a text file; empty if the file cannot be read."""
+    """Return the contents of a text file, or an empty string if the file cannot be read."""
     try:
         return path.read_text(errors="replace")
     except OSError:

@@ -133,5 +133,5 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the plugin's backend."""
+    """Return the declaration of the backend `hpu`, for Intel Gaudi."""
     return BACKEND

@@ -1,4 +1,4 @@
-"""`HPUAccelerator`: the members that torch.hpu needs to override."""
+"""`HPUAccelerator`: the members to override for torch.hpu."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BRIDGE_KEYS = {
 
 
 def read_module_ids() -> tuple[int, ...] | None:
-    """Return the module id of each device, by index, as `hl-smi` reports them.
+    """Return the module id of each Gaudi device, by index, as `hl-smi` reports it.
 
     The result is `None` if `hl-smi` is missing, fails, takes longer than 20 seconds, or
     prints no ids. Source of the query: https://docs.habana.ai, Multiple Workloads on a
@@ -69,18 +69,18 @@ class HPUAccelerator(TorchAccelerator):
     """The accelerator for Intel Gaudi. A process uses one device, called `"hpu"`.
 
     Members that work on the process's device, such as `get_rng_state`, accept any index
-    and ignore it; they raise `InvalidDeviceError` for a device of another type. The
+    and ignore it. They raise `InvalidDeviceError` for a device of another type. The
     constructor changes no environment variable and no setting of torch, but
     `apply_vendor_defaults` does.
     """
 
     def apply_vendor_defaults(self) -> tuple[str, ...]:
-        """Set Gaudi's variables that are unset, make torch use deterministic algorithms,
-        and return the changes.
+        """Set Gaudi's unset environment variables, make torch use deterministic
+        algorithms, and return the changes.
 
-        DeepSpeed does the same when it creates its HPU accelerator. Deterministic
-        algorithms then apply to all of torch in this process. `torch.empty` still
-        returns uninitialized memory, which torch would fill otherwise.
+        DeepSpeed does the same when it creates its HPU accelerator. The use of
+        deterministic algorithms affects all of torch in this process. `torch.empty`
+        still returns uninitialized memory, which torch would fill otherwise.
         """
         changed = super().apply_vendor_defaults()
         if self._torch.are_deterministic_algorithms_enabled():
@@ -90,7 +90,7 @@ class HPUAccelerator(TorchAccelerator):
         return (*changed, "torch.use_deterministic_algorithms(True)")
 
     def _all_device_ids(self) -> tuple[int | str, ...] | None:
-        """Return the module id of each device, by index; `None` if they are unknown.
+        """Return the module id of each device, by index, or `None` if they are unknown.
 
         A module id can differ from the device's index.
         """
@@ -107,7 +107,7 @@ class HPUAccelerator(TorchAccelerator):
         return True
 
     def _unchecked_index(self, device: Any) -> int | None:
-        """Return the index of a device; `None` for a device without an index.
+        """Return the index of a device, or `None` for a device without an index.
 
         Raises `InvalidDeviceError` for a negative index.
         """
@@ -124,19 +124,19 @@ class HPUAccelerator(TorchAccelerator):
         self._unchecked_index(self._device_argument(device_index, device))
 
     def device_name(self, device_index: Device = None, device: Device = None) -> str:
-        """Return `"hpu"`; the index is ignored."""
+        """Return `"hpu"`. The index is ignored."""
         self._check_device(device_index, device)
         return super().device_name()
 
     def device(
         self, device_index: Device = None, device: Device = None
     ) -> torch.device:
-        """Return `torch.device("hpu")`; the index is ignored."""
+        """Return `torch.device("hpu")`. The index is ignored."""
         self._check_device(device_index, device)
         return super().device()
 
     def synchronize(self, device_index: Device = None, device: Device = None) -> None:
-        """Wait until the process's device has finished all work; the index is ignored."""
+        """Wait until the process's device has finished all work. The index is ignored."""
         self._check_device(device_index, device)
         self.device_module.synchronize()
 
@@ -158,14 +158,14 @@ class HPUAccelerator(TorchAccelerator):
     def default_generator(
         self, device_index: Device = None, device: Device = None
     ) -> torch.Generator:
-        """Return the process's generator; the index is ignored."""
+        """Return the process's random number generator. The index is ignored."""
         self._check_device(device_index, device)
         return super().default_generator(0)
 
     def get_rng_state(
         self, device_index: Device = None, device: Device = None
     ) -> torch.Tensor:
-        """Return the state of the process's generator; the index is ignored."""
+        """Return the state of the process's random number generator. The index is ignored."""
         self._check_device(device_index, device)
         return super().get_rng_state(0)
 
@@ -176,7 +176,7 @@ class HPUAccelerator(TorchAccelerator):
         strict: bool = True,
         device: Device = None,
     ) -> None:
-        """Restore the state of the process's generator; the index is ignored."""
+        """Restore the state of the process's random number generator. The index is ignored."""
         self._check_device(device_index, device)
         super().set_rng_state(new_state, 0, strict)
 
@@ -185,14 +185,14 @@ class HPUAccelerator(TorchAccelerator):
     def current_stream(
         self, device_index: Device = None, device: Device = None
     ) -> torch.Stream:
-        """Return the current stream of this thread; the index is ignored."""
+        """Return the current stream of this thread. The index is ignored."""
         self._check_device(device_index, device)
         return super().current_stream()
 
     def default_stream(
         self, device_index: Device = None, device: Device = None
     ) -> torch.Stream:
-        """Return the device's default stream; the index is ignored."""
+        """Return the device's default stream. The index is ignored."""
         self._check_device(device_index, device)
         return super().default_stream()
 
@@ -219,8 +219,8 @@ class HPUAccelerator(TorchAccelerator):
     def is_fp16_supported(self) -> bool:
         """Return whether the device supports float16, as Gaudi 2 and newer do.
 
-        Habana's bridge reports the support. With a bridge that does not, float16 is
-        tried.
+        Habana's bridge reports whether float16 is supported. If a bridge does not
+        report it, float16 is tried.
         """
         try:
             experimental = import_module("habana_frameworks.torch.utils.experimental")

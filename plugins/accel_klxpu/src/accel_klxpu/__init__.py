@@ -7,7 +7,7 @@ torch_xmlir is closed-source, and this plugin was not run on a P800. The facts c
 DeepSpeed 0.19.8 (deepspeed/accelerator/klxpu_accelerator.py), baidu/vLLM-Kunlun
 (vllm_kunlun/platforms/kunlun.py), LMCache (lmcache/v1/platform/klx_xpu) and
 xyDong0223/infer-forge-harness (openwiki/torch-xmlir, "the wiki" below), whose authors
-analysed a build for torch 2.9.
+analyzed a build for torch 2.9.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the plugin's backend."""
+    """Return the declaration of the backend `klxpu`, for Kunlunxin XPUs."""
     return BACKEND
 
 

@@ -84,5 +84,5 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the plugin's backend."""
+    """Return the declaration of the backend `mlu`, for Cambricon MLUs."""
     return BACKEND

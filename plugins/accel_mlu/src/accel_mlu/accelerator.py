@@ -1,4 +1,4 @@
-"""`MLUAccelerator`: the members that torch.mlu needs to override."""
+"""`MLUAccelerator`: the members to override for torch.mlu."""
 
 from __future__ import annotations
 

@@ -82,5 +82,5 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the plugin's backend."""
+    """Return the declaration of the backend `mps`, for Apple GPUs."""
     return BACKEND

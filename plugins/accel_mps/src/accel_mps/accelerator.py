@@ -1,4 +1,4 @@
-"""`MPSAccelerator`: the members that torch.mps needs to override."""
+"""`MPSAccelerator`: the members to override for torch.mps."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class MPSAccelerator(TorchAccelerator):
     """The accelerator for the GPU of an Apple chip, which shares memory with the CPU.
 
     The device has one queue, and every `Stream` is that queue. torch counts memory
-    peaks on Metal from release 2.13 on. With an older torch, members for memory peaks
-    return the memory that Metal reserves now, as in DeepSpeed.
+    peaks on Metal from release 2.13 on. With an older torch, the members for memory
+    peaks return the memory that Metal currently reserves, as in DeepSpeed.
     """
 
     # Metal has always had float16.
@@ -45,7 +45,7 @@ class MPSAccelerator(TorchAccelerator):
     def device_properties(
         self, device_index: Device = None, device: Device = None
     ) -> DeviceProperties:
-        """Return the properties, with the chip's name and the number of its GPU cores."""
+        """Return the device's properties, including the chip's name and its number of GPU cores."""
         if device is not None:
             device_index = self._device_argument(device_index, device)
         properties = replace(super().device_properties(device_index), integrated=True)
@@ -84,7 +84,7 @@ class MPSAccelerator(TorchAccelerator):
     def memory_allocated(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the number of bytes that tensors occupy."""
+        """Return the memory in bytes that tensors occupy on the GPU."""
         self._index_or_none(device_index, device)
         return int(self.device_module.current_allocated_memory())
 
@@ -110,7 +110,7 @@ class MPSAccelerator(TorchAccelerator):
     def max_memory_allocated(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the peak of the memory that tensors occupied, in bytes.
+        """Return the peak memory in bytes that tensors occupied.
 
         If torch does not count peaks, return `memory_reserved()`.
         """
@@ -122,7 +122,7 @@ class MPSAccelerator(TorchAccelerator):
     def max_memory_reserved(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the peak of the memory that Metal reserved, in bytes.
+        """Return the peak memory in bytes that Metal reserved.
 
         If torch does not count peaks, return `memory_reserved()`.
         """
@@ -134,7 +134,7 @@ class MPSAccelerator(TorchAccelerator):
     def reset_peak_memory_stats(
         self, device_index: Device = None, device: Device = None
     ) -> None:
-        """Reset the peaks if torch counts them; otherwise do nothing."""
+        """Reset the memory peaks if torch counts them, and otherwise do nothing."""
         self._index_or_none(device_index, device)
         if self._torch_counts_peaks:
             super().reset_peak_memory_stats()

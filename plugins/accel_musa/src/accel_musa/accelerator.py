@@ -1,4 +1,4 @@
-"""`MUSAAccelerator`: the members that torch.musa needs to override."""
+"""`MUSAAccelerator`: the members to override for torch.musa."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["MUSAAccelerator"]
 class MUSAAccelerator(TorchAccelerator):
     """The accelerator for Moore Threads GPUs.
 
-    torch_musa counts devices once per process, through its runtime. Later changes of
-    `MUSA_VISIBLE_DEVICES` therefore have no effect. If a process forks after it has used
-    a device, torch_musa raises a `RuntimeError` when the child uses a device.
+    torch_musa's runtime counts the devices once per process. Later changes of
+    `MUSA_VISIBLE_DEVICES` therefore have no effect. If a process forks after it has
+    used a device, torch_musa raises a `RuntimeError` when the child uses a device.
     """
 
     def is_triton_supported(self) -> bool:

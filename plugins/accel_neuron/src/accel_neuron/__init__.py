@@ -134,7 +134,7 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the plugin's backend."""
+    """Return the declaration of the backend `neuron`, for AWS Trainium."""
     return BACKEND
 
 

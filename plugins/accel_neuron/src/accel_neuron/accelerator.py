@@ -1,4 +1,4 @@
-"""`NeuronAccelerator`: the members that torch.neuron needs to override."""
+"""`NeuronAccelerator`: the members to override for torch.neuron."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ class NeuronAccelerator(TorchAccelerator):
     ) -> Generator:
         """Return the device's default random number generator.
 
-        If torch.neuron has no generators, the result is a `StateGenerator`. It reads,
-        restores and seeds the device's random state, but torch cannot draw random
-        numbers from it.
+        If torch.neuron has no generators, the result is a `StateGenerator`. That object
+        reads, restores and seeds the device's random state, but torch cannot draw
+        random numbers from it.
         """
         index = self._index(device_index, device)
         try:
@@ -84,7 +84,7 @@ class NeuronAccelerator(TorchAccelerator):
         return False
 
     def manual_seed(self, seed: int) -> None:
-        """Seed the current device; the random states of other devices do not change."""
+        """Seed the current device. The random states of other devices do not change."""
         if self._vendor_attribute("manual_seed") is not None:
             super().manual_seed(seed)
             return

@@ -24,7 +24,8 @@ _VISIBLE_CORES, _CORE_COUNT = "NEURON_RT_VISIBLE_CORES", "NEURON_RT_NUM_CORES"
 def check_package() -> CheckResult:
     """Check that the installed torch-neuronx is TorchNeuron.
 
-    PyPI's placeholder and AWS's package for PyTorch/XLA have the same name.
+    PyPI's placeholder and AWS's package for PyTorch/XLA have the same name as
+    TorchNeuron.
     """
     version = torch_neuronx_version()
     facts = {"torch-neuronx": version or "not installed"}

@@ -51,7 +51,7 @@ class Problem:
 
 
 def torch_neuronx_version() -> str | None:
-    """Return the version of torch-neuronx; `None` if no installed version is found."""
+    """Return the version of torch-neuronx, or `None` if no installed version is found."""
     for distribution in metadata.distributions(name=_DISTRIBUTION):
         # A folder without metadata raises an error of importlib_metadata.
         with suppress(Exception):
@@ -91,7 +91,7 @@ def find_package_problem() -> Problem | None:
 def _find_torch_mismatch(
     package: str, release: tuple[int, ...], step: str
 ) -> Problem | None:
-    """Return a problem if torch-neuronx was built for another minor release of torch.
+    """Return a problem if torch-neuronx was built for a different minor release of torch.
 
     AWS's release notes require the same minor release. `package` is the name and
     version of torch-neuronx in messages.
@@ -107,7 +107,7 @@ def _find_torch_mismatch(
 
 
 def find_unsupported_device() -> Problem | None:
-    """Return a problem if all AWS devices of this machine are older than Trainium2.
+    """Return a problem if all AWS devices in this machine are older than Trainium2.
 
     TorchNeuron does not support them.
     """

@@ -131,7 +131,7 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the plugin's backend."""
+    """Return the declaration of the backend `npu`, for Huawei Ascend NPUs."""
     return BACKEND
 
 
@@ -199,7 +199,7 @@ def cann_setup_step() -> str:
 
 
 def cann_script() -> Path | None:
-    """Return the path of CANN's script set_env.sh; `None` if no script is found."""
+    """Return the path of CANN's script set_env.sh, or `None` if no script is found."""
     home = Path(os.environ.get("ASCEND_HOME_PATH", os.devnull))
     scripts = [home.parent / "set_env.sh"]
     scripts += sorted(Path("/usr/local/Ascend").glob("*/set_env.sh"))

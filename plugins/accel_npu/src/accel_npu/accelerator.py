@@ -1,4 +1,4 @@
-"""`NPUAccelerator`: the members that torch.npu needs to override."""
+"""`NPUAccelerator`: the members to override for torch.npu."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ class NPUAccelerator(TorchAccelerator):
     def toolkit(self) -> dict[str, str | None]:
         """Return a dictionary with CANN's version and folder.
 
-        The keys are `"CANN"` and `"ASCEND_HOME_PATH"`; an unknown value is `None`. CANN's
-        runtime reports the version, or CANN's files contain it.
+        The keys are `"CANN"` and `"ASCEND_HOME_PATH"`; an unknown value is `None`. The
+        version comes from CANN's runtime or from CANN's files.
         """
         return {
             "CANN": self._query_cann_version("CANN") or cann_version(),
@@ -93,7 +93,9 @@ class NPUAccelerator(TorchAccelerator):
         }
 
     def _query_cann_version(self, component: str) -> str:
-        """Return the version of a component of CANN, such as HCCL; empty if unknown."""
+        """Return the version of a component of CANN, such as HCCL, or an empty string
+        if unknown.
+        """
         with suppress(Exception):  # older releases of torch_npu lack the function
             return str(self.device_module.utils.get_cann_version(component))
         return ""
@@ -133,7 +135,9 @@ class NPUAccelerator(TorchAccelerator):
         return None
 
     def pin_memory_alignment(self) -> int:
-        """Return 4096, in bytes: CANN pins only memory at multiples of this address."""
+        """Return 4096, in bytes: CANN pins only memory whose address is a multiple of
+        this number.
+        """
         return 4096
 
     def is_fp64_supported(self) -> bool:
@@ -147,7 +151,7 @@ class NPUAccelerator(TorchAccelerator):
     def range_push(
         self, msg: str, domain: str | None = None, category: str | None = None
     ) -> None:
-        """Open an mstx range, for Huawei's profiler; errors are suppressed.
+        """Open an mstx range for Huawei's profiler. Errors are suppressed.
 
         `category` is ignored.
         """

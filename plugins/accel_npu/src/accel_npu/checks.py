@@ -77,7 +77,9 @@ def _missing_folders(home: str, operators: str) -> list[str]:
 
 
 def check_cann_version() -> CheckResult:
-    """Check that CANN is at least as new as the CANN that torch_npu was built for."""
+    """Check that the installed CANN is at least as new as the version for which
+    torch_npu was built.
+    """
     npu = torch_npu_version()
     cann = cann_version()
     if npu is None:
@@ -96,7 +98,7 @@ def check_cann_version() -> CheckResult:
 
 
 def explain_missing_cann() -> str:
-    """Return a clause that says that CANN is missing; empty if CANN is installed."""
+    """Return a clause that CANN is missing, or an empty string if CANN is installed."""
     if os.environ.get("ASCEND_HOME_PATH"):
         return ""
     if cann_script() is not None:
@@ -105,7 +107,7 @@ def explain_missing_cann() -> str:
 
 
 def torch_npu_version() -> str | None:
-    """Return the installed version of torch_npu; `None` if it is not installed."""
+    """Return the installed version of torch_npu, or `None` if it is not installed."""
     for distribution in metadata.distributions(name="torch-npu"):
         # A folder without metadata raises an error of importlib_metadata.
         with suppress(Exception):

@@ -113,5 +113,5 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the plugin's backend."""
+    """Return the declaration of the backend `rbln`, for Rebellions NPUs."""
     return BACKEND

@@ -68,5 +68,5 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the plugin's backend."""
+    """Return the declaration of the backend `sdaa`, for Tecorigin cards."""
     return BACKEND

@@ -1,4 +1,4 @@
-"""`SDAAAccelerator`: the members that torch.sdaa needs to override. Its source is not
+"""`SDAAAccelerator`: the members to override for torch.sdaa. Its source is not
 public.
 """
 
@@ -32,8 +32,9 @@ class SDAAAccelerator(TorchAccelerator):
     def get_compile_backend(self) -> str:
         """Return the backend for `torch.compile`.
 
-        This is the backend that was set. If none was set, it is `"teco_inductor"` if
-        torch_sdaa registers that backend, and otherwise `"inductor"`.
+        This is the backend that `set_compile_backend` set. If none was set, it is
+        `"teco_inductor"` if torch_sdaa registers that backend, and otherwise
+        `"inductor"`.
         """
         self._register_compiler()
         return super().get_compile_backend()
@@ -41,13 +42,14 @@ class SDAAAccelerator(TorchAccelerator):
     def set_compile_backend(self, backend: str) -> None:
         """Set the backend for `torch.compile`.
 
-        Raises `ValueError`, with the registered backends, for an unknown name.
+        Raises `ValueError`, which lists the registered backends, if the name is
+        unknown.
         """
         self._register_compiler()
         super().set_compile_backend(backend)
 
     def _register_compiler(self) -> None:
-        """Register torch_sdaa's compiler; if there is none, select inductor."""
+        """Register torch_sdaa's compiler, or select inductor if there is none."""
         if self._is_compiler_registered:
             return
         self._is_compiler_registered = True

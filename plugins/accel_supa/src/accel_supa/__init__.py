@@ -85,5 +85,5 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the plugin's backend."""
+    """Return the declaration of the backend `supa`, for Biren GPUs."""
     return BACKEND

@@ -1,4 +1,4 @@
-"""`SUPAAccelerator`: the members that torch.supa needs to override."""
+"""`SUPAAccelerator`: the members to override for torch.supa."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["SUPAAccelerator"]
 class SUPAAccelerator(TorchAccelerator):
     """The accelerator for Biren GPUs.
 
-    torch_supa counts devices once per process, through its runtime. Later changes of
+    torch_supa's runtime counts the devices once per process. Later changes of
     `SUPA_VISIBLE_DEVICES` therefore have no effect. torch_supa does not detect forks,
     so a child must not use a device that its parent has started.
     """

@@ -145,9 +145,9 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the plugin's backend.
+    """Return the declaration of the backend `tpu`, for Google TPUs.
 
-    If the user selects another PJRT library than libtpu, the backend requires no TPU.
+    If the user selects a PJRT library other than libtpu, the backend requires no TPU.
     """
     if selected_library() is None:
         return BACKEND

@@ -1,4 +1,4 @@
-"""`TPUAccelerator`: the members that torch.tpu needs to override."""
+"""`TPUAccelerator`: the members to override for torch.tpu."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class TPUAccelerator(TorchAccelerator):
 
     Most functions of `torch.tpu` are internal, so members call `torch.accelerator`.
     TorchTPU orders work by data dependencies, so all streams are the same queue. A
-    process has one device and cannot select another. If the user selects another PJRT
-    library than libtpu, every process starts a separate runtime.
+    process has one device and cannot select another. If the user selects a PJRT library
+    other than libtpu, every process starts a separate runtime.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -48,7 +48,7 @@ class TPUAccelerator(TorchAccelerator):
     def device_count(self) -> int:
         """Return the number of devices that TorchTPU reports.
 
-        With another PJRT library than libtpu, the number is at most 1.
+        With a PJRT library other than libtpu, the number is at most 1.
         """
         # The number is cached, because torch.compile cannot trace the call.
         if not self._count:
@@ -71,7 +71,7 @@ class TPUAccelerator(TorchAccelerator):
     ) -> DeviceProperties:
         """Return the properties that TorchTPU reports for the device.
 
-        With another PJRT library than libtpu, the device's name contains the library's
+        With a PJRT library other than libtpu, the device's name contains the library's
         file name.
         """
         if device is not None:

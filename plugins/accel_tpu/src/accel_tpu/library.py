@@ -26,9 +26,10 @@ def selected_library() -> Path | None:
 
 
 def library_problem(library: Path) -> str:
-    """Return why TorchTPU cannot load the library, as the predicate of a sentence.
+    """Return why TorchTPU cannot load the library, as the predicate of a sentence, such
+    as "does not exist".
 
-    For example, "does not exist". The result is empty if TorchTPU can load the library.
+    The result is an empty string if TorchTPU can load the library.
     """
     try:
         with (

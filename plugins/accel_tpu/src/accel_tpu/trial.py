@@ -15,7 +15,7 @@ _PACKAGE, _FILE = "fastatomstruct_xla_cpu", "libpjrt_cpu.so"
 
 
 def environment() -> tuple[dict[str, str], str]:
-    """Return the environment variables for the command, and a text that names the library.
+    """Return the environment variables for `accel try tpu`, and a text that names the PJRT library.
 
     Raises `IntegrationMissingError` if TorchTPU or the package with the library is not
     installed.

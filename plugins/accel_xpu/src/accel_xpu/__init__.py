@@ -132,7 +132,7 @@ def accel_backends() -> list[Backend]:
 
 @hookimpl
 def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
-    """Reject IPEX's CPU build; without IPEX, defer to a CUDA device of this machine.
+    """Reject IPEX's CPU build. Without IPEX, defer to a CUDA device in this machine.
 
     Neither torch nor IPEX is imported.
     """
@@ -146,7 +146,7 @@ def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | 
 
 
 def _defer_to_cuda(others: tuple[Backend, ...]) -> ProbeResult | None:
-    """Return that xpu defers to another backend, as DeepSpeed prefers CUDA; or `None`.
+    """Return that xpu defers to another backend, because DeepSpeed prefers CUDA, or return `None`.
 
     xpu defers if torch was also built for CUDA or ROCm, and this machine has a visible
     device of that kind. `others` contains the other declared backends.
@@ -174,7 +174,7 @@ def _defer_to_cuda(others: tuple[Backend, ...]) -> ProbeResult | None:
 
 @hookimpl
 def accel_checks(backend: Backend) -> list[Check]:
-    """Return the checks of Intel's driver, for torch's XPU builds."""
+    """Return the checks of Intel's driver that apply to XPU builds of torch."""
     from accel_xpu.checks import CHECKS  # imported here to keep discovery fast
 
     return CHECKS if backend.torch_integration.builds else []

@@ -22,7 +22,7 @@ class XPUAccelerator(TorchAccelerator):
     _has_fp16_on_every_device = True
 
     def communication_backend_name(self) -> str:
-        """Return `"xccl"`, or `"ccl"` if torch lacks xccl and oneCCL's bindings exist.
+        """Return `"xccl"`, or `"ccl"` if torch lacks xccl but oneCCL's bindings exist.
 
         The bindings are imported, which registers `ccl` with torch.distributed. If
         neither exists, torch.distributed reports that xccl is missing.

@@ -11,12 +11,12 @@ __all__ = ["DeepSpeedExtensionOps"]
 
 
 class DeepSpeedExtensionOps(OpProvider):
-    """The operators of Intel Extension for DeepSpeed, which are compiled from SYCL at
-    first use.
+    """The operators of Intel Extension for DeepSpeed, which are compiled from SYCL code
+    on first use.
     """
 
     def compatibility(self, builder: Any) -> str:
-        """Return the reason why an operator builder cannot be used; empty if it can.
+        """Return the reason why an operator builder cannot be used, or an empty string if it can.
 
         Without the SYCL compiler icpx, no builder can be used, although the builders
         report otherwise.

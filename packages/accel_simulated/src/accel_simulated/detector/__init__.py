@@ -1,9 +1,9 @@
-"""Find code outside torch that is written for one vendor, in a program that runs on a simulated device.
+"""Find vendor-specific code outside torch in a program that runs on a simulated device.
 
 `accel simulate --report cuda.md acme -- COMMAND` uses this package. `command` starts the command, and `merge`
-joins the files that the command's processes wrote. Each process imports `recording` when Python starts if the
-variable `VARIABLE` is set, which names the folder to write into. If the variable is not set, nothing in this
-package is imported.
+combines the files that the command's processes wrote. The environment variable `VARIABLE` names the folder
+for those files. If it is set, each process imports `recording` when Python starts. If it is not set, nothing
+in this package is imported.
 """
 
 from __future__ import annotations

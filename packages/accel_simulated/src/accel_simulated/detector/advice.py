@@ -1,4 +1,7 @@
-"""Replacements for vendor-specific code, with accel_core (`acc = accel_core.get_accelerator()`) or torch."""
+"""Suggest replacements for vendor-specific code, from accel_core or torch.
+
+In the replacements, `acc` stands for `accel_core.get_accelerator()`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from accel_core import Accelerator
 
 __all__ = ["KINDS", "replacement"]
 
-#: A sentence about each kind of vendor-specific place.
+#: A sentence that explains each kind of vendor-specific code.
 KINDS = {
     "call": "The program calls a function of one vendor's module.",
     "move": "The program moves a tensor or module with a method for one vendor's device.",
@@ -29,7 +32,8 @@ _BY_KIND = {
     "environment": "`acc.visible_devices_envs()`, `acc.visible_device_ids()`",
     "limited": "`torch.nn.parallel.DistributedDataParallel`, with one process per device: `accel run`",
 }
-#: Replacements for names in vendors' modules whose counterpart has a different name or needs an explanation.
+#: Replacements for those names in vendors' modules whose counterpart has a different name or needs
+#: explanation.
 _BY_NAME = {
     "_DeviceGuard": "`with acc.device_guard(i):`",
     "device": "`with acc.device_guard(i):`; or `with torch.accelerator.device_index(i):`",
@@ -67,7 +71,8 @@ _BY_NAME |= dict.fromkeys(
     ("CUDA", "HPU", "MTIA", "XPU"),
     "`profile()`: torch then records every available activity",
 )
-#: The functions of `torch.accelerator` that replace functions of `torch.cuda`, by the name in `torch.cuda`.
+#: The functions of `torch.accelerator` that replace functions of `torch.cuda`, by their names in
+#: `torch.cuda`.
 _IN_TORCH_ACCELERATOR = {
     "current_device": "current_device_index",
     "current_stream": "current_stream",
@@ -88,10 +93,11 @@ _IN_TORCH_ACCELERATOR = {
 
 
 def replacement(kind: str, what: str, device_type: str) -> str:
-    """Return the replacement for a vendor-specific place in a program.
+    """Return the suggested replacement for vendor-specific code, with code in backticks.
 
-    For example, `replacement("call", "torch.cuda.synchronize()", "cuda")`. `kind` is a key of `KINDS`, `what`
-    the code at the place, and `device_type` torch's device type. Code in the result is in backquotes.
+    `kind` is a key of `KINDS`, `what` is the vendor-specific code, and `device_type` is the torch device
+    type. For example, `replacement("call", "torch.cuda.synchronize()", "cuda")` suggests a call that runs on
+    any device.
     """
     name = what.partition("(")[0].rpartition(".")[2]
     if what.startswith(".is_"):
@@ -108,7 +114,7 @@ def replacement(kind: str, what: str, device_type: str) -> str:
 
 
 def _replace_tensor_type(name: str) -> str:
-    """Return the replacement for a type such as `torch.cuda.FloatTensor`."""
+    """Return the replacement for a tensor type such as `torch.cuda.FloatTensor`."""
     if hasattr(Accelerator, name):
         return f"`acc.{name}`"
     return "`torch.tensor(data, dtype=..., device=acc.device())`"

@@ -1,4 +1,4 @@
-"""Record arguments of torch's functions that name a vendor, and calls of functions that few devices support.
+"""Record arguments of torch functions that name a vendor, and calls to functions that few devices support.
 
 Device strings are recorded by `device_strings`, which intercepts them in every function.
 """
@@ -24,35 +24,35 @@ __all__ = ["Arguments"]
 
 _FindUse: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], "Use | None"]
 
-#: The functions with which DataParallel copies among devices; only CUDA builds of torch have them.
+#: The functions that DataParallel uses to copy tensors between devices. Only CUDA builds of torch have them.
 _DATA_PARALLEL = {
     "torch.nn.parallel.data_parallel": ("data_parallel",),
     "torch.nn.parallel.scatter_gather": ("scatter", "gather"),
     "torch.nn.parallel.replicate": ("replicate",),
 }
-#: Devices other than CUDA that flex_attention of torch 2.13 supports (`_validate_device`).
+#: The device types other than CUDA that `flex_attention` supports in torch 2.13 (`_validate_device`).
 _FLEX_ATTENTION = ("xpu", "hpu", "mps")
-#: The CPU's backend, with which many tables of backends end.
+#: The CPU's collective backend, which comes last in many mappings of device types to backends.
 _GLOO = "gloo"
 
 
 class _Parameter(NamedTuple):
-    """A parameter, of one of torch's functions, that takes a device type or a collective backend."""
+    """A parameter of a torch function that takes a device type or a collective backend."""
 
     name: str
-    #: The parameter's position; `None` for a keyword-only parameter.
+    #: The parameter's position, or `None` for a keyword-only parameter.
     position: int | None
     #: A key of `advice.KINDS`.
     kind: str
     #: The template of the call in the report, with `{}` for the argument: `"DeviceMesh({})"`.
     call_template: str
-    #: The value that the function uses if the argument is missing.
+    #: The value that the function uses if the argument is omitted.
     default: str = ""
 
     def find_argument(
         self, arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> str | None:
-        """Return the parameter's argument in a call; `None` if the call passes no argument."""
+        """Return the argument for this parameter in a call, or `None` if the call omits it."""
         if self.position is not None and len(arguments) > self.position:
             argument = arguments[self.position]
         else:
@@ -63,7 +63,7 @@ class _Parameter(NamedTuple):
 
 
 class Arguments:
-    """Wraps torch's functions whose arguments can name a vendor, so that calls are recorded."""
+    """A recorder that wraps torch functions whose arguments can name a vendor."""
 
     def __init__(
         self,
@@ -72,10 +72,10 @@ class Arguments:
         simulated_type: str,
         simulated_collective: str,
     ) -> None:
-        """Record calls with these names.
+        """Create a recorder for calls whose arguments contain one of these names.
 
-        `simulated_type` is the torch type of the simulated device, and `simulated_collective` the device's
-        collective backend, or an empty string.
+        `simulated_type` is the torch device type of the simulated device. `simulated_collective` is the
+        collective backend of that device, or an empty string.
         """
         self._log = log
         self._names = names
@@ -89,7 +89,11 @@ class Arguments:
         }
 
     def watch(self) -> None:
-        """Wrap the functions in torch's imported modules now, and other functions when torch imports them."""
+        """Start recording calls to torch functions whose arguments can name a vendor.
+
+        Functions in modules that are already imported are wrapped at once, and the others when torch imports
+        them.
+        """
         import torch
 
         device = _Parameter("device", 1, "precision", "GradScaler({})", default="cuda")
@@ -109,14 +113,17 @@ class Arguments:
             call_when_imported(flex_attention, self._watch_flex_attention)
 
     def _watch_custom_functions(self) -> None:
-        """Record `custom_fwd(function, device_type="cuda")` and `custom_bwd` of autograd functions."""
+        """Record calls to `custom_fwd` and `custom_bwd`, such as `custom_fwd(f, device_type="cuda")`."""
         from torch.amp import autocast_mode
 
         for name in ("custom_fwd", "custom_bwd"):
             self._replace(autocast_mode, name, self._custom_function_finder(name))
 
     def _custom_function_finder(self, name: str) -> _FindUse:
-        """Return a function that finds a recorded device type in a call of `custom_fwd` or `custom_bwd`."""
+        """Return a function that looks for a recorded device type in calls to the function `name`.
+
+        `name` is `"custom_fwd"` or `"custom_bwd"`.
+        """
         parameter = _Parameter("device_type", None, "precision", f"{name}({{}})")
         find_use_in_any_call = self._type_finder(parameter)
 
@@ -156,7 +163,7 @@ class Arguments:
         self._replace(module, "init_device_mesh", self._type_finder(parameter))
 
     def _watch_process_groups(self, module: Any) -> None:
-        """Record the backends of process groups, and queries such as `is_nccl_available()`."""
+        """Record the backend names of process groups, and queries such as `is_nccl_available()`."""
         for function, position in (("init_process_group", 0), ("new_group", 2)):
             call = f"{function}({{}})"
             parameter = _Parameter("backend", position, "collective", call)
@@ -168,7 +175,7 @@ class Arguments:
                 replace_function(module, check, record_calls(self._log, check, use))
 
     def _watch_data_parallel(self) -> None:
-        """Record `DataParallel`, and the functions that copy among devices."""
+        """Record uses of `DataParallel` and of the functions that copy tensors between devices."""
         import torch
 
         cls: Any = torch.nn.DataParallel
@@ -184,7 +191,7 @@ class Arguments:
                 )
 
     def _watch_flex_attention(self, module: ModuleType) -> None:
-        """Record `flex_attention` of tensors on the simulated device."""
+        """Record calls to `flex_attention` with tensors on the simulated device."""
         import torch
 
         def find_use(arguments: tuple[Any, ...], named: dict[str, Any]) -> Use | None:
@@ -202,7 +209,7 @@ class Arguments:
         self._replace(module, "flex_attention", find_use)
 
     def _type_finder(self, parameter: _Parameter) -> _FindUse:
-        """Return a function that finds a recorded device type in the arguments of a call."""
+        """Return a function that looks for a recorded device type in the arguments of a call."""
 
         def find_use(arguments: tuple[Any, ...], named: dict[str, Any]) -> Use | None:
             argument = parameter.find_argument(arguments, named)
@@ -218,7 +225,7 @@ class Arguments:
         return find_use
 
     def _collective_finder(self, parameter: _Parameter) -> _FindUse:
-        """Return a function that finds a backend of one vendor, or of the CPU, in the arguments of a call."""
+        """Return a function that looks for a vendor's or the CPU's backend in the arguments of a call."""
 
         def find_use(arguments: tuple[Any, ...], named: dict[str, Any]) -> Use | None:
             argument = parameter.find_argument(arguments, named) or ""
@@ -238,12 +245,12 @@ class Arguments:
         return find_use
 
     def _watch_init(self, cls: Any, parameter: _Parameter) -> None:
-        """Record code that creates an instance of a class for a recorded device type."""
+        """Record code that creates instances of a class for a recorded device type."""
         find_use = self._type_finder(parameter)
         cls.__init__ = record_matching_calls(self._log, cls.__init__, find_use)
 
     def _replace(self, module: ModuleType, name: str, find_use: _FindUse) -> None:
-        """Wrap a module's function, to record calls in which `find_use` finds a use."""
+        """Wrap a module's function so that calls in which `find_use` finds a use are recorded."""
         function = getattr(module, name)
         replace_function(
             module, function, record_matching_calls(self._log, function, find_use)

@@ -1,7 +1,7 @@
-"""Find the code that is responsible for a call: the nearest frame of the user's code or libraries.
+"""Find the code responsible for a call: the nearest stack frame of the user's code or libraries.
 
-Frames of torch, of vendors' packages and of accel's packages may name a vendor. Frames of Python's standard
-library only forward a call.
+Code in torch, in vendors' packages and in accel's packages is allowed to name a vendor. Code in the Python
+standard library only forwards calls.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ __all__ = [
 
 
 class Owner(enum.Enum):
-    """The kind of code that a frame runs."""
+    """The owner of the code that a stack frame runs: the user, a vendor, or code that only forwards calls."""
 
-    #: Code that only forwards a call: Python's library, test runners, this package, and code without a file.
+    #: Code that only forwards calls: the Python library, test runners, this package, and code without a file.
     FORWARDER = enum.auto()
-    #: torch, a vendor's package, or accel, whose code may name a vendor.
+    #: Code of torch, of a vendor's package or of accel, which is allowed to name a vendor.
     VENDOR = enum.auto()
     #: All other code.
     USER = enum.auto()
@@ -39,7 +39,7 @@ class Owner(enum.Enum):
 
 _DETECTOR = os.path.dirname(os.path.abspath(__file__))
 _PYTHON = os.path.dirname(os.path.abspath(os.__file__))
-#: Packages of torch, of vendors and of accel.
+#: Packages that belong to torch, to vendors or to accel.
 _VENDOR_PACKAGES = frozenset({
     "torch", "torchgen", "functorch", "triton", "nvidia", "cuda",
     "accel_core", "accel_train", "accel_tools", "accel_testing", "accel_simulated",
@@ -48,7 +48,7 @@ _VENDOR_PACKAGES = frozenset({
     "torch_mlu", "torch_sdaa", "torch_supa", "torch_musa", "torch_xmlir", "torch_xla",
     "torch_neuronx",
 })  # fmt: skip
-#: Packages that forward calls as Python's standard library does: `monkeypatch.setenv` acts for the test.
+#: Packages that only forward calls, like the Python standard library: `monkeypatch.setenv` acts for the test.
 _FORWARDING_PACKAGES = frozenset({
     "_pytest", "pytest", "pluggy", "xdist", "execnet", "hypothesis", "coverage", "debugpy", "pydevd",
     "mock", "typing_extensions", "decorator", "wrapt",
@@ -57,7 +57,7 @@ _owners: dict[str, Owner] = {}
 
 
 def find_owner(frame: FrameType) -> Owner:
-    """Return the kind of code that a frame runs, determined from its file."""
+    """Return the owner of the code that a stack frame runs, based on the code's file."""
     file = frame.f_code.co_filename
     owner = _owners.get(file)
     if owner is None:
@@ -66,9 +66,9 @@ def find_owner(frame: FrameType) -> Owner:
 
 
 def nearest_user_frame(frame: FrameType | None) -> FrameType | None:
-    """Return the nearest frame, from `frame` outwards, that does more than forward a call.
+    """Return the nearest stack frame, from `frame` outwards, that does more than forward a call.
 
-    The result is `None` if that frame belongs to torch or a vendor.
+    Returns `None` if that frame belongs to torch, a vendor or accel, or if there is no such frame.
     """
     while frame is not None:
         owner = find_owner(frame)
@@ -81,14 +81,14 @@ def nearest_user_frame(frame: FrameType | None) -> FrameType | None:
 class UserCall(NamedTuple):
     """A call from the user's code to torch or to a vendor's package."""
 
-    #: The frame of the caller; `None` if no frame belongs to the user.
+    #: The frame of the caller, or `None` if no frame belongs to the user.
     user: FrameType | None
-    #: The frame of the called function; `None` if the function is written in C.
+    #: The frame of the called function, or `None` if the function is written in C.
     called: FrameType | None
 
 
 def find_user_call(frame: FrameType | None) -> UserCall:
-    """Return the call from the user's code that led to the call of `frame`."""
+    """Return the call from the user's code to torch or a vendor that led to the stack frame `frame`."""
     called = None
     while frame is not None:
         owner = find_owner(frame)
@@ -101,7 +101,7 @@ def find_user_call(frame: FrameType | None) -> UserCall:
 
 
 def received_argument(frame: FrameType, text: str) -> bool:
-    """Return whether a running function received `text` as an argument, alone or in a collection."""
+    """Return whether a running function received `text` as an argument, alone or inside a collection."""
     code = frame.f_code
     parameter_count = code.co_argcount + code.co_kwonlyargcount
     if code.co_flags & inspect.CO_VARARGS:
@@ -117,14 +117,14 @@ def received_argument(frame: FrameType, text: str) -> bool:
 def file_has_string(file: str, word: str) -> bool:
     """Return whether a source file contains a string literal that begins with `word`.
 
-    For example, `"cuda:0"` begins with `cuda`.
+    For example, the literal `"cuda:0"` begins with `cuda`.
     """
     quote_and_word = re.compile(rf"""["']{re.escape(word)}""")
     return any(quote_and_word.search(line) for line in linecache.getlines(file))
 
 
 def _contains(value: Any, text: str) -> bool:
-    """Return whether a value is the text, or is a list, tuple or dictionary that contains the text."""
+    """Return whether a value is `text`, or a list, tuple or dictionary that contains `text`."""
     if isinstance(value, dict):
         parts = list(value.values())
     elif isinstance(value, (list, tuple)):
@@ -136,7 +136,7 @@ def _contains(value: Any, text: str) -> bool:
 
 
 def _determine_owner(file: str, frame: FrameType) -> Owner:
-    """Return the owner of a source file; `frame` runs code of the file."""
+    """Return the owner of the code in a source file, where `frame` runs code from that file."""
     if file.startswith("<") or _is_below(file, _DETECTOR):
         return Owner.FORWARDER
     package = _installed_package(file)
@@ -151,7 +151,7 @@ def _determine_owner(file: str, frame: FrameType) -> Owner:
 
 
 def _installed_package(file: str) -> str:
-    """Return the package of an installed file; empty if the file is not below `site-packages`."""
+    """Return the package of an installed file, or an empty string if it is not below `site-packages`."""
     for folder in ("site-packages", "dist-packages"):
         _, separator, path_in_folder = file.rpartition(f"{os.sep}{folder}{os.sep}")
         if separator:
@@ -165,7 +165,7 @@ def _is_below(file: str, folder: str) -> bool:
 
 
 def _source_package(frame: FrameType, file: str) -> str:
-    """Return the package of a file in a source tree; empty if no parent folder has the package's name."""
+    """Return the package of a file in a source tree, or an empty string if no parent folder has its name."""
     # In `python -m torch.distributed.run`, `__name__` is `__main__`, so the name in `__spec__` is preferred.
     spec = frame.f_globals.get("__spec__")
     module = getattr(spec, "name", None) or frame.f_globals.get("__name__", "")

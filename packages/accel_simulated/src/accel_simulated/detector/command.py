@@ -1,4 +1,4 @@
-"""Run a command whose processes are recorded, and write the reports."""
+"""Run a command, record vendor-specific code in its processes, and write the reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from accel_simulated.request import VARIABLE as SIMULATED
 
 __all__ = ["check", "run"]
 
-#: If a signal terminates a command, a shell reports this number plus the signal's number as the exit status.
+#: The number that a shell adds to a signal's number to get the exit status of a command that the signal
+#: killed.
 _SIGNAL_STATUS_BASE = 128
 
 
@@ -42,7 +43,7 @@ def check(files: Sequence[str]) -> None:
 
 
 def _check_writable(file: Path) -> None:
-    """Raise `OSError` if a file cannot be written; do not create or change the file."""
+    """Raise `OSError` if a file cannot be written, without creating or changing the file."""
     existed = file.exists()
     with file.open("ab"):
         pass
@@ -56,11 +57,11 @@ def run(
     files: Sequence[str],
     command_line: Sequence[str],
 ) -> int:
-    """Run a program with its arguments, write the reports into `files`, and return the exit status.
+    """Run a program with its arguments, write the report into each of `files`, and return the exit status.
 
     `command_line` is the command as the user typed it. If a signal terminates the program, the status is 128
-    plus the signal's number, as in a shell. If a report cannot be written, an error is printed, and the
-    status is not 0. Raises `BuildError` if the detector of device strings cannot be built.
+    plus the signal's number, as in a shell. If a report cannot be written, an error is printed and the status
+    is nonzero. Raises `BuildError` if the detector of device strings cannot be built.
     """
     library = device_strings.build()
     start_folder = Path.cwd()
@@ -83,9 +84,10 @@ def run(
 
 
 def _write_report(report: Report, file: str, start_folder: Path) -> bool:
-    """Write the report into a file, in the format of the file's suffix; return whether that succeeded.
+    """Write the report into a file in the format that the file's suffix selects.
 
-    A relative path is relative to `start_folder`. If writing fails, the reason is printed.
+    Returns whether the file was written. If not, the reason is printed. A relative path is resolved against
+    `start_folder`.
     """
     format_report = formats.find_formatter(file)
     assert format_report is not None, "check() was not called"
@@ -99,7 +101,7 @@ def _write_report(report: Report, file: str, start_folder: Path) -> bool:
 
 
 def _summarize(report: Report, files: Sequence[str]) -> str:
-    """Return one line with the outcome of the run, the number of recorded places, and the report files."""
+    """Return a one-line summary with the run's outcome, the number of recorded places, and the files."""
     number = len(report.places_to_change)
     check_count = len(report.device_checks)
     counts = f"{formats.count_of(number, 'place')}, {check_count} that only check for a device"
@@ -107,7 +109,7 @@ def _summarize(report: Report, files: Sequence[str]) -> str:
 
 
 def _run_program(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run a program until it ends, and return its exit status as a shell reports it."""
+    """Run a program to completion, and return its exit status as a shell would report it."""
     with (
         subprocess.Popen(arguments, env=environ) as program,
         _forward_signals(program),
@@ -121,9 +123,9 @@ def _run_program(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 @contextlib.contextmanager
 def _forward_signals(program: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Forward signals that terminate this process to the program, until the end of the `with` block.
+    """Forward termination signals from this process to the program during the `with` block.
 
-    This process continues, because it must still write the reports.
+    This process keeps running, because it must still write the reports.
     """
 
     def forward(number: int, _: FrameType | None) -> None:

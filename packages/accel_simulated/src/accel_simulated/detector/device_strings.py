@@ -1,8 +1,8 @@
 """Record device strings such as `"cuda:0"` wherever torch reads one, in Python calls and in C functions.
 
-A small library (`device_strings.cpp`) is loaded before torch, and the dynamic linker makes torch call the
-library for each string. Strings that are not recorded cost nothing. No object of torch is replaced:
-`torch.device` remains torch's class.
+A small library (`device_strings.cpp`) is loaded before torch, and the dynamic linker makes torch call this
+library for each string. Strings that are not recorded add no overhead. No torch object is replaced:
+`torch.device` is still the original class.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from accel_simulated.detector.wrapping import Use, format_error, is_device_check
 
 __all__ = ["LIBRARY", "build", "build_into", "intercepts_torch", "load", "watch"]
 
-#: The library's file name in the folder of a run.
+#: The library's file name in the folder that holds the files of a recorded run.
 LIBRARY = "device_strings.so"
 _SOURCE = Path(__file__).with_name("device_strings.cpp")
 _FLAGS = ("-std=c++17", "-O1", "-g0", "-fPIC", "-shared", "-w")
@@ -33,9 +33,10 @@ _callbacks: list[object] = []
 
 
 def build() -> Path:
-    """Return the path of the library; if no prebuilt library exists, compile one in half a second.
+    """Return the path of the library that intercepts device strings, and compile it if necessary.
 
-    Raises `CannotBuildError` if no compiler is found, and `BuildError` if the library does not compile or the
+    Compiling takes about half a second, and is skipped if a prebuilt library exists. Raises
+    `CannotBuildError` if no compiler is found. Raises `BuildError` if the library does not compile or the
     cache cannot be written.
     """
     library = prebuilt.find(_library_key())
@@ -45,22 +46,25 @@ def build() -> Path:
 
 
 def build_into(folder: Path) -> Path:
-    """Copy the library into `folder`, which contains prebuilt libraries; return the path of the copy.
+    """Copy the library that intercepts device strings into a folder of prebuilt libraries.
 
-    Raises the errors of `build`.
+    Returns the path of the copy. Raises the same errors as `build`.
     """
     return prebuilt.copy_library(_build_in_cache(), _library_key(), folder)
 
 
 def _library_key() -> prebuilt.LibraryKey:
-    """Return the key of the library, which is valid for every torch: no torch header is included."""
+    """Return the key of the library, which works with every torch because it includes no torch header."""
     text = f"{_FLAGS} {_SOURCE.read_text(encoding='utf-8')}"
     digest = hashlib.sha256(text.encode()).hexdigest()
     return prebuilt.LibraryKey("strings", torch_version="any", source_digest=digest)
 
 
 def _build_in_cache() -> Path:
-    """Return the path of the cached library; compile a missing library. Raises the errors of `build`."""
+    """Return the path of the cached library, and compile it if necessary.
+
+    Raises the same errors as `build`.
+    """
     command = [*building.compiler(), *_FLAGS, str(_SOURCE), "-ldl"]
     return cache.find_or_compile(
         _library_key(),
@@ -71,7 +75,10 @@ def _build_in_cache() -> Path:
 
 
 def load(folder: str) -> ctypes.CDLL | None:
-    """Load and return the library, or `None` if loading fails; call this before torch is imported."""
+    """Load and return the library that intercepts device strings, or return `None` if loading fails.
+
+    Call this function before torch is imported.
+    """
     try:
         return ctypes.CDLL(os.path.join(folder, LIBRARY), mode=ctypes.RTLD_GLOBAL)
     except OSError:
@@ -79,7 +86,7 @@ def load(folder: str) -> ctypes.CDLL | None:
 
 
 def watch(library: ctypes.CDLL, log: Log, types: Iterable[str]) -> None:
-    """Start to record the code that passes a string with one of these device types to torch."""
+    """Start recording code that passes torch a string with one of these device types."""
     recorder = _DeviceStringRecorder()
 
     def record(text: bytes, error: bytes | None) -> None:
@@ -96,7 +103,7 @@ def watch(library: ctypes.CDLL, log: Log, types: Iterable[str]) -> None:
 
 
 class _DeviceStringRecorder:
-    """Records device strings, with the kind of call in which the program passed the string to torch."""
+    """A recorder of device strings and the kinds of calls in which the program passes them to torch."""
 
     def __init__(self) -> None:
         from torch.amp import autocast_mode
@@ -105,7 +112,7 @@ class _DeviceStringRecorder:
         self._is_autocast_available = autocast_mode.is_autocast_available.__code__
 
     def record(self, log: Log, frame: FrameType, text: str) -> Counter:
-        """Record that torch reads `text` in a call from `frame`; return the counter."""
+        """Record that torch reads the device string `text` in a call from `frame`, and return the counter."""
         device_type = text.partition(":")[0]
         if attribution.find_owner(frame) is Owner.USER:
             return log.record(frame, "device", f'"{text}"', device_type, device_type)
@@ -124,11 +131,11 @@ class _DeviceStringRecorder:
         return counter
 
     def _is_first_read(self, frame: FrameType) -> bool:
-        """Return whether `frame` is the first of the two in which `torch.autocast` reads its string."""
+        """Return whether `frame` is the first of two frames in which `torch.autocast` reads its string."""
         return frame.f_code is self._is_autocast_available
 
     def _find_use(self, function: CodeType, text: str, device_type: str) -> Use:
-        """Return the use of the device string `text` in a call of the function of torch with this code."""
+        """Return how a call uses the device string `text`, where `function` is the called function's code."""
         if function is self._autocast_init:
             return Use("precision", f'autocast("{text}")', device_type, device_type)
         if is_device_check(function.co_name):
@@ -138,7 +145,7 @@ class _DeviceStringRecorder:
 
 
 def intercepts_torch(library: ctypes.CDLL) -> bool:
-    """Return whether torch passes device strings to the library.
+    """Return whether the library can intercept the device strings that torch reads.
 
     Some builds of torch are linked in a way that bypasses the library.
     """

@@ -1,4 +1,4 @@
-"""Record reads and writes of variables such as `CUDA_VISIBLE_DEVICES` by `os.environ` and `os.getenv`."""
+"""Record code that reads or writes variables such as `CUDA_VISIBLE_DEVICES` through `os`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accel_simulated.detector.names import VendorNames
 
 __all__ = ["watch"]
 
-#: The code of Python's functions that read all variables, whatever their names.
+#: The code objects of Python functions that read all variables, regardless of their names.
 _FUNCTIONS_THAT_READ_ALL = tuple(
     method.__code__
     for method in (ItemsView.__iter__, ValuesView.__iter__, MutableMapping.popitem)
@@ -22,15 +22,18 @@ _UPDATE_FUNCTION = MutableMapping.update.__code__
 _OriginalEnvironment: Any = type(os.environ)
 _frame = sys._getframe
 _log: Log
-#: The device type that belongs to each recorded variable.
+#: The torch device type that each recorded variable belongs to.
 _type_of_variable: dict[object, str] = {}
-#: The id of the frame, and its instruction, that last called `keys()`. `dict(os.environ)` calls `keys()` and
-#: then reads every variable in the same instruction.
+#: The id and the current instruction of the frame that last called `keys()`. `dict(os.environ)` calls
+#: `keys()` and then reads every variable in the same instruction.
 _last_keys_call = (0, 0)
 
 
 def watch(log: Log, names_by_type: Mapping[str, VendorNames]) -> None:
-    """Start to record the code that reads or writes these device types' variables by name."""
+    """Start recording code that reads or writes vendor-specific environment variables by name.
+
+    `names_by_type` contains the variables of each torch device type.
+    """
     global _log
     _log = log
     for device_type, names in names_by_type.items():
@@ -53,7 +56,7 @@ def _record(frame: FrameType, variable: object, verb: str) -> None:
 
 
 class _RecordingEnvironment(_OriginalEnvironment):  # type: ignore[misc]
-    """The class of `os.environ` during a recording. It only adds the recording to the original class."""
+    """The class of `os.environ` during a recording, which records accesses but otherwise changes nothing."""
 
     def __getitem__(self, key: Any) -> Any:
         if key in _type_of_variable:

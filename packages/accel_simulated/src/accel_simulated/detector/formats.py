@@ -1,4 +1,4 @@
-"""Write a report as Markdown, JSON or SARIF."""
+"""Format a report as Markdown, JSON or SARIF."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ _PLACE_KEYS = (
 
 
 def as_markdown(report: Report) -> str:
-    """Return the report as Markdown: the outcome, tables of packages and places, and the device checks."""
+    """Return the report as Markdown.
+
+    The page contains the outcome, a table of packages, tables of vendor-specific code, and the device checks.
+    """
     lines = [
         "# Written for one vendor",
         "",
@@ -64,7 +67,10 @@ def as_markdown(report: Report) -> str:
 
 
 def as_json(report: Report) -> str:
-    """Return the report as JSON; `schema` increases when the meaning of a key changes."""
+    """Return the report as JSON.
+
+    The value of `schema` increases whenever the meaning of a key changes.
+    """
     document = {
         "schema": 1,
         "command": report.command,
@@ -87,9 +93,9 @@ def _place_as_json(place: Place) -> dict[str, Any]:
 
 
 def as_sarif(report: Report) -> str:
-    """Return the report as SARIF 2.1.0 for code scanning, which shows only the project's own files.
+    """Return the report as SARIF 2.1.0 for code scanning services, which show only the project's own files.
 
-    Vendor-specific code has the level "warning"; a check for a device has the level "note".
+    Vendor-specific code has the level "warning", and checks for a device have the level "note".
     """
     own_places = [place for place in report.places if not place.package]
     kinds_of_places = {place.kind for place in own_places}
@@ -119,7 +125,7 @@ def as_sarif(report: Report) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
-#: The function for each suffix of a report's file name.
+#: The formatting function for each suffix of a report file.
 FORMATTERS: dict[str, Callable[[Report], str]] = {
     ".md": as_markdown,
     ".json": as_json,
@@ -128,7 +134,7 @@ FORMATTERS: dict[str, Callable[[Report], str]] = {
 
 
 def find_formatter(file: str) -> Callable[[Report], str] | None:
-    """Return the function that formats a report for the file's suffix; `None` for an unknown suffix."""
+    """Return the function that formats a report for a file with this suffix, or `None` if it is unknown."""
     return FORMATTERS.get(PurePath(file).suffix.lower())
 
 
@@ -136,7 +142,7 @@ def find_formatter(file: str) -> Callable[[Report], str] | None:
 
 
 def _explain_empty_report(report: Report) -> str:
-    """Return a sentence for a report without places; the sentence depends on the outcome of the run."""
+    """Return a sentence that explains, based on the outcome of the run, why a report has no places."""
     if report.failed:
         return "No place was recorded before the program failed."
     if report.used_device:
@@ -145,9 +151,9 @@ def _explain_empty_report(report: Report) -> str:
 
 
 def _suggest_simulated_cuda(report: Report) -> list[str]:
-    """Return lines that suggest a run on a simulated cuda, on which a program for CUDA runs completely.
+    """Return lines that suggest a run on simulated cuda, on which CUDA programs run to completion.
 
-    The list is empty if the program is not for CUDA, or has run completely.
+    The list is empty if the program does not target CUDA, or if it ran to completion.
     """
     is_for_cuda = any(place.type == "cuda" for place in report.places)
     if not is_for_cuda or report.simulated.startswith("cuda"):
@@ -170,14 +176,14 @@ def _count_places(places: Sequence[Place]) -> str:
 
 
 def count_of(number: int, noun: str) -> str:
-    """Return a number with a noun in singular or plural, such as "1 place" or "2 places"."""
+    """Return a number followed by a noun in the singular or plural, such as "1 place" or "2 places"."""
     if number == 1:
         return f"1 {noun}"
     return f"{number} {noun}s"
 
 
 def _package_table(places: Sequence[Place]) -> list[str]:
-    """Return the lines of the table of packages; the package with the most calls comes first."""
+    """Return the lines of a table of packages, starting with the package with the most calls."""
     by_package: dict[str, list[Place]] = {}
     for place in places:
         by_package.setdefault(place.package or "(this project)", []).append(place)
@@ -198,7 +204,7 @@ def _package_table(places: Sequence[Place]) -> list[str]:
 
 
 def _file_tables(places: Iterable[Place], titles: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of a heading and a table for each file; the columns have these titles."""
+    """Yield the lines of a heading and a table for each file, with `titles` as the column titles."""
     for file, places_of_file in itertools.groupby(places, lambda place: place.file):
         rows = [_table_row(place, titles) for place in places_of_file]
         yield from (
@@ -210,7 +216,7 @@ def _file_tables(places: Iterable[Place], titles: Sequence[str]) -> Iterator[str
 
 
 def _table_row(place: Place, titles: Sequence[str]) -> list[str]:
-    """Return the cells of a place's table row, one for each title."""
+    """Return the cells of the table row for a place, one cell for each column title."""
     cells = {
         "line": str(place.line),
         "times": str(place.times),
@@ -229,7 +235,7 @@ def _format_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[
 
 
 def _format_code(text: str) -> str:
-    """Return code in backquotes for a cell of a Markdown table; empty for no code."""
+    """Return code in backticks for a Markdown table cell, or an empty string if there is no code."""
     if not text:
         return ""
     escaped = text.replace("|", "\\|")  # a vertical bar would end the cell
@@ -242,7 +248,7 @@ def _format_code(text: str) -> str:
 
 
 def _escape_markdown(text: str) -> str:
-    """Return the text with a backslash before each character that has a meaning in Markdown."""
+    """Return the text with a backslash before each Markdown special character."""
     return re.sub(r"[\\`*_\[\]<>|#]", r"\\\g<0>", text)
 
 
@@ -266,7 +272,7 @@ def _sarif_level(kind: str) -> str:
 
 
 def _sarif_notifications(report: Report) -> list[dict[str, Any]]:
-    """Return SARIF notifications: the outcome of the run, and the parts that could not be recorded."""
+    """Return SARIF notifications about the outcome of the run and about uses that could not be recorded."""
     level = "warning" if report.failed else "note"
     notifications = [{"level": level, "message": {"text": report.outcome}}]
     for note in report.notes:
@@ -277,7 +283,7 @@ def _sarif_notifications(report: Report) -> list[dict[str, Any]]:
 
 
 def _sarif_result(place: Place, kinds: list[str]) -> dict[str, Any]:
-    """Return a place as a SARIF result; `kinds` are the kinds of the rules, in order."""
+    """Return a place as a SARIF result, where `kinds` lists the kinds of the SARIF rules in order."""
     calls = count_of(place.times, "call")
     message = f"{place.what} is not portable to every device ({calls})."
     if place.raised:

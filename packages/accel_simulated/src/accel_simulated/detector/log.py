@@ -1,10 +1,10 @@
-"""Write the recorded places of one process to disk immediately, because a signal may end the process.
+"""Write the vendor-specific places of a process to disk immediately, because a signal may end the process.
 
-A process writes two files. `NAME.jsonl` has a line for each place, written when the place is first recorded.
-`NAME.counts` has a count of eight bytes for each place; the file is mapped into memory, so that the kernel
-keeps the counts when the process dies. A process without places writes only the memory that it allocated, if
-it imported torch. A process that cannot write, because the folder was removed or the disk is full, continues
-without recording.
+A process writes two files. `NAME.jsonl` has one line for each place, written when the place is first
+recorded. `NAME.counts` has an eight-byte count for each place. The file is mapped into memory, so the kernel
+keeps the counts if the process dies. A process that imported torch but has no places writes only the amount
+of memory that it allocated. A process that cannot write, because the folder was removed or the disk is full,
+continues without recording.
 """
 
 from __future__ import annotations
@@ -22,19 +22,22 @@ from accel_simulated.detector.attribution import Owner
 
 __all__ = ["MAX_PLACES", "NOT_RECORDED", "Counter", "Log"]
 
-#: The maximum number of places of a process, whose counts take 64 KiB.
+#: The maximum number of places in a process. Their counts take 64 KiB.
 MAX_PLACES = 8192
 #: A place's index in the table of counts.
 Counter: TypeAlias = int
-#: The counter of places that are not recorded.
+#: The counter that stands for any place that is not recorded.
 NOT_RECORDED = -1
 
 
 class Log:
-    """The places in code that this process has recorded, and the number of times that each place ran."""
+    """A log of the vendor-specific code that this process ran, with the number of times it ran."""
 
     def __init__(self, folder: str, simulated_type: str = "") -> None:
-        """Create a log in `folder`; `simulated_type` is the simulated torch device type, such as `"cuda"`."""
+        """Create a log in `folder`.
+
+        `simulated_type` is the torch device type of the simulated device, such as `"cuda"`.
+        """
         self._folder = folder
         self._simulated_type = simulated_type
         self._reset()
@@ -47,7 +50,8 @@ class Log:
         self._file = ""
         self._counts: Any = None
         self._cannot_write = False
-        #: Counters by the caller's code, its instruction and the recorded use, for calls after the first.
+        #: The counters by the caller's code object, its instruction and the recorded use, to speed up
+        #: repeated calls.
         self._counter_of_call: dict[tuple[int, int, str], Counter] = {}
         #: References to these code objects, because a new object could get the id of a freed one.
         self._code_references: list[object] = []
@@ -59,10 +63,10 @@ class Log:
     def record(
         self, frame: FrameType, kind: str, what: str, device_type: str, word: str = ""
     ) -> Counter:
-        """Count one use of a vendor's name in the code that `frame` runs, and return the place's counter.
+        """Count a use of a vendor's name in the code that `frame` runs, and return the counter.
 
-        `what` is the use, such as `"torch.cuda.synchronize()"`. `word` has the same meaning as in
-        `find_or_add_counter`. Returns `NOT_RECORDED` if torch itself uses the name.
+        `what` is the code that uses the name, such as `"torch.cuda.synchronize()"`. `word` has the same
+        meaning as in `find_or_add_counter`. Returns `NOT_RECORDED` if torch itself uses the name.
         """
         key = (id(frame.f_code), frame.f_lasti, what)
         counter = self._counter_of_call.get(key)
@@ -79,19 +83,21 @@ class Log:
         return counter
 
     def count(self, counter: Counter) -> None:
-        """Increase the count of a place by one; `NOT_RECORDED` is ignored."""
+        """Count one more use at a recorded place in the program. Does nothing for `NOT_RECORDED`."""
         if counter != NOT_RECORDED:
             self._counts[counter] += 1
 
     def find_or_add_counter(
         self, user: FrameType, kind: str, what: str, device_type: str, word: str = ""
     ) -> Counter:
-        """Return the counter of the place in user code that the frame `user` runs; add a new place.
+        """Return the counter for the current line of a user's stack frame, and add the place if it is new.
 
-        `word` is the vendor's name in a string that torch received; empty if torch received no string. If the
-        name is the simulated device's name, the place is recorded only if the user's file contains the name
-        in a string literal. Otherwise the string may come from `tensor.device.type` or `acc.device_name()`,
-        which are portable.
+        `word` is the vendor's name in a string that torch received, or an empty string if torch received
+        none.
+
+        A name that is also the simulated device's name is recorded only if a string literal in the user's
+        file begins with it. Otherwise the string may come from portable code, such as `tensor.device.type` or
+        `acc.device_name()`.
         """
         file, line = user.f_code.co_filename, user.f_lineno or 0
         is_simulated_name = word and device_type == self._simulated_type
@@ -106,7 +112,7 @@ class Log:
         return counter
 
     def record_error(self, counter: Counter, error: str) -> None:
-        """Record an error raised at a place; only the first error of each place is kept."""
+        """Record an error raised at a place in the program. Only the first error of each place is kept."""
         if counter == NOT_RECORDED:
             return
         if counter not in self._counters_with_error:
@@ -114,12 +120,15 @@ class Log:
             self._write({"place": counter, "raised": error})
 
     def find_counter_at_line(self, frame: FrameType, device_type: str) -> Counter:
-        """Return the counter of a recorded place on the line that the frame runs, for the device type."""
+        """Return the counter recorded for this device type on the line of code that `frame` is running.
+
+        Returns `NOT_RECORDED` if nothing has been recorded on that line.
+        """
         file, line = frame.f_code.co_filename, frame.f_lineno or 0
         return self._counter_of_line.get((file, line, device_type), NOT_RECORDED)
 
     def add_note(self, text: str) -> None:
-        """Record a note about uses that cannot be detected in this process."""
+        """Add a note about vendor-specific uses that cannot be detected in this process."""
         self._write({"note": text})
 
     def record_allocation(self, size: int) -> None:
@@ -129,7 +138,7 @@ class Log:
     def _add_place(
         self, file: str, line: int, kind: str, what: str, device_type: str
     ) -> Counter:
-        """Write a new place into the file, and return its counter.
+        """Write a new place to the log file, and return its counter.
 
         Returns `NOT_RECORDED` if the table of counts is full, or if the file cannot be written.
         """
@@ -153,7 +162,7 @@ class Log:
         return number if is_written else NOT_RECORDED
 
     def _write(self, entry: dict[str, Any]) -> bool:
-        """Append a line to this process's file, and return whether that succeeded."""
+        """Append a line to this process's log file, and return whether that succeeded."""
         if self._cannot_write:
             return False
         if not self._file and not self._create_files():
@@ -173,7 +182,7 @@ class Log:
         return not self._cannot_write
 
     def _create_files(self) -> bool:
-        """Create this process's two files; return whether that succeeded."""
+        """Create the two files of this process, and return whether that succeeded."""
         name = os.path.join(self._folder, f"{os.getpid()}-{os.urandom(4).hex()}")
         try:
             counts = os.open(

@@ -1,4 +1,4 @@
-"""Merge the files of a run's processes into one report."""
+"""Merge the files that a run's processes wrote into one report."""
 
 from __future__ import annotations
 
@@ -16,42 +16,43 @@ from accel_simulated.detector.log import MAX_PLACES
 
 __all__ = ["Place", "Report", "merge"]
 
-#: A program that allocates at most this number of bytes, such as one scalar for a barrier, does not use the
-#: device.
+#: The maximum number of bytes, such as one scalar for a barrier, that a program can allocate without being
+#: considered to use the device.
 _MAX_SCALAR_BYTES = 1024
 
 
 @dataclass
 class Place:
-    """One use of a vendor's name in one line of a program."""
+    """A place in a program that uses a vendor's name: a line of code, and the use in that line."""
 
-    #: The file's path, relative to the folder of the run, or to the folder in which packages are installed.
+    #: The file's path, relative to the folder of the run or to the folder of installed packages.
     file: str
     line: int
     #: A key of `advice.KINDS`.
     kind: str
     #: The code that uses the name, such as `"torch.cuda.synchronize()"`.
     what: str
-    #: The torch device type for which the code is written.
+    #: The torch device type that the code targets.
     type: str
-    #: The installed package that the file belongs to; empty for a file below the folder of the run.
+    #: The installed package that contains the file, or an empty string for a file below the folder of the
+    #: run.
     package: str
-    #: The source line without surrounding blanks; empty if the file no longer exists.
+    #: The source line without surrounding whitespace, or an empty string if the file no longer exists.
     text: str
     times: int = 0
-    #: The first error, such as "AssertionError: Torch not compiled with CUDA enabled"; empty if none was
-    #: raised.
+    #: The first error raised at this place, such as "AssertionError: Torch not compiled with CUDA enabled",
+    #: or an empty string if none was raised.
     raised: str = ""
 
     @property
     def instead(self) -> str:
-        """Return the replacement for the code at this place."""
+        """Return the suggested replacement for a vendor-specific piece of code that the report lists."""
         return advice.replacement(self.kind, self.what, self.type)
 
 
 @dataclass
 class Report:
-    """The result of a recorded run: the outcome, and the places in which the program uses a vendor's name."""
+    """A report on a recorded run, with its outcome and the places where the program uses a vendor's name."""
 
     #: The command as the user typed it.
     command: list[str]
@@ -59,31 +60,34 @@ class Report:
     simulated: str
     #: The command's exit status.
     status: int
-    #: The number of processes that recorded a place or a note.
+    #: The number of processes that recorded at least one place or note.
     processes: int = 0
-    #: The largest peak of allocated bytes in one process; `None` if no process that imported torch recorded
-    #: its peak, which happens if a signal kills the process.
+    #: The highest peak of allocated bytes in any one process, or `None` if no process that imported torch
+    #: recorded its peak, for example because a signal killed the process.
     allocated: int | None = None
     #: Notes on uses that could not be recorded.
     notes: list[str] = field(default_factory=list)
-    #: All places, each once. Files and lines with the most calls come first.
+    #: All places without duplicates. The files and lines with the most calls come first.
     places: list[Place] = field(default_factory=list)
 
     @property
     def failed(self) -> bool:
-        """Return whether the command failed. If so, the report lacks the code that did not run."""
+        """Return whether the recorded command failed. In that case, code that did not run is not listed."""
         return self.status != 0
 
     @property
     def used_device(self) -> bool | None:
-        """Return whether the program allocated more than a few scalars on the device; `None` if unknown."""
+        """Return whether the program allocated more than a few scalars on the device.
+
+        Returns `None` if the amount of allocated memory is not known.
+        """
         if self.allocated is None:
             return None
         return self.allocated > _MAX_SCALAR_BYTES
 
     @property
     def outcome(self) -> str:
-        """Return the outcome of the run in one or two sentences."""
+        """Return a description of the run's outcome in one or two sentences."""
         device = f"{self.simulated} (simulated)"
         if self.failed:
             failure = f"The program failed (exit status {self.status}): code that did not run is not listed."
@@ -98,16 +102,16 @@ class Report:
 
     @property
     def places_to_change(self) -> list[Place]:
-        """Return the places that must be changed to run the program on other devices."""
+        """Return the places in the program that must change before it can run on other devices."""
         return [place for place in self.places if place.kind != "ask"]
 
     @property
     def device_checks(self) -> list[Place]:
-        """Return the places that only check whether a vendor's device is present."""
+        """Return the places in the program that only check whether a vendor's device is present."""
         return [place for place in self.places if place.kind == "ask"]
 
     def _describe_allocation(self) -> str:
-        """Return the beginning of a sentence about the allocated memory, such as "Up to 4.0 KiB were"."""
+        """Return the start of a sentence about the allocated memory, such as "Up to 4.0 KiB were"."""
         if not self.allocated:
             return "Nothing was"
         if self.used_device:
@@ -118,10 +122,10 @@ class Report:
 def merge(
     folder: Path, start_folder: Path, command: list[str], simulated: str, status: int
 ) -> Report:
-    """Return one report on the run whose processes wrote their files into `folder`.
+    """Merge the files that the processes of a recorded run wrote into `folder`, and return a report.
 
-    The command was started in `start_folder`. The file of a killed process may be truncated; its complete
-    lines are used.
+    `start_folder` is the folder in which the command was started. The file of a killed process may be
+    truncated, in which case its complete lines are used.
     """
     report = Report(command, simulated, status)
     merger = _Merger(report, start_folder)
@@ -132,7 +136,7 @@ def merge(
 
 
 class _Merger:
-    """Merges the files of several processes into a report."""
+    """A merger of the files that several processes wrote into a single report."""
 
     def __init__(self, report: Report, start_folder: Path) -> None:
         self._report = report
@@ -144,7 +148,7 @@ class _Merger:
         return list(self._places.values())
 
     def add_process(self, file: Path) -> None:
-        """Add the places, notes and allocated memory in the file of one process."""
+        """Add the places, notes and allocated memory from the file of one process to the report."""
         counts = _read_counts(file.with_suffix(".counts"))
         place_by_number: dict[int, Place] = {}
         has_findings = False
@@ -175,7 +179,7 @@ class _Merger:
         self._report.allocated = max(self._report.allocated or 0, size)
 
     def _find_or_add_place(self, entry: dict[str, Any]) -> Place:
-        """Return the place that an entry describes; processes with the same place share one object."""
+        """Return the place that a log entry describes. Processes with the same place share one object."""
         key = entry["file"], entry["line"], entry["kind"], entry["what"]
         if key not in self._places:
             shown_file = _find_shown_file(entry["file"], self._start_folder)
@@ -193,7 +197,7 @@ class _Merger:
 
 
 def _sort_by_calls(places: list[Place]) -> list[Place]:
-    """Return the places sorted by file and line; files and lines with the most calls come first."""
+    """Return the places grouped by file, with the files and lines that have the most calls first."""
     calls_in_file: Counter[str] = Counter()
     for place in places:
         calls_in_file[place.file] += place.times
@@ -206,7 +210,7 @@ def _sort_by_calls(places: list[Place]) -> list[Place]:
 
 
 def _read_entries(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield the entries of a process's file up to the first incomplete line."""
+    """Yield the entries in a process's log file, up to the first incomplete line."""
     with file.open(encoding="utf-8") as lines:
         for line in lines:
             try:
@@ -216,22 +220,22 @@ def _read_entries(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def _read_counts(file: Path) -> memoryview:
-    """Return the counts of a process's places, as 64-bit numbers; missing counts are 0."""
+    """Return the counts of a process's places as 64-bit numbers, with 0 for each missing count."""
     content = file.read_bytes().ljust(MAX_PLACES * 8, b"\0")
     return memoryview(content).cast("Q")
 
 
 class _ShownFile(NamedTuple):
-    """A source file, as the report shows it."""
+    """A source file as it appears in the report."""
 
-    #: A relative path where possible.
+    #: The path, which is relative where possible.
     path: str
-    #: The package to which the file belongs; empty for a file of the user's project.
+    #: The package that the file belongs to, or an empty string for a file of the user's project.
     package: str
 
 
 def _find_shown_file(path: str, start_folder: Path) -> _ShownFile:
-    """Return how the report shows a source file of a program that was started in `start_folder`."""
+    """Return how the report shows a source file, for a program that was started in `start_folder`."""
     for folder in ("site-packages", "dist-packages"):
         head, separator, path_in_folder = path.rpartition(f"{os.sep}{folder}{os.sep}")
         if separator and head:

@@ -9,11 +9,11 @@ __all__ = ["TYPES", "VendorNames", "names_to_record"]
 
 
 class VendorNames(NamedTuple):
-    """The vendor-specific names that belong to one torch device type."""
+    """The vendor-specific names that belong to a torch device type."""
 
     #: Backends of `torch.distributed`.
     collectives: tuple[str, ...] = ()
-    #: Environment variables that select the devices that a process can use.
+    #: Environment variables that select which devices a process can use.
     variables: tuple[str, ...] = ()
 
 
@@ -54,16 +54,17 @@ TYPES: Mapping[str, VendorNames] = {
     "maia": VendorNames(),
     "hip": VendorNames(),
 }
-#: The type whose names are recorded even if it is the simulated device: most programs are written for CUDA
-#: alone, and run to their end on this device only.
+#: The device type whose names are always recorded, even if it is the simulated device. Most programs are
+#: written for CUDA alone, and run to completion only on this device.
 _ALWAYS_RECORDED = "cuda"
 
 
 def names_to_record(simulated_type: str) -> dict[str, VendorNames]:
-    """Return the vendor-specific names to record in a program that runs on the torch type `simulated_type`.
+    """Return the vendor-specific names to record in a program that runs on a simulated device.
 
-    The result contains the names of all other types, and always the names of cuda. A name that another type
-    shares with the simulated type, such as the backend hccl, is left out.
+    `simulated_type` is the torch device type of that device. The result contains the names of all other
+    device types, and always those of cuda. Names that another type shares with the simulated type, such as
+    the communication backend hccl, are left out.
     """
     simulated_names = TYPES.get(simulated_type, VendorNames())
     names_by_type = {

@@ -1,4 +1,4 @@
-"""Record the vendor-specific places in one process of a run, from Python's start."""
+"""Record the vendor-specific places in one process of a recorded run, starting when Python starts."""
 
 from __future__ import annotations
 
@@ -16,22 +16,26 @@ __all__ = ["begin"]
 
 
 def begin(simulated_type: str) -> None:
-    """Start to record vendors' names in this process; `simulated_type` is the device's type in torch."""
+    """Start recording uses of vendors' names in this process.
+
+    `simulated_type` is the torch device type of the simulated device.
+    """
     _Recording(simulated_type).start()
 
 
 class _Recording:
-    """Records the vendor-specific places in one process."""
+    """A recording of the vendor-specific places in a single process."""
 
     def __init__(self, simulated_type: str) -> None:
         self._simulated_type = simulated_type
         self._log = Log(os.environ[VARIABLE], simulated_type)
         self._names = names.names_to_record(simulated_type)
-        #: The library that intercepts device strings; `None` before torch is imported, or if loading failed.
+        #: The library that intercepts device strings, or `None` if torch has not been imported or loading
+        #: failed.
         self._library: ctypes.CDLL | None = None
 
     def start(self) -> None:
-        """Record environment variables from now on, and uses of torch when torch is imported."""
+        """Start recording environment variables now, and uses of torch when torch is imported."""
         environment.watch(self._log, self._names)
         imports.on_import("torch", before=self._load_library, after=self._watch_torch)
 
@@ -42,7 +46,7 @@ class _Recording:
         self._library = device_strings.load(os.environ[VARIABLE])
 
     def _watch_torch(self, torch: ModuleType) -> None:
-        """Record uses of torch from now on, and the allocated memory when the process ends."""
+        """Start recording uses of torch, and record the allocated memory when the process ends."""
         from multiprocessing import util
 
         from accel_simulated.detector import device_strings, torch_names
@@ -65,13 +69,13 @@ class _Recording:
         util.register_after_fork(self, _Recording._record_at_end_of_worker)
 
     def _record_at_end_of_worker(self) -> None:
-        """Record the allocated memory when this worker, a forked child of `multiprocessing`, ends."""
+        """Record the allocated memory when this `multiprocessing` worker, a forked child process, ends."""
         from multiprocessing import util
 
         util.Finalize(None, self._record_allocation, exitpriority=0)
 
     def _record_allocation(self) -> None:
-        """Record the peak number of bytes allocated on the devices when this process ends."""
+        """Record the peak number of bytes allocated on the devices, when this process ends."""
         import torch
 
         size = 0

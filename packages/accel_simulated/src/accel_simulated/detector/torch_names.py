@@ -1,8 +1,8 @@
-"""Record calls of modules such as `torch.cuda`, of `.cuda()` and `.is_cuda`, and lookups of absent modules.
+"""Record calls into modules such as `torch.cuda`, uses of `.cuda()` and `.is_cuda`, and missing modules.
 
-A wrapper replaces a function everywhere in the module's tree. The wrapper has the function's name and
-signature, so that it can be found, pickled and compared by identity like the function. Of a class, only the
-method that creates an instance is wrapped. torch's modules keep the functions that they imported earlier, so
+A wrapper replaces a function everywhere in the module's tree. The wrapper has the name and signature of the
+function, so it can be found, pickled and compared by identity like the original. For a class, only the method
+that creates an instance is wrapped. torch's own modules keep the functions that they imported earlier, so
 calls within torch have no overhead.
 """
 
@@ -33,7 +33,10 @@ _frame = sys._getframe
 
 
 def watch(log: Log, names: Mapping[str, VendorNames]) -> None:
-    """Wrap the modules, methods and attributes of these device types in torch, so that uses are recorded."""
+    """Start recording uses of these device types in torch.
+
+    The modules, methods and attributes that belong to the device types are wrapped.
+    """
     for device_type in names:
         module = sys.modules.get(f"torch.{device_type}")
         if module is not None:
@@ -53,7 +56,7 @@ def watch(log: Log, names: Mapping[str, VendorNames]) -> None:
 
 
 def _watch_modules(log: Log, device_type: str, root: str) -> None:
-    """Wrap the functions and classes of the module called `root` and of its loaded submodules."""
+    """Wrap the functions and classes of the module named `root` and of its loaded submodules."""
     watched_classes: set[type] = set()
     wrapper_of_function: dict[int, Any] = {}  # by the function's id
     for module, name, member in _find_members(root):
@@ -80,7 +83,7 @@ class _Member(NamedTuple):
 
 
 def _find_members(root: str) -> Iterator[_Member]:
-    """Yield the functions and classes of the module called `root` and of its loaded submodules."""
+    """Yield the functions and classes of the module named `root` and of its loaded submodules."""
     module_names = [
         name for name in sys.modules if name == root or name.startswith(f"{root}.")
     ]
@@ -94,7 +97,7 @@ def _find_members(root: str) -> Iterator[_Member]:
 
 
 def _kind_of_function(module: ModuleType, name: str) -> str:
-    """Return the kind of place, a key of `advice.KINDS`, for calls of a module's function."""
+    """Return the key of `advice.KINDS` that describes calls to a module's function."""
     if is_device_check(name):
         return "ask"
     if ".amp" in module.__name__:
@@ -103,7 +106,7 @@ def _kind_of_function(module: ModuleType, name: str) -> str:
 
 
 def _watch_class(log: Log, cls: type, full_name: str, device_type: str) -> None:
-    """Wrap the method that creates an instance of a class; exception classes are left unchanged."""
+    """Wrap the method that creates instances of a class. Exception classes are left unchanged."""
     if issubclass(cls, BaseException):
         return
     kind = "precision" if ".amp" in full_name else "call"
@@ -122,7 +125,7 @@ def _watch_class(log: Log, cls: type, full_name: str, device_type: str) -> None:
 
 
 def _watch_lazy_start(log: Log, device_type: str, module: ModuleType) -> None:
-    """Record the errors of the function with which torch's C++ code starts the device at its first use."""
+    """Record errors from the function that torch's C++ code calls to start the device on first use."""
     lazy_init = getattr(module, "_lazy_init", None)
     if not isinstance(lazy_init, FunctionType):
         return
@@ -146,7 +149,7 @@ def _watch_lazy_start(log: Log, device_type: str, module: ModuleType) -> None:
 
 
 def _watch_methods(log: Log, device_types: Iterable[str]) -> None:
-    """Wrap `.cuda()` of tensors, modules and storages, and `.is_cuda` of tensors."""
+    """Wrap `.cuda()` on tensors, modules and storages, and `.is_cuda` on tensors."""
     import torch
     from torch.nn.utils.rnn import PackedSequence
 
@@ -172,7 +175,7 @@ def _watch_methods(log: Log, device_types: Iterable[str]) -> None:
 
 
 def _recorded_property(log: Log, descriptor: Any, device_type: str) -> property:
-    """Return a property like `Tensor.is_cuda`, which `descriptor` implements, that records each read."""
+    """Return a property that wraps `descriptor`, such as `Tensor.is_cuda`, and records each read."""
     use = Use("ask", f".is_{device_type}", device_type)
     # Attribute lookups are done once here, because programs read the property often.
     record, get = log.record, descriptor.__get__
@@ -212,7 +215,7 @@ def _watch_missing_modules(log: Log, device_types: Iterable[str]) -> None:
 
 
 def _reads_attribute(frame: FrameType) -> bool:
-    """Return whether a frame reads an attribute, as `torch.npu` does and `hasattr(torch, "npu")` does not."""
+    """Return whether a frame reads an attribute, as `torch.npu` does but `hasattr(torch, "npu")` does not."""
     instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]]
     return instruction in ("LOAD_ATTR", "LOAD_METHOD")
 
@@ -220,8 +223,8 @@ def _reads_attribute(frame: FrameType) -> bool:
 def _watch_tensor_types(log: Log, device_type: str, module: ModuleType) -> None:
     """Record code that reads a tensor type such as `torch.cuda.FloatTensor`.
 
-    The types themselves cannot be modified. They are removed from the module, so that reading one calls the
-    module's `__getattr__`.
+    The types themselves cannot be modified. Instead they are removed from the module, so that reading one
+    calls the module's `__getattr__`.
     """
     tensor_types = {
         name: member

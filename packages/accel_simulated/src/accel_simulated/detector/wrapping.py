@@ -1,4 +1,4 @@
-"""Replace functions by wrappers that record their callers and look like the original functions."""
+"""Replace functions with wrappers that record their callers and look like the original functions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FUNCTION_TYPES = (FunctionType, functools._lru_cache_wrapper)
 
 
 class Use(NamedTuple):
-    """A use of one vendor's name in a program, in the words of the report."""
+    """A use of a vendor's name in a program, described in the terms of the report."""
 
     #: A key of `advice.KINDS`.
     kind: str
@@ -37,7 +37,7 @@ class Use(NamedTuple):
     what: str
     #: The torch device type to which the name belongs.
     device_type: str
-    #: The name as spelled in the received string; empty if no string contains it (see
+    #: The name as spelled in the received string, or an empty string if no string contains it (see
     #: `Log.find_or_add_counter`).
     word: str = ""
 
@@ -45,7 +45,7 @@ class Use(NamedTuple):
 def record_calls(
     log: Log, function: Callable[..., Any], use: Use
 ) -> Callable[..., Any]:
-    """Return a wrapper of `function` that records each call, and the error that the call raises."""
+    """Return a wrapper of `function` that records each call and any error that the call raises."""
     return record_matching_calls(log, function, lambda _positional, _named: use)
 
 
@@ -54,7 +54,11 @@ def record_matching_calls(
     function: Callable[..., Any],
     find_use: Callable[[tuple[Any, ...], dict[str, Any]], Use | None],
 ) -> Callable[..., Any]:
-    """Return a wrapper of `function` that records a call if `find_use` finds a use in the arguments."""
+    """Return a wrapper of `function` that records calls whose arguments use a vendor's name.
+
+    `find_use` gets the positional and keyword arguments. It returns the use, or `None` if the call is not to
+    be recorded.
+    """
     # These names are local variables, because the wrapper gets the global variables of `function`.
     get_frame, describe = sys._getframe, describe_error
     not_recorded = NOT_RECORDED
@@ -76,7 +80,7 @@ def record_matching_calls(
 
 
 def _disguise(wrapper: Any, function: Any) -> Callable[..., Any]:
-    """Return a copy of the wrapper that looks like `function`, also to code that inspects its module."""
+    """Return a copy of the wrapper that looks like `function`, even to code that inspects its module."""
     original = inspect.unwrap(function)
     disguised = FunctionType(
         wrapper.__code__,
@@ -92,9 +96,9 @@ def _disguise(wrapper: Any, function: Any) -> Callable[..., Any]:
 
 
 def hide_from_warnings(wrapper: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the wrapper a file name that `warnings` skips, so that a warning names the wrapper's caller.
+    """Hide a wrapper from the `warnings` module, so that a warning points at the wrapper's caller.
 
-    Returns the wrapper.
+    The wrapper gets a file name that `warnings` skips. Returns the same wrapper.
     """
     function: Any = wrapper
     # `warnings` skips files whose names contain both `importlib` and `_bootstrap`.
@@ -105,7 +109,10 @@ def hide_from_warnings(wrapper: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def replace_function(module: ModuleType, old: Any, new: Any) -> None:
-    """Replace the function `old` in its module, and in the parent package if it imports the function."""
+    """Replace the function `old` with `new` in its module.
+
+    The function is also replaced in the parent package if that package imports it.
+    """
     name: str = old.__name__
     package_name, _, _ = module.__name__.rpartition(".")
     package = sys.modules[package_name]
@@ -115,7 +122,7 @@ def replace_function(module: ModuleType, old: Any, new: Any) -> None:
 
 
 def call_when_imported(module: str, change: Callable[[ModuleType], None]) -> None:
-    """Call `change(module)` now if the module has been imported, and otherwise just after its import."""
+    """Call `change` with the module once it is imported, or immediately if it has already been imported."""
     if module in sys.modules:
         change(sys.modules[module])
     else:
@@ -123,7 +130,7 @@ def call_when_imported(module: str, change: Callable[[ModuleType], None]) -> Non
 
 
 def is_device_check(name: str) -> bool:
-    """Return whether a function with this name only checks which devices or features are present.
+    """Return whether a function with this name only checks which devices or features are available.
 
     Examples are `is_available` and `device_count`.
     """
@@ -132,11 +139,11 @@ def is_device_check(name: str) -> bool:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return an error in one line, such as "AssertionError: Torch not compiled with CUDA enabled"."""
+    """Return an error as one line, such as "AssertionError: Torch not compiled with CUDA enabled"."""
     return format_error(type(error).__name__, str(error))
 
 
 def format_error(error_type: str, message: str) -> str:
-    """Return the type of an error, and at most 200 characters of the first line of its message."""
+    """Return an error's type followed by at most 200 characters of the first line of its message."""
     first_line = message.partition("\n")[0]
     return f"{error_type}: {first_line[:_MAX_MESSAGE_LENGTH]}"

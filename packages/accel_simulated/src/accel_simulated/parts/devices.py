@@ -22,7 +22,7 @@ def _get_device_index(
     """Return the index of `device`, which may be an index, a name or a `torch.device`.
 
     If `optional` is true, `None` and a device without an index mean the current device. If `allow_cpu` is
-    true, the index of the CPU is -1. Raises `ValueError` for a device of a different type.
+    true, the CPU has the index -1. Raises `ValueError` if the device has a different type.
     """
     device_type = simulated.vendor.name
     if isinstance(device, str):
@@ -61,7 +61,7 @@ def synchronize(device: Any = None) -> None:
 
 
 class device:
-    """A context manager that makes a device the current device."""
+    """A context manager that switches to the given device, and back to the previous device at the end."""
 
     def __init__(self, device: Any) -> None:
         self.idx = _get_device_index(device, optional=True)
@@ -77,7 +77,10 @@ class device:
 
 
 class device_of(device):
-    """A context manager that makes the device of a tensor the current device."""
+    """A context manager that switches to a tensor's device, and back to the previous device at the end.
+
+    Nothing changes if the tensor is not on a simulated device.
+    """
 
     def __init__(self, obj: Any) -> None:
         tensor_device = getattr(obj, "device", None)

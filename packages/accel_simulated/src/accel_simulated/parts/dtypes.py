@@ -1,4 +1,4 @@
-"""Supported data types, and tensor types such as `torch.mlu.FloatTensor`."""
+"""The supported data types, and tensor types such as `torch.mlu.FloatTensor`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ def is_bf16_supported() -> bool:
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """Return the data types that autocast supports; torch.autocast calls this in every vendor's module."""
+    """Return the data types that autocast supports on this device.
+
+    `torch.autocast` calls this function in every vendor's device module.
+    """
     return [torch.float16, torch.bfloat16]
 
 
@@ -33,7 +36,7 @@ def _make_tensor_type(dtype: torch.dtype) -> type:
     return type("TensorType", (), {"__new__": new, "dtype": dtype})
 
 
-#: Types such as `torch.<name>.FloatTensor`, which generated code of torch creates for PrivateUse1.
+#: Types such as `torch.<name>.FloatTensor`, which torch's generated code creates for PrivateUse1.
 TENSOR_TYPES = {
     f"{name}Tensor": _make_tensor_type(dtype)
     for name, dtype in {

@@ -1,4 +1,4 @@
-"""Graphs with the vendors' names and arguments, implemented with `torch.accelerator.Graph`."""
+"""Graphs with vendors' names and arguments, implemented with `torch.accelerator.Graph`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
 
 
 class BareGraph:
-    """A graph that can be captured and replayed, but has no memory pool to share with other graphs."""
+    """A graph of device work that can be captured and replayed, but cannot share its memory pool."""
 
     def __init__(self) -> None:
         # torch's graph is an attribute and not a base class: it has methods that a vendor's graph lacks.
@@ -35,7 +35,7 @@ class BareGraph:
 
 
 class PooledGraph(BareGraph):
-    """A graph with a memory pool that other graphs can share.
+    """A graph of device work with a memory pool that other graphs can share.
 
     Each vendor's subclass defines `capture_begin` with the vendor's parameters and defaults.
     """
@@ -51,17 +51,17 @@ class PooledGraph(BareGraph):
 
 
 class VendorGraph(PooledGraph):
-    """A graph with all methods of `torch.cuda.CUDAGraph`."""
+    """A graph of device work with all the methods of `torch.cuda.CUDAGraph`."""
 
     def enable_debug_mode(self) -> None:
         self._sim_graph.enable_debug_mode()
 
 
 class Capture:
-    """A context manager that captures the work of its `with` block into a graph.
+    """A context manager that captures the device work in its `with` block into a graph.
 
-    The work is captured on `stream`, or on a new stream if `stream` is `None`. `options` are the arguments of
-    the graph's method `capture_begin`. Vendors call this class `graph`.
+    The work is captured on `stream`, or on a new stream if `stream` is `None`. `options` contains the
+    arguments for the graph's `capture_begin` method. Vendors call this class `graph`.
     """
 
     def __init__(self, graph: Any, options: dict[str, Any], stream: Any) -> None:

@@ -1,4 +1,4 @@
-"""Start the vendor's runtime at its first use, and then call the functions deferred until the start."""
+"""Start the vendor's runtime on first use, and then make the calls that were deferred until the start."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _is_forked_child = False
 
 @lru_cache
 def cached_generators() -> tuple[torch.Generator, ...]:
-    """Return the default random number generator of each visible device; the result is cached."""
+    """Return the default random number generator of each visible device. The result is cached."""
     return device.default_generators()
 
 
 def started_accelerator() -> Any:
-    """Start the device's runtime if it has not started yet, and return the module `torch.accelerator`."""
+    """Start the simulated runtime if it has not started yet, and return the module `torch.accelerator`."""
     _lazy_init()
     return torch.accelerator
 
@@ -57,7 +57,7 @@ def init() -> None:
 
 
 def _lazy_init() -> None:
-    """Start the device's runtime at the first call, and then make the deferred calls."""
+    """Start the simulated runtime on the first call, and then make the deferred calls."""
     global _is_started
     if _is_started and not _is_forked_child:
         return
@@ -92,7 +92,7 @@ def _mark_as_forked() -> None:
 
 
 def _lazy_call(callable: Callable[[], Any], **kwargs: Any) -> None:
-    """Make the call now if the runtime has started, and otherwise when the runtime starts."""
+    """Make a call now if the runtime has started, or defer it until the runtime starts."""
     if is_initialized():
         callable()
     else:

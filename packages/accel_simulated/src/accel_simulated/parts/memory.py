@@ -19,7 +19,10 @@ __all__ = [
 
 
 def memory_stats(device: Any = None) -> dict[str, Any]:
-    """Return the memory statistics under torch's keys; empty before the runtime has started."""
+    """Return the device's memory statistics, under the keys that torch uses.
+
+    The result is empty if the runtime has not started yet.
+    """
     if not is_initialized():
         return {}
     index = _get_device_index(device, optional=True)

@@ -1,4 +1,4 @@
-"""Random numbers, from one generator for each device.
+"""Random numbers, drawn from a separate generator for each device.
 
 A seed that is set before the runtime has started takes effect when the runtime starts.
 """
@@ -28,7 +28,7 @@ NAME = simulated.vendor.name
 
 
 def _generator(device: Any) -> torch.Generator:
-    """Return the default generator of a device; `None` means the current device."""
+    """Return the default generator of a device, where `None` means the current device."""
     _lazy_init()
     return cached_generators()[_get_device_index(device, optional=True)]
 

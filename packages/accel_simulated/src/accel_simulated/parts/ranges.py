@@ -1,4 +1,4 @@
-"""Profiler ranges, which only count their calls, so that a test can check the calls."""
+"""Profiler ranges that only count their calls, so that a test can check the calls."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 __all__ = ["mark", "range", "range_end", "range_pop", "range_push", "range_start"]
 
-#: The ranges that `range_push` has opened and `range_pop` has not closed.
+#: The ranges that `range_push` has opened and `range_pop` has not closed yet.
 _open_ranges: list[str] = []
-#: The ranges that `range_start` has started and `range_end` has not ended, by id.
+#: The ranges that `range_start` has started and `range_end` has not ended yet, by id.
 _started_ranges: dict[int, str] = {}
 _range_ids = itertools.count(1)
 
@@ -53,6 +53,6 @@ def range(msg: str, *args: Any, **kwargs: Any) -> Iterator[None]:
 
 
 def _check_message(msg: str) -> None:
-    """Raise `TypeError` if the name of a range is not a string."""
+    """Raise `TypeError` if the name of a profiler range is not a string."""
     if not isinstance(msg, str):
         raise TypeError(f"the name of a range must be a str, not {type(msg).__name__}")

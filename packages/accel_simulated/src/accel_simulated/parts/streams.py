@@ -16,7 +16,7 @@ __all__ = [
 
 
 class Stream(torch.Stream):
-    """A queue of work for one device."""
+    """A stream: a queue of work that a device runs in order, with the vendor's methods."""
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
         if "stream_id" in kwargs:
@@ -52,7 +52,7 @@ class Stream(torch.Stream):
 
 
 class Event(torch.Event):
-    """A marker in a stream's queue of work."""
+    """An event that marks a point in a stream's queue of work, with the vendor's methods."""
 
     _timing_event: torch.Event
 
@@ -94,11 +94,11 @@ class Event(torch.Event):
 
 
 class StreamContext:
-    """A context manager that makes `stream` the current stream; `None` changes nothing."""
+    """A context manager that makes `stream` the current stream, or does nothing if `stream` is `None`."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
-        #: The streams to restore: the current stream of the current device and of the stream's device.
+        #: The streams to restore: the current streams of the current device and of the stream's device.
         self.previous: Any = None
         self.previous_on_device: Any = None
 
@@ -137,7 +137,7 @@ def default_stream(device: Any = None) -> Stream:
 
 
 def _as_vendor_stream(stream: torch.Stream) -> Stream:
-    """Return a `torch.Stream` as an instance of the vendor's class `Stream`."""
+    """Convert a `torch.Stream` to an instance of the vendor's `Stream` class."""
     wrapped: Stream = Stream(
         stream_id=stream.stream_id,
         device_index=stream.device_index,

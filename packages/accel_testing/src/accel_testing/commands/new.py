@@ -1,4 +1,4 @@
-"""`accel new`: write a plugin distribution for a device from a template."""
+"""`accel new`: create a plugin distribution for a device from a template."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from accel_core.text import one_line
 __all__ = ["SERVED_BY_TORCH", "TORCH_TYPES", "command"]
 
 _TEMPLATE = Path(__file__).parents[1] / "template"
-#: torch 2.13's device types (c10/core/DeviceType.cpp), except PrivateUse1, which may be renamed.
+#: The device types of torch 2.13 (c10/core/DeviceType.cpp), except PrivateUse1, which can be renamed.
 TORCH_TYPES = (
     "cpu", "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla",
     "lazy", "vulkan", "mps", "meta", "hpu", "mtia",
 )  # fmt: skip
 #: Device types that PrivateUse1 cannot be renamed to (torch/csrc/Module.cpp, "in-tree device name").
 SERVED_BY_TORCH = ("cpu", "cuda", "hip", "mps", "xpu", "mtia")
-#: Names of this project's modules `accel_NAME` that are not plugins.
+#: The names of this project's `accel_NAME` modules that are not plugins.
 _PROJECT_MODULES = ("core", "simulated", "testing", "tools", "train")
 _ALLOWED = "lower-case letters, digits and single underscores, a letter first, at most 40 of them: my_npu"
 _NAME_PATTERN = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
-#: The extras of the written distribution that its tests need.
+#: The extras that the tests of the new distribution need.
 _EXTRAS = "test,lint"
 _LICENSES = ("Apache-2.0", "BSD-3-Clause", "MIT")
 #: The questions in copier.yml, in the same order, with the help texts of their options.
@@ -54,12 +54,12 @@ _QUESTIONS = {
 
 
 def _flag(question: str) -> str:
-    """Return a question's option, such as `--torch-module`."""
+    """Return the command-line option for a question, such as `--torch-module`."""
     return f"--{question.replace('_', '-')}"
 
 
 def _require_name(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    """Return the name of the new backend. Raises `click.UsageError` if it is not valid."""
+    """Return the name of the new backend. Raises `click.UsageError` if it is invalid."""
     if (
         not _NAME_PATTERN.fullmatch(value)
         or len(value) > 40
@@ -124,7 +124,7 @@ def command(
     """Write a plugin distribution for your device.
 
     The distribution contains the declaration, the accelerator class, tests with the checks of accel verify,
-    CI, README, licence and changelog. Without changes it builds, installs and passes its tests; if the
+    CI, README, license and changelog. Without changes it builds, installs and passes its tests; if the
     vendor's package is not installed, the tests run on a simulated device. On a terminal, accel new asks for
     missing options. Requires accel-testing[new].
     """
@@ -163,7 +163,7 @@ _BUILT_IN_HINT = "to write a plugin for torch's device, add --no-private-use1"
 
 
 def _require_usable_names(name: str, answers: dict[str, str | bool]) -> None:
-    """Raise `click.UsageError` if the device's name or the name of its torch module is in use."""
+    """Raise `click.UsageError` if the name of the device or of its torch module is already in use."""
     _require_free(name, answers.get("private_use1"))
     torch_module = str(answers.get("torch_module", name))
     if answers.get("private_use1", True) and torch_module not in TORCH_TYPES:
@@ -171,9 +171,9 @@ def _require_usable_names(name: str, answers: dict[str, str | bool]) -> None:
 
 
 def _require_free(name: str, private_use1: object) -> None:
-    """Raise `click.UsageError` if a plugin, a package of this project or torch uses the name.
+    """Raise `click.UsageError` if a plugin, a package of this project or torch already uses the name.
 
-    `private_use1` is the answer to the question of the same name, or `None` without an answer.
+    `private_use1` is the answer to the template's question of the same name, or `None` if it is unanswered.
     """
     conflict = _conflict_with_package(name) or _conflict_with_torch(name, private_use1)
     if conflict:
@@ -183,7 +183,7 @@ def _require_free(name: str, private_use1: object) -> None:
 
 
 def _conflict_with_package(name: str) -> str:
-    """Return which package or installed plugin uses the name, as a clause; empty if none does."""
+    """Return a clause that says which package or plugin uses the name, or an empty string if none does."""
     if name in vendors.FIRST_PARTY and name not in installed_names():
         plugin = vendors.FIRST_PARTY[name]
         return f"{plugin} provides this backend: {vendors.install_command(plugin)}"
@@ -196,7 +196,7 @@ def _conflict_with_package(name: str) -> str:
 
 
 def _conflict_with_torch(name: str, private_use1: object) -> str:
-    """Return why the name cannot be used for a device type; empty if it can be used."""
+    """Return why the name cannot be used for a device type, or an empty string if it can."""
     if name in SERVED_BY_TORCH and private_use1:
         return (
             "torch has a device type with this name, so PrivateUse1 cannot be renamed to it; "
@@ -213,7 +213,7 @@ def _conflict_with_torch(name: str, private_use1: object) -> str:
 
 
 def _require_no_torch_module(name: str) -> None:
-    """Raise `click.UsageError` if the installed torch already has a module with this name."""
+    """Raise `click.UsageError` if the installed torch already has a module of this name."""
     for folder in map(Path, package_folders("torch")):
         if (folder / name).is_dir() or (folder / f"{name}.py").is_file():
             raise click.UsageError(
@@ -223,7 +223,7 @@ def _require_no_torch_module(name: str) -> None:
 
 
 def _require_writable(output: Path) -> None:
-    """Raise `click.UsageError` if the folder exists, or cannot be created."""
+    """Raise `click.UsageError` if the output folder already exists or cannot be created."""
     if os.path.lexists(output):
         raise click.UsageError(
             f"{output} already exists, and was not changed. Give another folder with --output."
@@ -248,7 +248,7 @@ def _require_writable(output: Path) -> None:
 
 
 def _write(name: str, output: Path, answers: dict[str, Any], *, defaults: bool) -> None:
-    """Write the distribution into a temporary folder, and rename the complete folder to `output`."""
+    """Write the distribution into a temporary folder, and rename that folder to `output` when it is done."""
     import copier
 
     major, minor = (int(part) for part in __version__.split(".")[:2])
@@ -274,7 +274,7 @@ def _write(name: str, output: Path, answers: dict[str, Any], *, defaults: bool) 
 
 @contextlib.contextmanager
 def _temporary_folder(output: Path) -> Iterator[Path]:
-    """Yield the path of a temporary folder next to `output`, which is removed at the end.
+    """Yield the path of a temporary folder next to `output`, and remove the folder at the end.
 
     Raises `click.ClickException` if the folder cannot be written.
     """
@@ -290,7 +290,7 @@ def _temporary_folder(output: Path) -> Iterator[Path]:
 
 
 def _answer_error(message: str, answers: dict[str, Any]) -> str:
-    """Return the message of the template on an invalid answer, with the option that sets the answer."""
+    """Return the template's message about an invalid answer, along with the option that sets the answer."""
     match = re.search(r"question '(\w+)': (.*)", message, re.DOTALL)
     if match is None:
         return one_line(message)

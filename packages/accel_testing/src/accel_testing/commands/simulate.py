@@ -25,10 +25,10 @@ __all__ = ["command", "replace_process", "resolve_command"]
 
 
 class _Command(click.Command):
-    """A command whose options end at the first word, unless the first argument is an option."""
+    """A click command whose options end at the first word, unless its first argument is an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Accept options between words only if the first argument is an option."""
+        """Parse the arguments, and accept options after a word only if the first argument is an option."""
         first = args[0] if args else ""
         ctx.allow_interspersed_args = first.startswith("-") and first != "--"
         return super().parse_args(ctx, args)
@@ -37,7 +37,7 @@ class _Command(click.Command):
 def _complete_word(
     ctx: click.Context, _param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Complete device names for the first word and for each word of --build, and otherwise files."""
+    """Complete device names for the first word and for all words after --build, and file names elsewhere."""
     entry_point = simulator()
     is_command = ctx.params.get("words") and not ctx.params.get("building")
     if entry_point is None or is_command:
@@ -122,7 +122,7 @@ def command(
 
 
 def _load_provider() -> Any:
-    """Return the module of accel-simulated that simulates devices.
+    """Return the accel-simulated module that simulates devices.
 
     Raises `IntegrationMissingError` if accel-simulated is not installed.
     """
@@ -136,7 +136,7 @@ def _load_provider() -> Any:
 
 
 def _build(provider: Any, names: tuple[str, ...], folder: Path | None) -> None:
-    """Build the devices, by default all devices, and print the paths of their libraries."""
+    """Build the named devices, or all devices by default, and print the paths of their libraries."""
     for name, library in provider.build(names, folder):
         click.echo(f"{name}: {library}")
     if folder is not None:
@@ -145,7 +145,7 @@ def _build(provider: Any, names: tuple[str, ...], folder: Path | None) -> None:
 
 
 def _list_devices(provider: Any) -> None:
-    """Print the devices that can be simulated, and whether each is built."""
+    """Print the devices that can be simulated, and whether each of them has been built."""
     with answering(as_json=False) as output:
         note = page.paragraph(
             (
@@ -176,7 +176,7 @@ def _list_devices(provider: Any) -> None:
 def _run(
     ctx: click.Context, provider: Any, words: tuple[str, ...], reports: tuple[str, ...]
 ) -> None:
-    """Replace this process by the command; if reports are requested, run the command and write them."""
+    """Replace this process with the command, or run the command and write reports if any are requested."""
     if not words:
         raise click.UsageError(
             "Missing a device and a command, such as: accel simulate acme:2 -- pytest",
@@ -199,10 +199,10 @@ def _run(
 
 
 def resolve_command(words: Sequence[str]) -> list[str]:
-    """Return the command `words` with the full path of its program.
+    """Return a command with the full path of its program in place of the program's name.
 
-    A script that is not executable is run with this Python. Raises `LaunchError` if the program does not
-    exist.
+    A script that is not executable is run with this Python interpreter. Raises `LaunchError` if the program
+    does not exist.
     """
     program = _find_program(words[0])
     if os.access(program, os.X_OK):
@@ -213,7 +213,7 @@ def resolve_command(words: Sequence[str]) -> list[str]:
 def replace_process(
     ctx: click.Context, arguments: list[str], environ: Mapping[str, str]
 ) -> None:
-    """Replace this process by the command; on Windows, where this is impossible, wait for the command."""
+    """Replace this process with a command, or wait for the command on Windows, where that is impossible."""
     if os.name == "nt":
         ctx.exit(subprocess.run(arguments, env=environ, check=False).returncode)
     sys.stdout.flush()
@@ -221,7 +221,7 @@ def replace_process(
 
 
 def _find_program(name: str) -> str:
-    """Return the path of a program; programs in this Python's folder, such as `pytest`, take precedence.
+    """Return the path of a program, where programs next to this Python, such as `pytest`, take precedence.
 
     Raises `LaunchError` if the program is not found.
     """
@@ -239,9 +239,9 @@ def _find_program(name: str) -> str:
 
 
 def _module_of(name: str) -> str:
-    """Return the module to run with `python -m` in place of a missing command.
+    """Return the module to run with `python -m` in place of a command that is not on PATH.
 
-    For `torchrun`, this is `torch.distributed.run`.
+    For example, `torchrun` becomes `torch.distributed.run`.
     """
     if name.isidentifier() and find_spec(name):
         return name

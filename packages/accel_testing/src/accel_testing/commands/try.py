@@ -16,8 +16,8 @@ from accel_testing.commands.simulate import replace_process, resolve_command
 
 __all__ = ["command"]
 
-#: The group of entry points. Each entry's name is a backend, and its function returns environment variables
-#: and a sentence that describes them.
+#: The entry point group. Each entry point is named after a backend, and its function returns environment
+#: variables along with a sentence that describes them.
 GROUP = "accel.trials"
 
 

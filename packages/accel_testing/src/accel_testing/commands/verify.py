@@ -48,7 +48,7 @@ _COLUMNS = ("LEVEL", "PASSED", "FAILED", "NOT CLAIMED", "")
 def _read_expected(
     _ctx: click.Context, _param: click.Parameter, value: Path | None
 ) -> tuple[Path, Expected] | None:
-    """Return the path and content of the file with expected results.
+    """Return the path and contents of the file that lists the expected results.
 
     Raises `click.BadParameter` if the file is invalid.
     """
@@ -63,7 +63,7 @@ def _read_expected(
 def _require_checks(
     _ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return the names of checks. Raises `click.BadParameter` if a name is unknown."""
+    """Return the names of the checks to run. Raises `click.BadParameter` if a name is unknown."""
     known = [check.name for check in checks()]
     unknown = [name for name in value if name not in known]
     if unknown:
@@ -76,9 +76,9 @@ def _require_checks(
 def _require_folder(
     _ctx: click.Context, _param: click.Parameter, value: Path | None
 ) -> Path | None:
-    """Return the path of a report to write. Raises `click.BadParameter` if its folder is missing.
+    """Return the path of a report to write. Raises `click.BadParameter` if its folder does not exist.
 
-    click calls this function before the checks, which may take minutes.
+    click calls this function before the checks run, because the checks may take minutes.
     """
     if value is not None and not value.absolute().parent.is_dir():
         folder = shlex.quote(str(value.parent))
@@ -89,7 +89,7 @@ def _require_folder(
 
 
 def _report_option(name: str, description: str) -> Callable[[Any], Any]:
-    """Return the option `--NAME FILE`, which writes the report in the format of the description."""
+    """Return the command-line option `--NAME FILE`, which also writes the report as `description`."""
     path_type = click.Path(dir_okay=False, writable=True, path_type=Path)
     help_text = f"Also write the report as {description}."
     return click.option(
@@ -203,13 +203,13 @@ def command(
 
 
 def _exit_status(report: ConformanceReport) -> int:
-    """Return 0 if at least one check ran and all results are good, otherwise 1."""
+    """Return 0 if at least one check ran and all results are good, or 1 otherwise."""
     all_good = all(result.outcome.is_good for result in report.results)
     return 0 if all_good and _has_run_any_check(report) else 1
 
 
 def _interrupt_on_sigterm() -> None:
-    """Make SIGTERM interrupt the run like Ctrl-C; only the main thread can install the handler."""
+    """Make SIGTERM interrupt the run like Ctrl-C. Only the main thread can install the signal handler."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
@@ -217,7 +217,7 @@ def _interrupt_on_sigterm() -> None:
 def _require_certifiable(
     file: Path | None, expected: Expected, only: tuple[str, ...]
 ) -> None:
-    """Raise `click.UsageError` for options that rule out a certificate."""
+    """Raise `click.UsageError` if an option rules out a certificate."""
     if expected.skip:
         raise click.UsageError(
             f"--certify runs every check, but {file} has a section [skip]. Remove that section."
@@ -229,7 +229,7 @@ def _require_certifiable(
 
 
 def _default_level(only: tuple[str, ...]) -> int:
-    """Return the highest level of the checks in `only`; the usual level if `only` is empty."""
+    """Return the highest level of the checks in `only`, or the usual level if `only` is empty."""
     levels = [check.level for check in checks() if check.name in only]
     return max(levels, default=USUAL_LEVEL)
 
@@ -237,7 +237,7 @@ def _default_level(only: tuple[str, ...]) -> int:
 def _list_checks(
     output: options.Output, level: int | None, only: tuple[str, ...], *, as_json: bool
 ) -> None:
-    """Write the name and reason of each selected check; a `level` of `None` selects all levels."""
+    """Write the name and purpose of each selected check, where a `level` of `None` selects all levels."""
     selected = select_checks(max(LEVELS) if level is None else level, only)
     if as_json:
         rows = [
@@ -263,7 +263,7 @@ def _require_pytest() -> None:
 
 
 def _find_backend(name: Pin | None, settings: Settings) -> Verdict:
-    """Return the verdict on the backend `name`, by default the chosen backend.
+    """Return the verdict on the backend `name`, or on the chosen backend if `name` is `None`.
 
     Raises `BackendNotFoundError` if no plugin declares the backend.
     """
@@ -285,7 +285,7 @@ def _find_backend(name: Pin | None, settings: Settings) -> Verdict:
 
 
 def _has_run_any_check(report: ConformanceReport) -> bool:
-    """Return whether any check above level 0, which needs no device, could run."""
+    """Return whether at least one check above level 0 ran. Level 0 needs no device."""
     results = [result for result in report.results if result.check.level > 0]
     return any(
         result.outcome is not Outcome.NOT_RUN for result in results or report.results
@@ -293,7 +293,7 @@ def _has_run_any_check(report: ConformanceReport) -> bool:
 
 
 def _write_if_requested(file: Path | None, text: str) -> None:
-    """Write the text to the file, if one was requested. Raises `click.ClickException` if that fails."""
+    """Write the text to the file if a file was requested. Raises `click.ClickException` if writing fails."""
     if file is None:
         return
     try:
@@ -305,7 +305,7 @@ def _write_if_requested(file: Path | None, text: str) -> None:
 
 
 def _certify(report: ConformanceReport) -> None:
-    """Write the certificate and print its folder. Raises `click.ClickException` if that fails."""
+    """Write the certificate, and print its folder. Raises `click.ClickException` if writing fails."""
     try:
         certificate = document.certify(report, _CERTIFICATES)
     except OSError as error:
@@ -319,7 +319,7 @@ def _certify(report: ConformanceReport) -> None:
 
 
 def _report_page(report: ConformanceReport) -> list[page.Part]:
-    """Return the parts of a report: the score, a row for each level, and the checks that did not pass."""
+    """Return the parts of a report: the score, a table of levels, and the checks that did not pass."""
     levels = [level for level in range(report.level + 1) if report.results_of(level)]
     rows = [_level_row(report, level) for level in levels]
     failed, expected = [], []
@@ -339,14 +339,14 @@ def _report_page(report: ConformanceReport) -> list[page.Part]:
 
 
 def _section(title: str, results: Sequence[Result]) -> list[page.Part]:
-    """Return a heading and a line for each result; an empty list if there are no results."""
+    """Return a heading followed by a line for each result, or an empty list if there are no results."""
     if not results:
         return []
     return [page.heading(title), *[_result_line(result) for result in results]]
 
 
 def _header(report: ConformanceReport) -> list[page.Part]:
-    """Return the first lines of a report: the score, the backend, and the frameworks."""
+    """Return the first lines of a report, with the score, the backend, and the frameworks."""
     source = f"{report.distribution} {report.version}".strip()
     style = "bold green" if report.reached == report.level else "bold yellow"
     subject = f"  {report.backend} ({source}), torch {report.torch or 'missing'}"
@@ -361,7 +361,7 @@ def _header(report: ConformanceReport) -> list[page.Part]:
 
 
 def _not_claimed(report: ConformanceReport) -> list[page.Part]:
-    """Return the section of checks that the device does not claim, grouped by reason."""
+    """Return a section with the checks of features that the device does not claim, grouped by reason."""
     names_by_reason: dict[str, list[str]] = {}
     for result in report.results:
         if result.outcome is Outcome.NOT_CLAIMED:
@@ -376,7 +376,7 @@ def _not_claimed(report: ConformanceReport) -> list[page.Part]:
 
 
 def _next_step(report: ConformanceReport) -> list[page.Part]:
-    """Return the next step for a machine without the device; empty if the device is present."""
+    """Return the suggested next step if the device is missing, or an empty list if it is present."""
     if report.simulated or _has_run_any_check(report):
         return []
     return [
@@ -386,7 +386,7 @@ def _next_step(report: ConformanceReport) -> list[page.Part]:
 
 
 def _simulation_step(name: str) -> str:
-    """Return the command that simulates the device, or the one that installs the simulator."""
+    """Return the command that simulates the device, or the command that installs the simulator."""
     simulator = simulated.simulator()
     if simulator is None:
         install = vendors.install_command("accel-simulated")
@@ -398,7 +398,7 @@ def _simulation_step(name: str) -> str:
 
 
 def _level_row(report: ConformanceReport, level: int) -> list[page.Cell]:
-    """Return the row for one level in the report's table."""
+    """Return the table row for one level of a report."""
     results = report.results_of(level)
     passed = sum(result.outcome is Outcome.PASSED for result in results)
     bad = sum(not result.outcome.is_good for result in results)
@@ -416,7 +416,7 @@ _MARKS = {Outcome.EXPECTED: ("!", "yellow"), Outcome.SKIPPED: ("–", "dim")}
 
 
 def _result_line(result: Result) -> page.Part:
-    """Return the line for a check that did not pass: a mark, the check's name, and the message."""
+    """Return the line for a check that did not pass, with a mark, the check's name, and the message."""
     mark = _MARKS.get(result.outcome, ("✗", "bold red"))
     prefix = "" if result.outcome is Outcome.FAILED else f"{result.outcome.value}: "
     message = one_line(f"{prefix}{result.message}")
@@ -426,7 +426,7 @@ def _result_line(result: Result) -> page.Part:
 
 
 def _merge_checks_that_did_not_run(results: list[Result]) -> list[Result]:
-    """Return the results, with one result for all checks of a level that did not run for one reason."""
+    """Return the results, with checks of one level that did not run for the same reason merged into one."""
     merged: list[Result] = []
     for (outcome, message, level), group in groupby(
         results,

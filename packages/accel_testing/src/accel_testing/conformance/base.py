@@ -1,4 +1,4 @@
-"""Base class of the test classes, which selects the backend under test and creates its accelerator."""
+"""The base class of the test classes, which selects the backend under test and creates its accelerator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["BackendTestBase", "find_verdict"]
 def find_verdict(name: str) -> Verdict:
     """Return the verdict on the backend `name`, which may have the form `name@distribution`.
 
-    If several plugins declare the backend, returns the verdict with the highest rank. Raises
+    If several plugins declare the backend, the verdict with the highest rank is returned. Raises
     `BackendNotFoundError` if no plugin declares the backend.
     """
     backend_name, _, distribution = name.partition("@")
@@ -36,12 +36,15 @@ def find_verdict(name: str) -> Verdict:
 
 
 def _installed_names() -> list[str]:
-    """Return the names of all installed backends, each once."""
+    """Return the names of all installed backends, without duplicates."""
     return list(dict.fromkeys(verdict.name for verdict in accel_core.discover()))
 
 
 class BackendTestBase:
-    """Provides the fixtures `backend_name` and `accelerator`. A vendor's test suite sets `backend`."""
+    """The base class of the conformance tests, with the fixtures `backend_name` and `accelerator`.
+
+    A vendor's test suite sets the attribute `backend`.
+    """
 
     #: The backend's name, as in `DS_ACCELERATOR`. An empty name means the value of `--accel`, or otherwise
     #: the chosen backend.
@@ -70,7 +73,7 @@ class BackendTestBase:
 
     @pytest.fixture(autouse=True)
     def _expect_known_differences(self, request: pytest.FixtureRequest) -> None:
-        """Mark the check as an expected failure if the backend declares a known difference for the check."""
+        """Mark the check as an expected failure if the backend declares that it differs in this respect."""
         if "accelerator" in request.fixturenames:
             accelerator = request.getfixturevalue("accelerator")
             reasons = dict(accelerator.backend.known_differences)

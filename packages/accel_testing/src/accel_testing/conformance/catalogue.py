@@ -1,4 +1,4 @@
-"""List the checks by reading their sources, without importing torch."""
+"""List the conformance checks by reading their sources, without importing torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Check", "checks", "name_of", "select"]
 
 
 class Check(NamedTuple):
-    """One check: its name, its level, and the reason why users rely on the checked behaviour."""
+    """A conformance check, with its name, its level, and the reason why users rely on what it checks."""
 
     #: The name in reports and options, such as `"compute.queues.events_tell_time"`.
     name: str
@@ -27,12 +27,12 @@ class Check(NamedTuple):
 
 @lru_cache(maxsize=1)
 def checks() -> tuple[Check, ...]:
-    """Return all checks, in the order in which they run."""
+    """Return all conformance checks in the order in which they run."""
     return tuple(check for group in GROUPS for check in _read_checks(group))
 
 
 def select(level: int, only: Sequence[str] = ()) -> list[Check]:
-    """Return the checks up to `level`, or, if `only` is not empty, the checks that `only` names."""
+    """Return the conformance checks up to `level`, or those that `only` names if it is not empty."""
     return [
         check
         for check in checks()
@@ -41,7 +41,7 @@ def select(level: int, only: Sequence[str] = ()) -> list[Check]:
 
 
 def name_of(function: object) -> str:
-    """Return the name of the check that a test function implements; empty for any other function.
+    """Return the name of the check that a test function implements, or an empty string if it is no check.
 
     The function's file is compared too, because a vendor's suite may have tests with the same names.
     """
@@ -53,7 +53,7 @@ def name_of(function: object) -> str:
 
 @lru_cache(maxsize=1)
 def _names_by_location() -> dict[tuple[str, str], str]:
-    """Return the names of all checks, by the file and the name of the test function."""
+    """Return the names of all checks by the file and name of their test functions."""
     return {
         (str(check.group.file), check.node.partition("::")[2]): check.name
         for check in checks()
@@ -61,7 +61,7 @@ def _names_by_location() -> dict[tuple[str, str], str]:
 
 
 def _read_checks(group: Group) -> list[Check]:
-    """Return a group's checks in file order: the methods `test_…` of the classes `Test…`."""
+    """Return the checks of a group in file order: the `test_…` methods of the `Test…` classes."""
     tree = ast.parse(group.file.read_text(encoding="utf-8"))
     group_checks = []
     for test_class in tree.body:

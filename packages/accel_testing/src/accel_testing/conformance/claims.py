@@ -1,4 +1,4 @@
-"""Functions that make a check fail, or skip a check because the device does not claim the feature."""
+"""Functions that make a check fail, or skip it because the device does not claim the feature."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ __all__ = [
     "skip_unsupported",
 ]
 
-#: The prefix of the reason if a check skips itself; the reason of a vendor's skip does not have the prefix.
+#: The prefix of the reason if a check skips itself. The reasons in a vendor's file do not have this prefix.
 NOT_CLAIMED = "not claimed: "
 
 
 class BrokenPromise(AssertionError):  # noqa: N818 - what pytest shows is its name
-    """The failure of a check; its text contains the operation, the result, and the expected result."""
+    """The error of a failed check, whose text contains the operation, its result and the expected result."""
 
     __module__ = "accel_testing.conformance"
 
 
 def require(condition: object, message: str) -> None:
-    """Raise `BrokenPromise` with `message` unless `condition` is true."""
+    """Raise `BrokenPromise` with the text `message` unless `condition` is true."""
     __tracebackhide__ = True
     if not condition:
         raise BrokenPromise(message)
 
 
 def require_type(value: object, expected_type: type, description: str) -> None:
-    """Raise `BrokenPromise` unless the type is exactly `expected_type`: a `bool` is not accepted as an `int`.
+    """Raise `BrokenPromise` unless the type of `value` is exactly `expected_type`.
 
-    `description` names the value in the message.
+    For example, a `bool` is not accepted as an `int`. `description` names the value in the error message.
     """
     __tracebackhide__ = True
     name = "None" if expected_type is type(None) else expected_type.__name__
@@ -49,9 +49,10 @@ def require_type(value: object, expected_type: type, description: str) -> None:
 def require_raises(
     call: Callable[[], Any], expected: type[BaseException], description: str
 ) -> str:
-    """Return the text of the error that `call` raises, which must have the type `expected`.
+    """Check that `call` raises an error of the type `expected`, and return the error's text.
 
-    Raises `BrokenPromise`, with `description` of the call, if the call returns or raises a different error.
+    Raises `BrokenPromise` if the call returns or raises a different error. `description` describes the call
+    in the error message.
     """
     __tracebackhide__ = True
     try:

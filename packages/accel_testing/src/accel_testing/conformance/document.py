@@ -1,4 +1,4 @@
-"""Write a report as JSON, JUnit XML, Markdown, the certificate's TOML, or a badge."""
+"""Write a conformance report as JSON, JUnit XML, Markdown, the TOML file of a certificate, or a badge."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RECORD_KEYS = (
 
 
 def to_dict(report: ConformanceReport) -> dict[str, Any]:
-    """Return the report as a dictionary of values that JSON can represent."""
+    """Return the conformance report as a dictionary that can be serialized as JSON."""
     return {
         "backend": report.backend,
         "distribution": report.distribution,
@@ -58,7 +58,7 @@ def to_dict(report: ConformanceReport) -> dict[str, Any]:
 
 
 def to_record(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the record for the table of scores: the result of `to_dict` without times and machine."""
+    """Return a record for the table of scores, made from a `to_dict` result without times and machine."""
     checks = document["checks"]
     return {
         **{name: document[name] for name in _RECORD_KEYS},
@@ -72,12 +72,11 @@ def to_record(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def certify(report: ConformanceReport, folder: Path) -> Path:
-    """Write the files of a certificate, and return their folder.
+    """Write the files of a conformance certificate, and return the folder that contains them.
 
-    The folder is `<folder>/<accel-core version>/<backend>-<version>`.
-
-    The files are `product.toml`, `junit.xml`, `report.json`, `card.json`, `card.md` and `badge.svg`. Raises
-    `OSError` if the folder cannot be written.
+    The folder is `<folder>/<accel-core version>/<backend>-<version>`. The files are `product.toml`,
+    `junit.xml`, `report.json`, `card.json`, `card.md` and `badge.svg`. Raises `OSError` if the folder cannot
+    be written.
     """
     certificate = (
         folder / report.kit / f"{report.backend}-{report.version or 'unknown'}"
@@ -99,7 +98,7 @@ def certify(report: ConformanceReport, folder: Path) -> Path:
 
 
 def _product(report: ConformanceReport) -> str:
-    """Return the certificate's TOML; the level is -1 if level 0 was not reached."""
+    """Return the TOML file of a certificate, in which the level is -1 if level 0 was not reached."""
     fields = {
         "backend": report.backend, "distribution": report.distribution, "version": report.version,
         "kit": report.kit, "torch": report.torch, "python": report.python, "frameworks": report.frameworks,
@@ -115,7 +114,7 @@ def _product(report: ConformanceReport) -> str:
 
 
 def markdown(report: ConformanceReport) -> str:
-    """Return the report as Markdown: the levels, and each check that did not pass."""
+    """Return the conformance report as Markdown, with the levels and each check that did not pass."""
     source = f"{report.distribution} {report.version}".strip()
     lines = [
         f"### {report.score}",
@@ -149,7 +148,7 @@ def markdown(report: ConformanceReport) -> str:
 
 
 def junit(report: ConformanceReport) -> str:
-    """Return the report as JUnit XML, with a test case for each check."""
+    """Return the conformance report as JUnit XML, with a test case for each check."""
     bad = [result for result in report.results if not result.outcome.is_good]
     suite = ET.Element("testsuite", {
         "name": f"accel verify {report.backend}",
@@ -187,7 +186,7 @@ def _printable(text: str) -> str:
 
 
 def _badge(report: ConformanceReport) -> str:
-    """Return the badge as SVG: the level on the left, the number of checks on the right."""
+    """Return an SVG badge with the level on the left and the number of checks on the right."""
     left, _, right = report.score.partition(" · ")
     if report.reached == report.level:
         colour = "#2e7d32"  # green

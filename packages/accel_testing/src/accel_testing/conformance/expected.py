@@ -28,11 +28,12 @@ _SECTIONS = ("skip", "fails")
 
 
 class Expected(NamedTuple):
-    """The reasons in a vendor's file, by the names of checks."""
+    """The contents of a vendor's file of expected results: the reasons to skip checks or let them fail."""
 
-    #: Checks that are not run, with their reasons.
+    #: The checks that are not run, with the reasons.
     skip: dict[str, str]
-    #: Checks that are expected to fail, with their reasons; a check that passes is reported as unexpected.
+    #: The checks that are expected to fail, with the reasons. If such a check passes, this is reported as
+    #: unexpected.
     fails: dict[str, str]
 
 
@@ -40,7 +41,11 @@ NOTHING = Expected({}, {})
 
 
 def read(path: Path) -> Expected:
-    """Return the file's content. Raises `SettingError` for an unknown check or a missing reason."""
+    """Read a vendor's file of expected results, and return its contents.
+
+    Raises `SettingError` if the file is invalid, for example because a check is unknown or a reason is
+    missing.
+    """
     document = _read_toml(path)
     problems = [
         f"unknown section [{name}], expected [skip] or [fails]"
@@ -61,7 +66,7 @@ def read(path: Path) -> Expected:
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
-    """Return the TOML document. Raises `SettingError` if the file cannot be read or is not TOML."""
+    """Read and return a TOML document. Raises `SettingError` if the file cannot be read or is not TOML."""
     try:
         document: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -84,7 +89,7 @@ def _section_problems(section: str, reasons: object) -> list[str]:
 
 
 def _entry_problem(section: str, name: str, reason: object) -> str:
-    """Return the problem with one check's name or reason; empty if both are valid."""
+    """Return the problem with a check's name or reason, or an empty string if both are valid."""
     known = [check.name for check in checks()]
     if name not in known:
         similar = get_close_matches(name, known, n=1)

@@ -1,4 +1,4 @@
-"""Run a function in a forked process, and wait longer on a busy machine."""
+"""Run functions in forked processes, with time limits that are longer on a busy machine."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["run_in_fork", "scale_timeout"]
 def scale_timeout(seconds: float) -> float:
     """Return a timeout for work that takes at most `seconds` on an idle machine.
 
-    The timeout is longer if the load average of the last minute exceeds the number of CPU cores.
+    The timeout is longer than `seconds` if last minute's load average exceeds the number of CPU cores.
     """
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     return seconds * max(1.0, load / (os.cpu_count() or 1))
 
 
 def run_in_fork(work: Callable[[], str], seconds: float) -> tuple[str, int | None]:
-    """Return the result of `work` in a forked process, and the process's exit status.
+    """Run `work` in a forked process, and return its result and the exit status of the process.
 
-    An exception is returned as text, such as `"RuntimeError: …"`. The status is `None` if the process hung
-    and was killed after `seconds`.
+    If `work` raises an exception, the result is its text, such as `"RuntimeError: …"`. The status is `None`
+    if the process did not end and was killed after `seconds`.
     """
     read_end, write_end = os.pipe()
     pid = os.fork()
@@ -48,7 +48,7 @@ def run_in_fork(work: Callable[[], str], seconds: float) -> tuple[str, int | Non
 
 
 def _wait_for_exit(pid: int, seconds: float) -> int | None:
-    """Return the exit status of the process; after `seconds`, kill the process and return `None`."""
+    """Return the exit status of a process, or kill it after `seconds` and return `None`."""
     deadline = time.monotonic() + seconds
     while True:
         ended_pid, status = os.waitpid(pid, os.WNOHANG)

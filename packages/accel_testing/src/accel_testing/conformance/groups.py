@@ -22,19 +22,19 @@ USUAL_LEVEL = 3
 
 
 class Group(NamedTuple):
-    """The checks of one subject, which are defined in one file."""
+    """A group of conformance checks on one subject, which are defined in the same file."""
 
     #: The module with the checks, below `accel_testing.conformance` and without the prefix `test_`.
     name: str
     level: int
     #: The number of seconds after which a check counts as hung.
     seconds: float = 60.0
-    #: Packages that the checks need: at least one package of each row must be installed.
+    #: The packages that the checks need. At least one package of each inner tuple must be installed.
     needs: tuple[tuple[str, ...], ...] = ()
 
     @property
     def process(self) -> str:
-        """Return the name of this group's child process; groups with the same name share a process.
+        """Return the name of the child process that runs this group. Groups with equal names share a process.
 
         Groups share processes because importing torch takes longer than most checks.
         """
@@ -42,7 +42,7 @@ class Group(NamedTuple):
 
     @property
     def file(self) -> Path:
-        """Return the file that pytest collects."""
+        """Return the file that contains the group's checks and that pytest collects."""
         *folders, last = self.name.split(".")
         return Path(__file__).parent.joinpath(*folders, f"test_{last}.py")
 

@@ -1,4 +1,4 @@
-"""Start the ranks of a check, and read the report on each part, which `parts` writes."""
+"""Start the ranks of a distributed check, and read the reports that `parts` writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from accel_testing.conformance.parts import BEGINNING
 
 __all__ = ["MOST_RANKS", "LaunchResult", "launch", "max_ranks", "require_part_passed"]
 
-#: Two ranks are enough to show a fault, and most hosts have two devices.
+#: The maximum number of ranks. Two are enough to reveal an error, and most hosts have two devices.
 MOST_RANKS = 2
 #: The number of seconds that the other ranks have to end after one rank has failed.
 _SECONDS_AFTER_FAILURE = 60.0
@@ -29,18 +29,21 @@ _PAUSE = 0.05
 
 
 class LaunchResult(NamedTuple):
-    """The exit statuses and reports of the ranks."""
+    """The exit statuses and reports of the ranks of a distributed check."""
 
     #: For each part, the report of each rank, with the keys `problem`, `unclaimed` and `seconds`.
     reports: dict[str, list[dict[str, Any]]]
-    #: Each rank's exit status; `None` for a rank that was killed.
+    #: The exit status of each rank, or `None` for a rank that was killed.
     exit_statuses: list[int | None]
     #: The last line that each rank wrote to stderr.
     last_lines: list[str]
 
 
 def max_ranks(accelerator: Accelerator) -> int:
-    """Return the maximum number of ranks: one per device, unless they communicate through the host."""
+    """Return the maximum number of ranks that a distributed check can use.
+
+    There can be only one rank per device, unless the ranks communicate through the host.
+    """
     import torch
 
     if not torch.distributed.is_available():
@@ -56,11 +59,11 @@ def max_ranks(accelerator: Accelerator) -> int:
 def launch(
     module: str, *arguments: str, ranks: int, seconds: float, **variables: str
 ) -> LaunchResult:
-    """Run the module in `ranks` ranks on this host, wait for the ranks, and return their results.
+    """Run a module in several ranks on this host, wait for the ranks to end, and return their results.
 
-    The module's arguments are a folder, which exists while the ranks run, and `arguments`. Each rank's
-    environment contains torchrun's variables and `variables`. Ranks that still run after `seconds` are
-    killed.
+    The module's arguments are a folder, which exists while the ranks run, followed by `arguments`. Each
+    rank's environment contains the variables that torchrun sets, and `variables`. Ranks that are still
+    running after `seconds` are killed.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -81,7 +84,7 @@ def launch(
 
 
 def require_part_passed(result: LaunchResult, part: str) -> None:
-    """Pass, fail or skip the check according to the ranks' reports on `part`."""
+    """Pass, fail or skip the check according to what the ranks report about the part `part`."""
     reports = result.reports.get(BEGINNING, []) + result.reports.get(part, [])
     problems = {report["problem"] for report in reports} - {""}
     require(not problems, "; ".join(sorted(problems)))
@@ -97,7 +100,7 @@ def require_part_passed(result: LaunchResult, part: str) -> None:
 
 
 def _describe_ends(result: LaunchResult) -> str:
-    """Return how each rank ended, and the last line that the rank wrote."""
+    """Return a description of how each rank ended, with the last line that it wrote."""
     descriptions = []
     ends = zip(result.exit_statuses, result.last_lines, strict=True)
     for rank, (status, last_line) in enumerate(ends):
@@ -120,9 +123,10 @@ def _environment(rank: int, ranks: int, port: int) -> dict[str, str]:
 def _run(
     folder: str, command: list[str], environments: list[dict[str, str]], seconds: float
 ) -> list[int | None]:
-    """Run the command once in each environment; return the exit statuses, `None` for a killed process.
+    """Run the command once in each environment, and return the exit statuses.
 
-    Once one process has failed, the others have `_SECONDS_AFTER_FAILURE` to end.
+    The exit status of a killed process is `None`. Once a process has failed, the others have
+    `_SECONDS_AFTER_FAILURE` to end.
     """
     with contextlib.ExitStack() as stack:
         processes = []
@@ -148,12 +152,12 @@ def _run(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process and the processes that it started, and wait for it."""
+    """Kill the process and all processes that it started, and wait for the process to end."""
     processes.end_group(process)
     process.wait()
 
 
 def _last_line(file: Path) -> str:
-    """Return the last line of the file, at most 500 characters; empty if the file is empty."""
+    """Return at most 500 characters of a file's last line, or an empty string if the file is empty."""
     lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1].strip()[:500] if lines else ""

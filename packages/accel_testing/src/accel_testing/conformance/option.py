@@ -16,7 +16,7 @@ __all__ = ["pytest_addoption", "pytest_collection_modifyitems"]
 
 
 def pytest_addoption(parser: Any) -> None:
-    """Add `--accel` and `--accel-expected`."""
+    """Add the options `--accel` and `--accel-expected` to pytest."""
     group = parser.getgroup("accel")
     accel_help = (
         "The backend that accel_testing.conformance checks. With accel-simulated: the devices to simulate, "
@@ -31,14 +31,14 @@ def pytest_addoption(parser: Any) -> None:
 
 
 def _add(group: Any, name: str, **attributes: str) -> None:
-    """Add an option, unless the project's pytest already has an option with this name."""
+    """Add an option, unless the project's pytest already has an option of this name."""
     # A project's option with the same name takes precedence, so that the project's tests still work.
     with contextlib.suppress(ValueError):
         group.addoption(name, **attributes)
 
 
 def pytest_collection_modifyitems(config: Any, items: list[pytest.Item]) -> None:
-    """Mark the checks in the file of `--accel-expected` as skipped or expected failures."""
+    """Mark the checks that the `--accel-expected` file lists as skipped or as expected failures."""
     path = config.getoption("--accel-expected", None)
     if not path:
         return

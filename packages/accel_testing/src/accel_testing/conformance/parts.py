@@ -30,10 +30,10 @@ def run_parts(
     begin: Callable[[], tuple[Any, ...]],
     parts: Mapping[str, Callable[..., None]],
 ) -> NoReturn:
-    """Call `begin`, run each part with the result of `begin`, and end the process with status 0.
+    """Run the parts of a rank's program, and end the process with status 0.
 
-    If a part raises an error, the error is reported, and the next part runs. If `begin` raises an error, no
-    part runs.
+    Each part is called with the result of `begin`. If a part raises an error, the error is reported and the
+    next part runs. If `begin` raises an error, no part runs.
     """
     processes.end_with_parent(os.getppid())
     with (folder / f"{os.environ['RANK']}.jsonl").open("a", encoding="utf-8") as file:
@@ -51,7 +51,7 @@ def run_parts(
 
 
 def _outcome(work: Callable[..., object], arguments: list[Any]) -> dict[str, str]:
-    """Run `work`; return why it failed as `problem`, and why it was skipped as `unclaimed`."""
+    """Run `work`, and return the reason if it failed (`problem`) or was skipped (`unclaimed`)."""
     try:
         work(*arguments)
     except AssertionError as error:

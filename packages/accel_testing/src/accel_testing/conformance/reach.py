@@ -1,7 +1,7 @@
-"""Test whether a device still works after a check that hung, or that lost the connection to the device.
+"""Test whether a device still works after a check that hung or lost the connection to the device.
 
-A device may be on another host, and its driver may hang. Each further check would then run into its time
-limit.
+A device may be on another host, and its driver may hang. All later checks would then run into their time
+limits.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _SECONDS = 120.0
 
 
 def device_failure(pin: str) -> str:
-    """Return why a new process cannot use the device; empty if it can.
+    """Return why a new process cannot use the device, or an empty string if it can.
 
-    The process creates a tensor on the device and reads the tensor back.
+    To test this, the process creates a tensor on the device and reads it back.
     """
     report = child.run(_use_device, {"pin": pin}, scale_timeout(_SECONDS))
     if report.answer is not None:
@@ -35,7 +35,7 @@ def device_failure(pin: str) -> str:
 def _use_device(
     arguments: dict[str, Any], _begin_stage: Callable[[str], None]
 ) -> dict[str, float]:
-    """Create a tensor on the device, and read the tensor back; runs in the child process."""
+    """Create a tensor on the device, and read it back. This function runs in a child process."""
     import torch  # imported here, because the parent process does not import torch
 
     import accel_core

@@ -1,4 +1,4 @@
-"""The results of a conformance run: one result for each check, and the report with all results."""
+"""The results of a conformance run: one result for each check, and a report with all results."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from accel_testing.conformance.catalogue import Check
 
 __all__ = ["INTERRUPTED", "ConformanceReport", "Outcome", "Result"]
 
-#: The reason for checks that had not ended when the run was interrupted.
+#: The reason for checks that had not finished when the run was interrupted.
 INTERRUPTED = "the run was interrupted before the check ended"
 
 
 class Outcome(str, enum.Enum):
-    """The outcome of a check."""
+    """The outcome of a conformance check."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -46,17 +46,17 @@ class Outcome(str, enum.Enum):
 
 
 class Result(NamedTuple):
-    """The result of one check."""
+    """The result of a conformance check."""
 
     check: Check
     outcome: Outcome
-    #: The reason why the check did not pass; empty if the check passed.
+    #: The reason why the check did not pass, or an empty string if it passed.
     message: str = ""
     seconds: float = 0.0
 
 
 class ConformanceReport(NamedTuple):
-    """The results of all checks in a run, and the versions of the checked packages."""
+    """A report on a conformance run, with the results of all checks and the versions of the packages."""
 
     backend: str
     distribution: str
@@ -65,7 +65,8 @@ class ConformanceReport(NamedTuple):
     kit: str
     torch: str
     python: str
-    #: A description such as `"acme:2 by accel-simulated 0.1.0"`; empty for a real device.
+    #: A description of the simulated device, such as `"acme:2 by accel-simulated 0.1.0"`, or an empty string
+    #: for a real device.
     simulated: str
     #: The highest requested level.
     level: int
@@ -75,15 +76,16 @@ class ConformanceReport(NamedTuple):
     frameworks: tuple[str, ...] = ()
 
     def results_of(self, level: int) -> tuple[Result, ...]:
-        """Return the results of one level."""
+        """Return the results of the checks at one level."""
         return tuple(result for result in self.results if result.check.level == level)
 
     @property
     def reached(self) -> int | None:
-        """Return the highest level up to which all outcomes are good; `None` if level 0 has a bad outcome.
+        """Return the highest level that the backend reached, or `None` if it did not even reach level 0.
 
-        A level in which no check passed is not reached, for example if no framework is installed, or if
-        the machine has only one device.
+        A level is reached if all outcomes at this level and the levels below are good. A level in which no
+        check passed is not reached, for example if no framework is installed or the machine has only one
+        device.
         """
         reached = None
         for level in range(self.level + 1):
@@ -101,11 +103,14 @@ class ConformanceReport(NamedTuple):
         return any(result.message == INTERRUPTED for result in self.results)
 
     def count(self, outcome: Outcome) -> int:
-        """Return the number of checks with this outcome."""
+        """Return the number of checks that had this outcome."""
         return Counter(result.outcome for result in self.results)[outcome]
 
     @property
     def score(self) -> str:
-        """Return the reached level, passed checks and all checks, such as `"accel L2 · 96/100"`."""
+        """Return the reached level and the number of passed checks, such as `"accel L2 · 96/100"`.
+
+        The last number is the number of all checks.
+        """
         level = "–" if self.reached is None else f"L{self.reached}"
         return f"accel {level} · {self.count(Outcome.PASSED)}/{len(self.results)}"

@@ -21,7 +21,7 @@ _results_file: IO[str] | None = None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--accel-results`."""
+    """Add the option `--accel-results` to pytest."""
     parser.addoption(
         "--accel-results",
         metavar="FILE",
@@ -30,26 +30,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Open the file of results."""
+    """Open the file for the results of the checks."""
     global _results_file
     _results_file = open(config.getoption("--accel-results"), "a", encoding="utf-8")  # noqa: PTH123, SIM115
 
 
 def _write_record(**line: object) -> None:
-    """Write one line of JSON, and flush the file."""
+    """Write a line of JSON, and flush the file."""
     assert _results_file is not None
     _results_file.write(json.dumps(line) + "\n")
     _results_file.flush()
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
-    """Record that a check begins."""
+    """Record the start of a check."""
     _write_record(begins=_node_in_file(nodeid))
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """Record the result of a check's setup, call or teardown."""
+    """Record the result of the setup, call or teardown of a check."""
     outcome = yield
     report = outcome.get_result()
     result = _outcome_name(report)
@@ -69,7 +69,7 @@ def _node_in_file(nodeid: str) -> str:
 
 
 def _outcome_name(report: pytest.TestReport) -> str:
-    """Return the value of `records.Outcome` for the report; empty if a later report has the outcome."""
+    """Return the `records.Outcome` value for a report, or an empty string if a later report has it."""
     if report.when != "call" and not report.skipped:
         return "not run" if report.failed else ""
     if hasattr(report, "wasxfail"):
@@ -92,7 +92,7 @@ def _is_connection_lost(report: pytest.TestReport, call: pytest.CallInfo[None]) 
 
 
 def _skip_reason(report: pytest.TestReport) -> str:
-    """Return the reason for which a check was skipped."""
+    """Return the reason why a check was skipped."""
     location_and_reason = report.longrepr
     if isinstance(location_and_reason, tuple):
         text = location_and_reason[2]
@@ -102,7 +102,7 @@ def _skip_reason(report: pytest.TestReport) -> str:
 
 
 def _message(report: pytest.TestReport, call: pytest.CallInfo[None]) -> str:
-    """Return why the check did not pass, in at most `_MAX_MESSAGE` characters; empty if it passed."""
+    """Return at most `_MAX_MESSAGE` characters on why a check did not pass, or an empty string if it did."""
     if report.passed and not hasattr(report, "wasxfail"):
         return ""
     if getattr(report, "wasxfail", ""):
@@ -127,7 +127,7 @@ _MISSING_FUNCTION = re.compile(
 
 
 def _missing_function(error_text: str) -> str:
-    """Return a hint if torch calls a function that is missing in the device's module; otherwise empty."""
+    """Return a hint if the device's module lacks a function that torch calls, or an empty string."""
     match = _MISSING_FUNCTION.search(error_text)
     if match is None or not _is_device(match[1]):
         return ""
@@ -135,7 +135,7 @@ def _missing_function(error_text: str) -> str:
 
 
 def _is_device(name: str) -> bool:
-    """Return whether torch has a device type called `name`."""
+    """Return whether torch has a device type named `name`."""
     import torch  # imported here, because level 0 does not need torch
 
     try:

@@ -1,4 +1,4 @@
-"""Run the checks, each group in a child process with a time limit, so that a crash affects one group only."""
+"""Run each group of checks in a child process with a time limit, so that a crash affects only one group."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def run(
     seconds: float | None = None,
     on_begin: Callable[[str], object] = lambda _: None,
 ) -> ConformanceReport:
-    """Run the checks up to `level`, or the checks that `only` names, and return the report.
+    """Run the conformance checks up to `level`, or those that `only` names, and return a report.
 
-    The time limit for a check is `seconds`, by default the limit of the check's group. `on_begin` is called
-    with each check's name when the check begins. After Ctrl-C, the report contains the results so far.
-    Raises `OSError` if no child process can be started.
+    `seconds` is the time limit for each check, by default the limit of the check's group. `on_begin` is
+    called with the name of each check when the check begins. After Ctrl-C, the report contains the results so
+    far. Raises `OSError` if no child process can be started.
     """
     started = time.monotonic()
     settings = _Settings(_pin(verdict), expected, seconds, on_begin)
@@ -89,21 +89,22 @@ def run(
 
 
 def _not_run(members: list[Check], reason: str) -> list[Result]:
-    """Return the results of checks that could not run for this reason."""
+    """Return results for checks that could not run, all with the same reason."""
     return [Result(check, Outcome.NOT_RUN, reason) for check in members]
 
 
 def _pin(verdict: Verdict) -> str:
-    """Return the backend as `name@distribution`, or only its name if the distribution is unknown."""
+    """Return the backend as `name@distribution`, or just its name if the distribution is unknown."""
     if verdict.distribution:
         return f"{verdict.name}@{verdict.distribution}"
     return verdict.name
 
 
 def _with_cause(results: list[Result], verdict: Verdict) -> list[Result]:
-    """Return the results; if no check could run, their reason is replaced by the backend's failure.
+    """Return the results, with the backend's failure as the reason if no check could run.
 
-    In that case the vendor's package, or one of its requirements, is the cause, and not each check.
+    In that case, the vendor's package or one of its requirements is the cause rather than the individual
+    checks.
     """
     was_interrupted = any(result.message == INTERRUPTED for result in results)
     has_result = any(result.outcome not in _WITHOUT_RESULT for result in results)
@@ -119,7 +120,7 @@ def _with_cause(results: list[Result], verdict: Verdict) -> list[Result]:
 
 
 def _obstacle(results: list[Result]) -> str:
-    """Return why later processes cannot run their checks either; empty if they can."""
+    """Return why later processes cannot run their checks either, or an empty string if they can."""
     messages = {result.message for result in results}
     if INTERRUPTED in messages:
         return INTERRUPTED
@@ -131,7 +132,7 @@ def _obstacle(results: list[Result]) -> str:
 
 
 def _frameworks(results: list[Result]) -> Iterator[str]:
-    """Yield each framework that passed a check, with its version, such as `"deepspeed 0.19.8"`."""
+    """Yield each framework that passed a check, with its version, as in `"deepspeed 0.19.8"`."""
     groups = dict.fromkeys(
         result.check.group for result in results if result.outcome is Outcome.PASSED
     )
@@ -142,7 +143,7 @@ def _frameworks(results: list[Result]) -> Iterator[str]:
 
 
 def _installed_of(names: tuple[str, ...]) -> str:
-    """Return the first installed distribution with its version; without one, return the first name."""
+    """Return the first installed distribution with its version, or the first name if none is installed."""
     for name in names:
         version = _version(name)
         if version:
@@ -151,7 +152,7 @@ def _installed_of(names: tuple[str, ...]) -> str:
 
 
 def _version(distribution: str) -> str:
-    """Return the version of a distribution; empty if the distribution is not installed."""
+    """Return the version of a distribution, or an empty string if it is not installed."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(distribution)
     return ""
@@ -162,7 +163,7 @@ class _Settings(NamedTuple):
 
     pin: str
     expected: Path | None
-    #: The time limit for each check in seconds; `None` means the limit of the check's group.
+    #: The time limit for each check in seconds, or `None` for the limit of the check's group.
     seconds: float | None
     on_begin: Callable[[str], object]
 
@@ -204,7 +205,7 @@ def _has_ended_between_checks(records: _Records, ending: _Ending) -> bool:
 def _device_failure_after(
     records: _Records, ending: _Ending, settings: _Settings
 ) -> str:
-    """Return why the device no longer works after a check that lost it or hung; empty if it works."""
+    """Return why the device stopped working after a check that lost it or hung, or an empty string."""
     if records.is_lost or ending.is_hung:
         return device_failure(settings.pin)
     return ""
@@ -225,12 +226,12 @@ class _Ending(NamedTuple):
 
 
 class _Records:
-    """The records that a child process has written so far with the plugin `reporting`."""
+    """The records that a child process has written so far through the plugin `reporting`."""
 
     def __init__(self, members: list[Check], on_begin: Callable[[str], object]) -> None:
         self.results: list[Result] = []
         self.ended: set[Check] = set()
-        #: The check that is running; `None` between checks.
+        #: The check that is running, or `None` between checks.
         self.current: Check | None = None
         #: Whether a check lost the connection to the device.
         self.is_lost = False
@@ -277,7 +278,7 @@ class _Records:
 
 
 def _run_child(members: list[Check], settings: _Settings, records: _Records) -> _Ending:
-    """Run the checks in a child process, add their records to `records`, and return the ending."""
+    """Run checks in a child process, add their records to `records`, and return how the process ended."""
     began = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="accel-verify-") as folder,
@@ -317,7 +318,7 @@ def _run_child(members: list[Check], settings: _Settings, records: _Records) -> 
 
 
 def _time_limit(check: Check | None, settings: _Settings) -> float:
-    """Return the time limit in seconds for the running check; `None` stands for the child's start."""
+    """Return the time limit in seconds for a check, or for the start of the process if `check` is `None`."""
     if check is None:
         return scale_timeout(_START)
     return settings.seconds or scale_timeout(check.group.seconds)
@@ -341,7 +342,7 @@ def _command(
 
 
 def _environment() -> dict[str, str]:
-    """Return this process's environment without the user's options for pytest."""
+    """Return this process's environment without the options that the user has set for pytest."""
     environ = dict(os.environ)
     environ.pop("PYTEST_ADDOPTS", None)
     # With this variable a simulated device detects every missing wait; other devices ignore the variable.
@@ -373,7 +374,7 @@ def _describe_crash(returncode: int, output: Any) -> str:
 
 
 def _failure_reason(verdict: Verdict) -> str:
-    """Return the reason and next step of `accel why` if the backend fails; empty if the backend works."""
+    """Return why the backend fails, with the next step, or an empty string if the backend works."""
     backend = (verdict.name, verdict.provenance)
     for surveyed in survey(read_settings()).verdicts:
         is_same = (surveyed.name, surveyed.provenance) == backend

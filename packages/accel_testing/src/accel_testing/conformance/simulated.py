@@ -21,7 +21,10 @@ _GROUP = "accel.simulators"
 
 
 def description() -> str:
-    """Return a description such as `"acme:2 by accel-simulated 0.1.0"`; empty if nothing is simulated."""
+    """Return a description of the simulated device, such as `"acme:2 by accel-simulated 0.1.0"`.
+
+    The result is an empty string if nothing is simulated.
+    """
     simulation = sys.modules.get(_STARTED)
     if simulation is None or not simulated_device()[0]:
         return ""
@@ -42,7 +45,10 @@ def simulated_device() -> tuple[str, str]:
 
 
 def simulator() -> Provenance | None:
-    """Return the entry point, not loaded, of the package that simulates devices; `None` without one."""
+    """Return the entry point of the package that simulates devices, without loading it.
+
+    The result is `None` if no such package is installed.
+    """
     from accel_core.settings import permitted_entry_points
 
     return next(iter(permitted_entry_points(_GROUP)), None)

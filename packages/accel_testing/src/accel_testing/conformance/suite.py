@@ -1,4 +1,4 @@
-"""A class with every check, which vendors subclass."""
+"""A test class that contains every conformance check, for vendors to subclass."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class AcceleratorTests(
     TestLightning,
     TestTransformers,
 ):
-    """All conformance checks of an accelerator.
+    """A test class with all conformance checks of an accelerator, for vendors to subclass.
 
-    Define a subclass whose name begins with `Test`, and set its attribute `backend`.
+    The name of the subclass must begin with `Test`, and its attribute `backend` must be set.
     """

@@ -41,7 +41,7 @@ class TestDeclaration(BackendTestBase):
     @pytest.fixture(scope="class")
     @classmethod
     def imported(cls, verdict: Verdict) -> dict[str, Any]:
-        """Return the effects of importing the plugin's module in a new process; see `observe_import`."""
+        """Return the effects of importing the plugin's module in a new process (see `observe_import`)."""
         if verdict.builtin:
             skip_unsupported("accel_core declares the backend")
         report = child.run(
@@ -190,10 +190,10 @@ def _is_pinned(requirement: Requirement) -> bool:
 
 
 def observe_import(arguments: dict[str, Any], stage: child.Stage) -> dict[str, object]:
-    """Import the plugin's module in a child process without torch, and return the effects.
+    """Import a plugin's module in a child process without torch, and return the effects of the import.
 
-    `heavy` lists the forbidden packages that were imported, and `changes` the changes to the process.
-    `threads` is the number of threads, and `ms` the time of the fastest of several imports in milliseconds.
+    `heavy` lists the forbidden packages that were imported, and `changes` lists the changes to the process.
+    `threads` is the number of threads. `ms` is the time of the fastest of several imports, in milliseconds.
     """
     import threading
     import time

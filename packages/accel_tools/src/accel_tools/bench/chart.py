@@ -25,7 +25,7 @@ _HEADINGS = {
     "launch": "Launch latency (lower is better)",
     "collective": "Collective bus bandwidth (higher is better)",
 }
-#: The colours of the bars for this run and for the earlier run.
+#: The colors of the bars for this run and for the earlier run.
 _COLOUR_NOW, _COLOUR_BEFORE = "#0969da", "#afb8c1"
 #: The width in columns of a text chart, and of its longest bar.
 _TEXT_WIDTH, _BAR_WIDTH = 100, 40
@@ -44,8 +44,8 @@ def draw(
         path: The chart file. Its suffix, one of `SUFFIXES`, selects the format.
         title: The first line above the chart.
         subtitle: The second line above the chart.
-        measurements: The run to draw.
-        before: The measurements of an earlier run by name, drawn as additional bars.
+        measurements: The measurements of the run to draw.
+        before: The measurements of an earlier run, by name. They are drawn as additional bars.
 
     Raises:
         OSError: The file cannot be written.
@@ -78,7 +78,7 @@ def _earlier_value(
 ) -> float | None:
     """Return the measurement's value in the earlier run.
 
-    Returns `None` if the earlier run does not have the measurement in the same unit.
+    Returns `None` if the earlier run does not contain the measurement in the same unit.
     """
     earlier = before.get(measurement.name)
     if earlier is None or earlier.unit != measurement.unit:
@@ -87,7 +87,10 @@ def _earlier_value(
 
 
 def _longest_bar(panel: _Panel, before: Mapping[str, Measurement]) -> float:
-    """Return the largest value of a panel in this run and in the earlier run; 1 if all values are 0."""
+    """Return the largest value in a panel, in this run or the earlier run.
+
+    Returns 1 if all values are 0.
+    """
     values = []
     for measurement in panel.measurements:
         values.append(measurement.value or 0.0)

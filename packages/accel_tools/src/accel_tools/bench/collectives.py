@@ -1,9 +1,8 @@
 """Measure the bus bandwidth of collectives between ranks on this host.
 
-nccl-tests defines bus bandwidth. The ranks are child processes, which are started and
-bound to cores as `accel run` would do it. They rendezvous through a `TCPStore` in this
-process. The store is created before the ranks start, so that another program cannot take
-its port in the meantime.
+nccl-tests defines bus bandwidth. The ranks are child processes, which are started and bound to cores as
+`accel run` does it. They rendezvous through a `TCPStore` in this process. The store is created before the
+ranks start, so that no other program can take its port in the meantime.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ if TYPE_CHECKING:
 
 __all__ = ["collective_steps"]
 
-#: For each collective, the factor for `n` ranks by which bytes per second are multiplied to
-#: get the bus bandwidth, the load of one link, which does not depend on `n`:
+#: For each collective, a function of the number of ranks. Bytes per second times its result is the bus
+#: bandwidth, the load of one link, which does not depend on the number of ranks:
 #: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
 _BUS_FACTORS: dict[str, Callable[[int], float]] = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     "broadcast": lambda _: 1.0,
 }
-#: How many seconds a rank waits longer than the parent's time limit.
+#: How many seconds longer than the parent's time limit a rank waits.
 _EXTRA_SECONDS = 30.0
 #: The maximum number of calls in a repeat. Each all-reduce makes the numbers larger, and the
 #: numbers must stay finite.
@@ -55,7 +54,7 @@ _FLOAT32_BYTES = 4
 
 
 class RankTiming(NamedTuple):
-    """One rank's timings of a collective."""
+    """The timing of one collective on one rank."""
 
     #: The seconds per call, one number for each repeat.
     seconds: list[float]
@@ -74,7 +73,7 @@ RankTimings = dict[str, RankTiming]
 def collective_steps(
     accelerator: Accelerator, effort: Effort, ranks: int | None
 ) -> list[Step]:
-    """Return a list with one step, which measures all collectives between `ranks` ranks.
+    """Return a list with one benchmark step, which measures all collectives between `ranks` ranks.
 
     If `ranks` is `None`, there is one rank per device, but at least two ranks.
     """
@@ -84,7 +83,10 @@ def collective_steps(
 def _measure(
     accelerator: Accelerator, effort: Effort, ranks: int | None
 ) -> list[Measurement]:
-    """Return one measurement per collective; a measurement without a value has a reason."""
+    """Measure all collectives, and return one measurement per collective.
+
+    A measurement without a value has a reason.
+    """
     try:
         if ranks is None:
             ranks = max(2, accelerator.device_count())
@@ -119,7 +121,7 @@ def _measure_with_ranks(
 
 
 def _without_values(outcome: Outcome, reason: str) -> list[Measurement]:
-    """Return one measurement per collective, without a value but with the reason."""
+    """Return one measurement per collective, with the reason why its value is missing."""
     measurements = []
     for collective in _BUS_FACTORS:
         name = f"collective.{collective}"
@@ -156,9 +158,9 @@ def _describe_ranks(
 def _combine_ranks(
     collective: str, timings: Sequence[RankTiming], note: str
 ) -> Measurement:
-    """Return the measurement of a collective from the timings of all ranks, in the order of the ranks.
+    """Return the measurement of a collective, combined from the timings of all ranks.
 
-    The time of a repeat is the time of its slowest rank.
+    The timings are in the order of the ranks. The time of a repeat is the time of its slowest rank.
     """
     times_by_repeat = zip(*(timing.seconds for timing in timings), strict=True)
     seconds = tuple(max(times) for times in times_by_repeat)
@@ -216,7 +218,10 @@ def _run_ranks(
 
 
 def _read_timings(reports: Sequence[child.ChildReport]) -> list[RankTimings]:
-    """Return the timings of all ranks; raise `_RankFailedError` with the first error."""
+    """Return the timings of all ranks.
+
+    Raises `_RankFailedError` with the first error if a rank failed.
+    """
     answers = [report.answer for report in reports if report.answer is not None]
     for answer in answers:
         if "error" in answer:
@@ -295,7 +300,9 @@ def _share_of_cores(accelerator: Accelerator, rank: int, ranks: int) -> Cores | 
 
 
 def _numa_node(accelerator: Accelerator, index: int) -> int | None:
-    """Return the NUMA node of the device, or `None` if the query fails for any reason.
+    """Return the NUMA node of the device.
+
+    Returns `None` if the query fails for any reason.
 
     Without a NUMA node, the rank may use any core.
     """
@@ -310,9 +317,10 @@ def _numa_node(accelerator: Accelerator, index: int) -> int | None:
 
 
 def _run_rank(job: dict[str, Any], _stage: Callable[[str], None]) -> dict[str, Any]:
-    """Join the process group and time each collective; runs in the child process of a rank.
+    """Join the process group and time each collective.
 
-    Returns the fields of a `RankTiming` by collective, or `{"error": message}`. `job` is a result of `_job`.
+    Runs in a rank's child process. Returns the fields of a `RankTiming` by collective, or `{"error":
+    message}`. `job` is a result of `_job`.
     """
     from accel_train import init_process_group
 

@@ -27,7 +27,7 @@ __all__ = ["buffer_size", "copy_steps", "is_on_host"]
 
 #: The assumed size in bytes of the last-level caches, if their size is unknown.
 _DEFAULT_CACHE = 32 * 2**20
-#: The unit in bytes of the size of a buffer.
+#: The unit of a buffer's size, in bytes.
 _PAGE = 4096
 _HOST_MEMORY = "the device uses the host's memory, so there is nothing to copy"
 _NOT_EQUAL = "the copy differs from its source"
@@ -46,11 +46,10 @@ class _TimedCopies(NamedTuple):
 
 
 def copy_steps(accelerator: Accelerator, effort: Effort) -> list[Step]:
-    """Return one benchmark step per kind of copy.
+    """Return one benchmark step for each kind of copy.
 
-    A rate between host and device counts each byte once. A rate on one device counts
-    each byte twice, once for reading and once for writing, as the Copy benchmark of STREAM
-    and nvbandwidth do.
+    Rates between host and device count each byte once. Rates on one device count each byte twice, once for
+    reading and once for writing, like STREAM's Copy benchmark and nvbandwidth.
     """
     steps = [
         _step(
@@ -111,15 +110,15 @@ def _step(name: str, title: str, time_copies: Callable[[], _TimedCopies]) -> Ste
 
 
 def is_on_host(accelerator: Accelerator) -> bool:
-    """Return whether the device is the CPU, whose memory is the host's memory."""
+    """Return whether the accelerator is the CPU, which uses the host's memory."""
     return accelerator.device().type == "cpu"
 
 
 def buffer_size(accelerator: Accelerator, size: int) -> int:
-    """Return the size in bytes of a buffer on the device: `size`, or less if memory is scarce.
+    """Return how many bytes a device buffer should have: `size`, or fewer if memory is scarce.
 
-    The size is limited to an eighth of the device's free memory, and rounded down to a multiple of
-    4 KiB. The minimum is 4 KiB.
+    The buffer takes at most an eighth of the device's free memory. Its size is rounded down to a multiple
+    of 4 KiB, and is at least 4 KiB.
     """
     try:
         limit = accelerator.available_memory() // 8
@@ -130,7 +129,7 @@ def buffer_size(accelerator: Accelerator, size: int) -> int:
 
 
 def host_buffer_size(accelerator: Accelerator, effort: Effort) -> int:
-    """Return the size in bytes of a buffer in host memory that is larger than the CPU's caches."""
+    """Return the size in bytes of a host buffer that does not fit into the CPU's caches."""
     caches = effort.cache_multiple * (last_level_cache() or _DEFAULT_CACHE)
     size = min(max(effort.min_bytes, caches), effort.max_bytes)
     return buffer_size(accelerator, size)
@@ -174,7 +173,7 @@ def _current_device(accelerator: Accelerator) -> Any:
 
 
 def _is_equal(target: torch.Tensor, source: torch.Tensor) -> bool:
-    """Return whether two tensors, which may be on different devices, have the same numbers."""
+    """Return whether two tensors, which may be on different devices, contain the same numbers."""
     return bool(import_torch().equal(target.to("cpu"), source.to("cpu")))
 
 

@@ -36,7 +36,7 @@ SCHEMA_VERSION = 1
 
 
 class _ComparedFact(NamedTuple):
-    """A fact that must be equal in two runs, so that the runs are comparable."""
+    """A fact that must be the same in two runs for their results to be comparable."""
 
     #: The part of the document: `"machine"` or `"accelerator"`.
     part: str
@@ -64,7 +64,7 @@ _MAX_BYTES = 4 * 2**20
 
 
 class Run(NamedTuple):
-    """One run of `accel bench`: its measurements, and facts about the machine and the accelerator."""
+    """The result of one run of `accel bench`: measurements, and facts about the machine and accelerator."""
 
     #: The time in UTC at which the run started, in ISO 8601 format.
     time: str
@@ -77,7 +77,7 @@ class Run(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The change of a measurement between two runs; the measurement has a value in both runs."""
+    """A measurement's change between two runs that both have a value for it."""
 
     before: Measurement
     now: Measurement
@@ -86,9 +86,9 @@ class Change(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Return `"faster"` or `"slower"`, or an empty string if the difference is noise.
+        """Return `"faster"`, `"slower"`, or an empty string if the change is noise.
 
-        A difference is noise if it does not exceed 2 % or the larger spread of the two runs.
+        A change is noise if it is at most 2 %, or at most the larger spread of the two measurements.
         """
         noise = max(self.before.spread or 0.0, self.now.spread or 0.0, 0.02)
         speedup = self.ratio if self.now.more_is_better else 1 / self.ratio
@@ -99,7 +99,7 @@ class Change(NamedTuple):
         return ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the change as plain values, for JSON."""
+        """Return the change as JSON-serializable values."""
         return {
             "name": self.now.name,
             "unit": self.now.unit,
@@ -112,12 +112,12 @@ class Change(NamedTuple):
 
 
 def current_time() -> str:
-    """Return the current time in UTC in ISO 8601 format, such as `"2026-11-24T09:30:00+00:00"`."""
+    """Return the current UTC time in ISO 8601 format, such as `"2026-11-24T09:30:00+00:00"`."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def run_to_dict(run: Run) -> dict[str, Any]:
-    """Return the run as plain values, for JSON."""
+    """Return the run as JSON-serializable values."""
     return {
         "document": KIND,
         "schema": SCHEMA_VERSION,
@@ -158,7 +158,10 @@ def read_run(path: Path) -> Run:
 
 
 def _read_json(path: Path) -> Any:
-    """Return the content of a JSON file; raise `ValueError` with the reason if this fails."""
+    """Return the content of a JSON file.
+
+    Raises `ValueError` with the reason if the file cannot be read or is not JSON.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
@@ -177,10 +180,10 @@ def _read_json(path: Path) -> Any:
 
 
 def run_from_dict(document: dict[str, Any]) -> Run:
-    """Convert a document of `run_to_dict` to a `Run`.
+    """Convert a document that `run_to_dict` created to a `Run`.
 
-    Raises `KeyError` if a field is missing, `TypeError` if a field has the wrong type, and
-    `ValueError` if a field has an impossible value.
+    Raises `KeyError` if a field is missing, `TypeError` if a field has the wrong type, and `ValueError` if
+    a field has an impossible value.
     """
     measurements = _require_type(document["measurements"], list)
     return Run(
@@ -194,7 +197,10 @@ def run_from_dict(document: dict[str, Any]) -> Run:
 
 
 def _measurement_from_dict(entry: Any) -> Measurement:
-    """Convert an entry of a document to a `Measurement`; the errors are those of `run_from_dict`."""
+    """Convert an entry of a document to a `Measurement`.
+
+    Raises the same errors as `run_from_dict`.
+    """
     entry = _require_type(entry, dict)
     fields = {name: entry[name] for name in Measurement._fields}
     fields["outcome"] = Outcome(fields["outcome"])
@@ -235,9 +241,9 @@ def _is_possible(number: float) -> bool:
 
 
 def _require_type(value: Any, kind: type | tuple[type, ...]) -> Any:
-    """Return `value`; raise `TypeError` if it is not an instance of `kind`.
+    """Return `value` if it is an instance of `kind`.
 
-    A bool does not count as a number.
+    Raises `TypeError` if it is not. A bool does not count as a number.
     """
     is_bool = isinstance(value, bool) and kind is not bool
     if is_bool or not isinstance(value, kind):
@@ -253,7 +259,10 @@ def _require_type(value: Any, kind: type | tuple[type, ...]) -> Any:
 def find_changes(
     before: Sequence[Measurement], now: Sequence[Measurement]
 ) -> list[Change]:
-    """Return a `Change` for each measurement that has a value in both runs, in the order of `now`."""
+    """Return a `Change` for each measurement that has a value in both runs.
+
+    The changes are in the order of the measurements in the new run, `now`.
+    """
     old_by_name = {measurement.name: measurement for measurement in before}
     changes = []
     for new in now:
@@ -266,9 +275,9 @@ def find_changes(
 
 
 def find_differences(before: Run, now: Run) -> list[str]:
-    """Return the reasons why the figures of two runs are hard to compare, one sentence each.
+    """Return one sentence for each reason why the results of two runs are hard to compare.
 
-    A reason is a difference in the machine, the device, or the option --quick.
+    A reason is a difference in the machine, the device, or the option `--quick`.
     """
     sentences = []
     for fact in _COMPARED_FACTS:

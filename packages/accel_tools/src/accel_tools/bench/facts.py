@@ -1,4 +1,4 @@
-"""Collect facts about the machine, the software and the device that affect the figures."""
+"""Collect facts about the machine, the software and the device that affect measurements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["device_facts", "machine_facts"]
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return facts about the CPU, its cores and memory, the system, Python and torch.
+    """Return facts about the CPU, its cores, memory, the operating system, Python and torch.
 
     Sizes are in bytes.
     """
@@ -41,10 +41,10 @@ def machine_facts() -> dict[str, Any]:
 
 
 def device_facts(accelerator: Accelerator) -> dict[str, Any]:
-    """Return facts about the backend, its devices, and the driver of the current device.
+    """Return facts about the backend, its devices, and the current device's driver.
 
-    The driver is `None` if it is unknown. Raises `BackendUnavailableError` if the backend
-    has no device, or if it cannot list its devices.
+    The driver is `None` if it is unknown. Raises `BackendUnavailableError` if the backend has no device, or
+    if it cannot list its devices.
     """
     source, name = accelerator.backend.provenance, accelerator.name
     try:

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["launch_steps", "matrix_steps"]
 
-#: Data types that have a row, whether the device supports them or not.
+#: The data types that are listed, whether or not the device supports them.
 _DTYPES = ("float64", "float32", "float16", "bfloat16")
-#: The number of rows of the block of which a matrix consists. Because the block repeats, a
-#: large matrix on the device needs little host memory.
+#: The number of rows of the block that a matrix repeats. Because of the repetition, a large matrix on the
+#: device needs little host memory.
 _BLOCK_ROWS = 256
 #: The number of rows of the first matrices that are tried. With smaller matrices, the time on
 #: busy cores would be dominated by the synchronization of threads.
@@ -42,7 +42,7 @@ _TF32_EPS = 2.0**-10
 
 
 def matrix_steps(accelerator: Accelerator, effort: Effort) -> list[Step]:
-    """Return one benchmark step per data type.
+    """Return one benchmark step for each data type.
 
     Each step multiplies two n × n matrices, which takes 2n³ floating-point operations.
     """
@@ -119,7 +119,10 @@ def _measure_product(
 
 
 def _precision_note(dtype: torch.dtype) -> str:
-    """Return the call that set torch's precision of float32 products; empty if it is the default."""
+    """Return the call that set torch's precision for float32 products.
+
+    Returns an empty string if the precision is the default.
+    """
     torch = import_torch()
     if dtype != torch.float32:
         return ""
@@ -208,9 +211,10 @@ def _tolerance(eps: float, rows: int) -> float:
 
 
 def launch_steps(accelerator: Accelerator, effort: Effort) -> list[Step]:
-    """Return two steps that time the addition of 1 to a tensor with one element.
+    """Return two benchmark steps that measure the time of a kernel launch.
 
-    The first step queues many additions in a row. The second step waits for each addition.
+    Both steps add 1 to a tensor with one element. The first step queues many additions in a row. The second
+    step waits for each addition.
     """
     return [
         _launch_step(

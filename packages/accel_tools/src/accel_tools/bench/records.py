@@ -10,7 +10,7 @@ __all__ = ["FULL", "QUICK", "Effort", "Measurement", "Outcome", "Step"]
 
 
 class Outcome(str, enum.Enum):
-    """Outcome of a measurement."""
+    """The outcome of a measurement, such as `"measured"` or `"failed"`."""
 
     MEASURED = "measured"
     #: The device does not support the operation; `reason` gives the details.
@@ -26,14 +26,14 @@ class Measurement(NamedTuple):
 
     #: A name that is stable across releases, such as `"copy.to_device.pinned"`.
     name: str
-    #: A title for people of at most 20 characters, such as `"to device, pinned"`.
+    #: A human-readable title of at most 20 characters, such as `"to device, pinned"`.
     title: str
     #: The unit of `value`: `"B/s"`, `"FLOP/s"`, or `"s"` for the time of a call.
     unit: str
     outcome: Outcome
-    #: The value of the median repeat, in `unit`; `None` if it is missing.
+    #: The value of the median repeat, in `unit`, or `None` if it is missing.
     value: float | None = None
-    #: The value of the fastest repeat, in `unit`; `None` if it is missing.
+    #: The value of the fastest repeat, in `unit`, or `None` if it is missing.
     best: float | None = None
     #: The interquartile range of the repeats' times as a fraction of their median, such as 0.03.
     spread: float | None = None
@@ -43,7 +43,7 @@ class Measurement(NamedTuple):
     calls: int = 0
     #: The seconds per call of the median repeat.
     seconds: float | None = None
-    #: The bytes or floating-point operations of one call; 1 if the value is a time.
+    #: The bytes or floating-point operations of one call, or 1 if the value is a time.
     work: float = 1.0
     #: The size of the data as text, such as `"128 MiB"` or `"2048 x 2048"`.
     size: str = ""
@@ -54,16 +54,16 @@ class Measurement(NamedTuple):
 
     @property
     def more_is_better(self) -> bool:
-        """Return whether a larger value is better, which holds for rates but not for times."""
+        """Return whether a larger value is better. This is true for rates, but not for times."""
         return self.unit != "s"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record as plain values, for JSON."""
+        """Return the record as JSON-serializable values."""
         return {**self._asdict(), "outcome": self.outcome.value}
 
 
 class Step(NamedTuple):
-    """A benchmark step, which makes one or more measurements."""
+    """A benchmark step, which makes one or more measurements when it runs."""
 
     #: The title for the progress line, such as `"matrix float32"`.
     title: str
@@ -71,7 +71,10 @@ class Step(NamedTuple):
 
 
 class Effort(NamedTuple):
-    """Limits on the times and data sizes of a run; within the limits, sizes depend on the device."""
+    """Limits on the duration and the data sizes of a benchmark run.
+
+    Within these limits, the data sizes depend on the device.
+    """
 
     #: Seconds for all repeats of one measurement.
     seconds: float = 0.8

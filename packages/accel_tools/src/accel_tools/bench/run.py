@@ -18,15 +18,15 @@ __all__ = ["all_steps"]
 def all_steps(
     accelerator: Accelerator, effort: Effort = FULL, ranks: int | None = None
 ) -> list[Step]:
-    """Return all benchmark steps in order, without running them.
+    """Return all benchmark steps of an accelerator in order, without running them.
 
-    A step does not raise an error when it runs: its measurements contain the error.
+    A step that fails does not raise an error: its measurements contain the error.
 
     Args:
         accelerator: The accelerator to measure.
         effort: The limits on times and data sizes.
-        ranks: The number of ranks in the collectives. `None` means one rank per device, but
-            at least two ranks. With 1, the collectives are not measured.
+        ranks: The number of ranks in the collectives. `None` means one rank per device, but at least two
+            ranks. With 1, the collectives are not measured.
     """
     return [
         *copy_steps(accelerator, effort),

@@ -33,7 +33,7 @@ _TRIALS = 5
 
 
 class Samples(NamedTuple):
-    """The timings of repeated calls."""
+    """The timings of repeated calls to a function."""
 
     #: The seconds per call, one number for each repeat.
     seconds: tuple[float, ...]
@@ -44,14 +44,14 @@ class Samples(NamedTuple):
 
     @property
     def median(self) -> float:
-        """Return the median time of one call, in seconds."""
+        """Return the median time per call, in seconds."""
         return statistics.median(self.seconds)
 
     @property
     def spread(self) -> float:
         """Return the interquartile range of `seconds` as a fraction of the median.
 
-        The spread of a single repeat is 0.
+        The spread is 0 if there is only one repeat.
         """
         if len(self.seconds) < 2:
             return 0.0
@@ -62,10 +62,11 @@ class Samples(NamedTuple):
 def take_samples(
     call: Callable[[], object], wait: Callable[[], object], effort: Effort
 ) -> Samples:
-    """Time `call` in several repeats, as many as `effort` allows.
+    """Time repeated calls to a function.
 
-    A repeat makes several calls and then calls `wait`. The host's clock is read before and after a
-    repeat, which works for every device. A repeat is so long that the duration of `wait` is negligible.
+    Each repeat makes several calls to `call` and then calls `wait`. The host's clock is read before and
+    after each repeat, which works for every device. A repeat is so long that the duration of `wait` is
+    negligible.
 
     Args:
         call: The function to time. It may queue work on the device.
@@ -96,7 +97,7 @@ def _needs_more_repeats(repeats: int, elapsed: float, effort: Effort) -> bool:
 
 
 class Trial(NamedTuple):
-    """The result of a few calls before the measurement."""
+    """The result of a few trial calls to a function, made before it is measured."""
 
     #: The seconds of the fastest call.
     seconds: float
@@ -107,10 +108,10 @@ class Trial(NamedTuple):
 def fastest_trial(
     call: Callable[[], object], wait: Callable[[], object], effort: Effort
 ) -> Trial:
-    """Call `call` once without timing it, then time a few calls, and return the fastest call.
+    """Time a few calls to `call`, and return the fastest of them.
 
-    The fastest of several calls is used, because a single call may take a hundred times as
-    long if other processes use the cores.
+    An additional first call is not timed. The fastest call counts, because a single call may take a hundred
+    times as long if other processes use the cores.
     """
     # The first call allocates memory, and compiles or loads kernels.
     _time_calls(call, wait, 1)
@@ -123,7 +124,10 @@ def fastest_trial(
 def _time_calls(
     call: Callable[[], object], wait: Callable[[], object], calls: int
 ) -> float:
-    """Return the seconds that `calls` calls of `call` and one call of `wait` take; always above 0."""
+    """Return how many seconds `calls` calls to `call` and one call to `wait` take.
+
+    The result is always above 0.
+    """
     wait()
     start = time.perf_counter()
     for _ in range(calls):
@@ -141,10 +145,9 @@ def make_measurement(
     size: str,
     note: str = "",
 ) -> Measurement:
-    """Return the measurement of timed calls.
+    """Create a measurement from the timings of repeated calls.
 
-    `work` is the number of bytes or floating-point operations of each call, or 1 if the unit
-    is `"s"`.
+    `work` is the number of bytes or floating-point operations per call, or 1 if the unit is `"s"`.
     """
 
     def convert_to_unit(seconds: float) -> float:
@@ -168,7 +171,10 @@ def make_measurement(
 
 
 def mark_wrong(measurement: Measurement, reason: str) -> Measurement:
-    """Return the measurement without its value, because the speed of a wrong result is meaningless."""
+    """Return the measurement without its value.
+
+    Use this function if the timed work computed a wrong result, because its speed is then meaningless.
+    """
     return measurement._replace(
         outcome=Outcome.WRONG, value=None, best=None, reason=reason
     )
@@ -177,9 +183,10 @@ def mark_wrong(measurement: Measurement, reason: str) -> Measurement:
 def run_measurement(
     name: str, title: str, unit: str, measure: Callable[[], Measurement]
 ) -> Measurement:
-    """Return the result of `measure`, or a measurement with the reason if `measure` raises an error.
+    """Call `measure`, and return the measurement that it makes.
 
-    The outcome is `NOT_MEASURED` for an `UnsupportedError`, and `FAILED` for other errors.
+    If `measure` raises an error, the returned measurement has no value, and contains the error as the
+    reason. Its outcome is `NOT_MEASURED` for an `UnsupportedError`, and `FAILED` for other errors.
     """
     try:
         with import_torch().no_grad():

@@ -1,4 +1,4 @@
-"""Format figures for people."""
+"""Format measured values and sizes as human-readable text."""
 
 from __future__ import annotations
 
@@ -37,16 +37,19 @@ def format_with_prefix(value: float, unit: str) -> str:
 
 
 def format_value(measurement: Measurement) -> str:
-    """Return the measurement's value as text, such as `"21.3 GB/s"`, or a dash if it is missing."""
+    """Return the measurement's value as text, such as `"21.3 GB/s"`.
+
+    Returns a dash if the value is missing.
+    """
     if measurement.value is None:
         return "-"
     return format_with_prefix(measurement.value, measurement.unit)
 
 
 def format_bytes(amount: int) -> str:
-    """Return an amount of bytes as text, such as `"128 MiB"`, `"512 KiB"` or `"100 B"`.
+    """Return a number of bytes as text, such as `"128 MiB"`, `"512 KiB"` or `"100 B"`.
 
-    Only multiples of a quarter of a unit are given in this unit, so the text is exact.
+    A unit is used only if the number is a multiple of a quarter of this unit, so the text is exact.
     """
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if amount >= size and amount * 4 % size == 0:

@@ -26,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class FixOptions(NamedTuple):
-    """The options of `accel doctor` on fixes and lists: `--fix`, `--dry-run`, `--yes`, `--list`."""
+    """The options `--fix`, `--dry-run`, `--yes` and `--list` of `accel doctor`."""
 
     fix: bool
     dry_run: bool
@@ -34,10 +34,10 @@ class FixOptions(NamedTuple):
     only_list: bool
 
     def validate(self, *, as_json: bool) -> None:
-        """Raise `click.UsageError` if the combination of options is invalid.
+        """Raise `click.UsageError` if the options contradict each other.
 
-        A combination is invalid if an option has no effect, or if `--fix` would ask a question without
-        a terminal.
+        This is the case if an option would have no effect, or if `--fix` would have to ask a question
+        without a terminal.
         """
         if self.dry_run and not self.fix:
             raise click.UsageError("--dry-run has no effect without --fix.")
@@ -59,7 +59,7 @@ class FixOptions(NamedTuple):
     def run_fixes(self, context: DiagnosticContext, report: Report) -> Report:
         """Offer the fix of each failed check, and apply each fix that the user accepts.
 
-        Returns the report with the results of the checks after the fixes.
+        Returns the report with the check results after the fixes.
         """
         findings = []
         has_fix = False
@@ -109,7 +109,7 @@ def _with_check_findings(report: Report, findings: tuple[Finding, ...]) -> Repor
 def options(command: F) -> F:
     """Add the options `--fix`, `--dry-run`, `--yes` and `--list` to a command.
 
-    The command receives the options' values as the argument `fix_options`.
+    The command receives the values of these options as the argument `fix_options`.
     """
 
     @functools.wraps(command)
@@ -126,7 +126,7 @@ def options(command: F) -> F:
     return decorated  # type: ignore[no-any-return]
 
 
-#: The names and the help of each option, in the order of the help.
+#: The names and the help text of each option, in the order of the help page.
 _OPTIONS = (
     (
         ("--fix",),
@@ -145,7 +145,10 @@ def write_list(
     *,
     as_json: bool,
 ) -> None:
-    """Write the list of topics and plugins' checks, without running a topic or a check."""
+    """Print a list of all topics and of all checks that plugins provide.
+
+    No topic and no check is run.
+    """
     check_reports = checks.list_checks(context)
     if as_json:
         output.write_json(_list_document(topics, check_reports))
@@ -156,7 +159,7 @@ def write_list(
 def _list_document(
     topics: Iterable[Topic], check_reports: Iterable[checks.CheckReport]
 ) -> dict[str, Any]:
-    """Return the list of topics and checks as plain values, for JSON."""
+    """Return the list of topics and checks as JSON-serializable values."""
     return {
         "topics": [{"name": topic.name, "title": topic.title} for topic in topics],
         "checks": [

@@ -15,9 +15,9 @@ __all__ = ["Progress"]
 class Progress:
     """A progress line for a known number of steps, used as a context manager.
 
-    The line is drawn only between steps, because a thread that draws would affect the
-    measurements. Nothing is written to a pipe, to a file or to a terminal that cannot
-    redraw a line (`TERM=dumb`). Leaving the `with` block erases the line.
+    The line is drawn only between steps, because a thread that draws would affect the measurements. Nothing
+    is written to a pipe, to a file, or to a terminal that cannot redraw a line (`TERM=dumb`). Leaving the
+    `with` block erases the line.
     """
 
     def __init__(self, total: int) -> None:
@@ -42,9 +42,9 @@ class Progress:
         self._draw(f"{what}, {self._begun} of {self._total} ...")
 
     def show_experiment(self, what: str) -> None:
-        """Show that the experiment called `what` begins, without a number.
+        """Show that the experiment called `what` begins.
 
-        The total number of experiments is unknown.
+        No number is shown, because the total number of experiments is unknown.
         """
         self._draw(f"experiment: {what} ...")
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SUMMARIES", "environment", "remarks"]
 
-#: For each command, its line in `accel --help`. The line is the first sentence of the command's help.
+#: The line for each command in `accel --help`. It is the first sentence of the command's help.
 SUMMARIES = {
     "bench": "Measure how fast the chosen accelerator, or NAME, is.",
     "doctor": "Report each problem, here or of NAME, and the next step.",
@@ -25,7 +25,7 @@ SUMMARIES = {
 def environment() -> str:
     """Return the name of the running Python's environment and why it was chosen, for `accel why`.
 
-    The string is empty if the environment is not in a folder that `accel setup --into` made.
+    Returns an empty string if the environment is not in a folder that `accel setup --into` created.
     """
     # The import is here, because `accel --help` does not need the module.
     from accel_tools.setup import folder
@@ -34,10 +34,10 @@ def environment() -> str:
 
 
 def remarks(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    """Yield a remark on each installed package for a device that neither a plugin nor a setting imports.
+    """Yield a remark about each installed device package that neither a plugin nor a setting imports.
 
-    `accel list` and `accel why` print the remarks. `verdicts` has the verdicts on the plugins' backends,
-    and the setting is the variable `ACCEL_IMPORT`.
+    `accel list` and `accel why` print the remarks. `verdicts` contains the verdicts on the plugins'
+    backends. The setting is the variable `ACCEL_IMPORT`.
     """
     # The import is here, because `accel --help` does not need the module.
     from accel_tools.doctor.unregistered import find_unregistered_packages

@@ -52,7 +52,10 @@ class _Earlier(NamedTuple):
 def _read_earlier_run(
     _ctx: click.Context, _param: click.Parameter, value: Path | None
 ) -> _Earlier | None:
-    """Return the run in the file of --compare; raise `click.BadParameter` if the file cannot be read."""
+    """Return the run in the file that `--compare` names.
+
+    Raises `click.BadParameter` if the file cannot be read.
+    """
     if value is None:
         return None
     try:
@@ -200,9 +203,9 @@ def _measure(
 def measure_in_child(
     chosen: Chosen, arguments: dict[str, Any], report_step: StepProgress
 ) -> dict[str, Any]:
-    """Make all measurements; this function runs in the child process.
+    """Make all measurements in a child process.
 
-    Returns the run as plain values, as `run_to_dict` does.
+    Returns the run as JSON-serializable values, in the format of `run_to_dict`.
 
     Args:
         chosen: The accelerator to measure.
@@ -234,7 +237,10 @@ def measure_in_child(
 
 
 def _comparison_to_dict(earlier: _Earlier, run: Run) -> dict[str, Any]:
-    """Return the changes since the earlier run, and warnings on differences, as plain values for JSON."""
+    """Return the comparison with the earlier run as JSON-serializable values.
+
+    It contains the changes, and warnings about differences between the runs.
+    """
     changes = document.find_changes(earlier.run.measurements, run.measurements)
     return {
         "file": str(earlier.path),
@@ -245,7 +251,10 @@ def _comparison_to_dict(earlier: _Earlier, run: Run) -> dict[str, Any]:
 
 
 def _draw_chart(path: Path, run: Run, earlier: _Earlier | None) -> None:
-    """Draw the chart of --plot; raise `click.ClickException` if the file cannot be written."""
+    """Draw the chart that `--plot` requests.
+
+    Raises `click.ClickException` if the file cannot be written.
+    """
     before = None
     if earlier is not None:
         before = {m.name: m for m in earlier.run.measurements}
@@ -275,7 +284,7 @@ def _page(run: Run, comparison: dict[str, Any] | None) -> list[page.Part]:
 
 
 def _describe_run(run: Run) -> list[page.Part]:
-    """Return the lines on the device and on the facts that affect the figures."""
+    """Return the lines for the device and on the facts that affect the figures."""
     machine, device = run.machine, run.accelerator
     source = f" ({device['distribution']} {device['version']})"
     devices = page.count(device["devices"], "device")
@@ -303,7 +312,10 @@ def _product(run: Run) -> str:
 
 
 def _describe_load(machine: Mapping[str, Any]) -> str:
-    """Describe the load of the CPU cores before the run; empty if the system does not report it."""
+    """Describe the load of the CPU cores before the run.
+
+    Returns an empty string if the system does not report the load.
+    """
     load = machine["load"]
     if load is None:
         return ""
@@ -332,7 +344,7 @@ def _row(measurement: Measurement) -> list[page.Cell]:
 
 
 def _describe_comparison(run: Run, comparison: dict[str, Any]) -> list[page.Part]:
-    """Return the part of the page on the changes since an earlier run."""
+    """Return the part of the page that shows the changes since an earlier run."""
     file, time_of_run = one_line(comparison["file"]), one_line(comparison["time"])
     parts: list[page.Part] = [page.heading(f"Compared with {file} ({time_of_run})")]
     for warning in comparison["warnings"]:
@@ -351,7 +363,7 @@ def _describe_comparison(run: Run, comparison: dict[str, Any]) -> list[page.Part
 
 
 def _change_row(change: dict[str, Any], now: Measurement) -> list[page.Cell]:
-    """Return the row on a change; `now` is the measurement in the new run."""
+    """Return the row for a change; `now` is the measurement in the new run."""
     verdict = change["verdict"] if change["verdict"] != "same" else ""
     style = {"faster": "green", "slower": "red"}.get(verdict, "")
     size = "" if change["same_size"] else f"different size: {now.size} now"

@@ -98,7 +98,7 @@ def command(
 
 
 def _document(verdicts: Iterable[Verdict]) -> dict[str, Any]:
-    """Return the declarations of the backends, and the reasons for those that could not be read."""
+    """Return the declarations of all backends, and the reasons why some could not be read."""
     backends, unread = [], []
     for verdict in verdicts:
         if verdict.backend is None:
@@ -116,7 +116,7 @@ def _declaration(verdict: Verdict) -> dict[str, Any]:
 
 
 def _unread_entry(verdict: Verdict) -> dict[str, Any]:
-    """Return an entry on a plugin whose declaration could not be read, with the reason."""
+    """Return an entry for a plugin whose declaration could not be read, with the reason."""
     return {
         "name": verdict.name,
         **_origin(verdict),

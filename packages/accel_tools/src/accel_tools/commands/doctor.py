@@ -30,7 +30,7 @@ from accel_tools.doctor.topics import TOPICS, ranks_connect
 
 __all__ = ["command"]
 
-#: If no fact's name is longer than this number of characters, facts are shown in two columns.
+#: Facts are shown in two columns if no fact's name is longer than this number of characters.
 _MAX_COLUMN = 24
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 
@@ -135,7 +135,7 @@ def command(
 
 
 def _check_options(*, as_issue: bool, with_messages: bool, as_json: bool) -> None:
-    """Raise `click.UsageError` for options that contradict each other."""
+    """Raise `click.UsageError` if options contradict each other."""
     if as_issue and as_json:
         raise click.UsageError(
             "--issue and --json both write to stdout: pass one of them."
@@ -160,7 +160,7 @@ def _run(
     ranks: int | None,
     experiment_seconds: float,
 ) -> Report:
-    """Run the topics and show a progress line on the terminal."""
+    """Run the topics and show a progress line for the terminal."""
     ranks_topic = ranks_connect.topic(ranks, experiment_seconds) if ranks else None
     total = len(topics) + (1 if ranks_topic else 0)
     with Progress(total) as progress:
@@ -227,7 +227,7 @@ def _describe_topic(
     in_unicode: bool,
     show_all: bool,
 ) -> list[page.Part]:
-    """Return the line on a topic and its findings; `show_all` adds facts and the duration."""
+    """Return the line for a topic and its findings; `show_all` adds facts and the duration."""
 
     def mark(level: Level) -> page.Cell:
         text = level.mark if in_unicode else level.plain_mark

@@ -20,12 +20,12 @@ __all__ = ["FolderOrNames", "report"]
 
 
 class FolderOrNames(click.Command):
-    """A command whose first argument may be a folder."""
+    """A click command whose first argument may be a folder instead of a name."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Move a folder from `args` to `ctx.obj`.
+        """Move a folder from the arguments `args` to `ctx.obj`.
 
-        If a folder has the name of a backend, such as `cuda`, it must be given as `./cuda`.
+        A folder that has the name of a backend, such as `cuda`, must be written as `./cuda`.
         """
         words = [word for word in args if not word.startswith("-")]
         if words and _means_folder(words[0]):
@@ -42,13 +42,13 @@ def _means_folder(word: str) -> bool:
 
 
 class Environment(NamedTuple):
-    """An environment of the folder, and why it is or is not chosen on this machine."""
+    """An environment in a folder, and why this machine does or does not choose it."""
 
     name: str
-    #: The installed version of torch, such as `"2.13.0+cu130"`; empty if the installation of
+    #: The installed version of torch, such as `"2.13.0+cu130"`, or an empty string if the installation of
     #: the environment is not complete.
     torch: str
-    #: The hardware for which the environment is, such as `"NVIDIA GPU"`; empty if unknown.
+    #: The hardware that the environment targets, such as `"NVIDIA GPU"`, or an empty string if unknown.
     serves: str
     #: Whether the environment was installed completely.
     is_complete: bool
@@ -59,33 +59,33 @@ class Environment(NamedTuple):
 
 
 class _FolderReport(NamedTuple):
-    """The environments of a folder, and whether one of them fits this machine."""
+    """The environments in a folder, and whether one of them fits this machine."""
 
     folder: Path
-    #: The reason why no environment can be chosen, and the next step; otherwise empty.
+    #: The reason why no environment can be chosen, and the next step. Otherwise, an empty string.
     error: str
-    #: The reason why the hardware is not used, and the next step; otherwise empty.
+    #: The reason why the hardware is not used, and the next step. Otherwise, an empty string.
     warning: str
     environments: list[Environment]
 
     @property
     def is_healthy(self) -> bool:
-        """Return whether all environments are complete, and one of them fits this machine."""
+        """Return whether all environments are complete and one of them fits this machine."""
         if self.error or self.warning or not self.environments:
             return False
         return all(environment.is_complete for environment in self.environments)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the record as plain values, for JSON."""
+        """Return the record as JSON-serializable values."""
         rows = [environment._asdict() for environment in self.environments]
         return {**self._asdict(), "folder": str(self.folder), "environments": rows}
 
 
 def report(into: Path, *, as_json: bool) -> int:
-    """Print the environments of the folder `into`, and return the exit status.
+    """Print the environments in the folder `into`, and return the exit status.
 
-    The exit status is 0 if all environments are complete and one of them fits this machine,
-    and 1 otherwise. Raises `UsageError` if there is no such folder.
+    The exit status is 0 if all environments are complete and one of them fits this machine, and 1
+    otherwise. Raises `UsageError` if the folder does not exist.
     """
     if not into.is_dir():
         raise click.UsageError(
@@ -123,10 +123,10 @@ def _environment_names(into: Path) -> list[str]:
 
 
 def _no_environment_error(into: Path) -> str:
-    """Return the error for a folder without environments, and the command that makes environments.
+    """Return the error for a folder without environments, and the command that creates some.
 
-    The command makes an environment for each accelerator of this machine that is not part of the CPU,
-    and one for the CPU.
+    The command creates an environment for the CPU, and one for each accelerator of this machine that is not
+    part of the CPU.
     """
     names: dict[str, None] = {}
     for vendor in vendors.known_hardware():

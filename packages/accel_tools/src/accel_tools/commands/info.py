@@ -35,8 +35,8 @@ _FIELD_TYPES: dict[str, type] = {
     "integrated": bool,
 }
 _TITLES = ("INDEX", "DEVICE", "MEMORY", "FREE", "DESCRIPTION")
-#: Capabilities that share a line on the page, and their names for people. In the JSON document,
-#: `capabilities` has all capabilities.
+#: Capabilities that share a line on the page, and their human-readable names. In the JSON document,
+#: `capabilities` contains all capabilities.
 _CAPABILITY_TITLES = {
     "is_available": "a device",
     "is_bf16_supported": "bf16",
@@ -92,10 +92,10 @@ def command(
 def document_in_child(
     chosen: Chosen, arguments: dict[str, Any], step: Progress
 ) -> dict[str, Any]:
-    """Query an accelerator; this function runs in a child process, and returns plain values for JSON.
+    """Query an accelerator in a child process, and return JSON-serializable values.
 
-    `arguments["skipped"]` maps the names of queries to errors. In these queries, an earlier child
-    process crashed or hung. `step` reports the name of the current query to the parent process.
+    `arguments["skipped"]` contains the names of queries during which an earlier child process crashed or
+    hung, with the errors. `step` reports the name of the current query to the parent process.
     """
     query = _Query(step, arguments["skipped"])
     document = _document(chosen.accelerator, query)
@@ -105,7 +105,7 @@ def document_in_child(
 
 
 class _Query:
-    """A function that calls queries of an accelerator, and records failures instead of raising errors."""
+    """A callable that queries an accelerator, and records failures instead of raising errors."""
 
     def __init__(self, step: Progress, skipped: dict[str, str]) -> None:
         #: The error of each failed query, by the query's name.
@@ -162,7 +162,10 @@ def _check_fields(properties: DeviceProperties) -> None:
 
 
 def _document(accelerator: Accelerator, query: _Query) -> dict[str, Any]:
-    """Return the accelerator's capabilities and devices as plain values; may initialize devices."""
+    """Return the accelerator's capabilities and devices as JSON-serializable values.
+
+    The queries may initialize devices.
+    """
     backend = accelerator.backend
     source = backend.provenance
     count = query("device_count()", accelerator.device_count, int) or 0
@@ -217,7 +220,7 @@ def _document(accelerator: Accelerator, query: _Query) -> dict[str, Any]:
 
 
 def _why_no_triton(accelerator: Accelerator) -> str | None:
-    """Return why `is_triton_supported()` is False; `None` if it is True."""
+    """Return why `is_triton_supported()` is False, or `None` if it is True."""
     if accelerator.is_triton_supported():
         return None
     if _never_runs_triton(accelerator):
@@ -261,7 +264,7 @@ def _device_document(
 
 
 def _list_or_none(values: Iterable[Any] | None) -> list[Any] | None:
-    """Return the values as a list, which JSON can contain; `None` for `None`."""
+    """Return the values as a list, which JSON can contain, or `None` if `values` is `None`."""
     return None if values is None else list(values)
 
 
@@ -281,7 +284,7 @@ def _has_streams(accelerator: Accelerator) -> bool:
 
 
 def _page(doc: Mapping[str, Any]) -> list[page.Part]:
-    """Return the page for people from the document of `document_in_child`."""
+    """Return the human-readable page that shows the result of `document_in_child`."""
     return [
         *_identity(doc),
         *_devices(doc),
@@ -424,14 +427,14 @@ def _autoload(doc: Mapping[str, Any]) -> list[page.Part]:
 
 
 def _yes_or_no(value: bool | None, *, no: str = "no") -> str:
-    """Return `"yes"`, the text `no`, or `"unknown"` for `None`."""
+    """Return `"yes"`, `"no"`, or `"unknown"` for `None`."""
     if value is None:
         return "unknown"
     return "yes" if value else no
 
 
 def _format_gib(amount: int | None) -> str:
-    """Return an amount of bytes as text, such as `"1.5 GiB"`; a dash if the amount is unknown."""
+    """Return a number of bytes as text, such as `"1.5 GiB"`, or a dash if unknown."""
     if amount is None:
         return "-"
     return f"{amount / 2**30:.1f} GiB"

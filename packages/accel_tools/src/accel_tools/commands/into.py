@@ -1,4 +1,4 @@
-"""`accel setup --into FOLDER`: make an environment per build of torch, and launchers.
+"""`accel setup --into FOLDER`: create one environment per build of torch, and launchers.
 
 A launcher starts a program in the environment that fits the machine.
 """
@@ -21,17 +21,17 @@ from accel_tools.setup.resolving import Package
 
 __all__ = ["Request", "SetupCommand", "choose_installer", "set_up"]
 
-#: The name of the folder's file that lists the packages of all environments.
+#: The name of the file in the folder that lists the packages of all environments.
 _REQUIREMENTS = "requirements.txt"
 
 
 class SetupCommand(click.Command):
-    """A command whose arguments after `--` are packages."""
+    """A click command that accepts packages as arguments after `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Move the packages, which are the arguments after `--`, from `args` to `ctx.obj`.
 
-        Otherwise click would take the packages for names of environments.
+        Otherwise click would treat the packages as names of environments.
         """
         end = args.index("--") if "--" in args else len(args)
         ctx.obj = tuple(args[end + 1 :])
@@ -39,7 +39,7 @@ class SetupCommand(click.Command):
 
 
 class Request:
-    """The arguments of `accel setup --into`."""
+    """The arguments of one call to `accel setup --into`: the folder, the environments and the packages."""
 
     def __init__(
         self,
@@ -62,17 +62,17 @@ class Request:
 def set_up(
     request: Request, installer: str, torch: str, driver: str, *, yes: bool
 ) -> None:
-    """Make the environments that the folder lacks, after asking unless `yes`.
+    """Create the environments that the folder lacks.
 
     Args:
-        request: The folder, the environments' names and the packages.
+        request: The folder, the names of the environments, and the packages.
         installer: `"uv"` or `"pip"`.
-        torch: The version of torch, or an empty string for the newest that fits.
-        driver: The version of NVIDIA's driver to plan for, or an empty string.
+        torch: The torch version, or an empty string for the newest that fits.
+        driver: The NVIDIA driver version to plan for, or an empty string.
         yes: Whether to install without asking.
 
     Raises:
-        SettingError: A build or a package has no version that fits. Nothing was downloaded.
+        SettingError: No build of torch or no version of a package fits. Nothing was downloaded.
     """
     into = request.folder
     conflict = folder.find_conflict(into, request.requirements)
@@ -224,7 +224,7 @@ def _megabytes(size: int) -> str:
 def _install_environment(into: Path, name: str, installer: str) -> None:
     """Install an environment from its lock file, after removing an incomplete installation.
 
-    Raises `click.ClickException` if a command of the installer fails.
+    Raises `click.ClickException` if an installer command fails.
     """
     path = _environment_path(into, name)
     folder.remove_environment(path)
@@ -240,10 +240,10 @@ def _install_environment(into: Path, name: str, installer: str) -> None:
 
 
 def choose_installer(format_name: str | None) -> str:
-    """Return the installer, `"uv"` or `"pip"`, for the value of --format.
+    """Return the installer for the value of `--format`: `"uv"` or `"pip"`.
 
-    A value of `None` means uv if it is installed, otherwise pip. Raises `click.UsageError` for formats
-    that are not installers.
+    If the value is `None`, the installer is uv if it is installed, and otherwise pip. Raises
+    `click.UsageError` if the format is not an installer.
     """
     installer = format_name or environment_checks.default_installer()
     if installer not in ("pip", "uv"):

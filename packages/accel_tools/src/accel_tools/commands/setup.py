@@ -49,8 +49,7 @@ _ALIASES = {
     "aws": "neuron",
     "trainium": "neuron",
 }
-#: A limit between the major versions of NVIDIA's drivers, which are higher, and of toolkits,
-#: which are lower.
+#: A limit between the major versions of NVIDIA drivers, which are higher, and of toolkits, which are lower.
 _MIN_DRIVER = 300
 #: The usage error for options and arguments that do not fit --into.
 _INTO_USAGE = (
@@ -236,9 +235,9 @@ def _print_plan(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Print the command that installs torch, and run it if `run`; return the exit status.
+    """Print the command that installs torch, and return the exit status.
 
-    The exit status is 1 if no command is known.
+    If `run` is true, the command is also run. The exit status is 1 if no command is known.
     """
     with answering(as_json=as_json) as output:
         machine = machines.here(python)
@@ -310,7 +309,7 @@ def _check_versions(name: str, driver: str, toolkit: str) -> None:
 
 
 def _check_driver(name: str, driver: str) -> None:
-    """Raise `click.UsageError` unless `driver` is a version of NVIDIA's driver, and `name` is cuda."""
+    """Raise `click.UsageError` unless `driver` is an NVIDIA driver version and `name` is cuda."""
     if not name:
         raise _missing_name_error(f"--driver {driver}", "cuda")
     if name != "cuda":
@@ -447,7 +446,7 @@ def _document(
     mismatches: Sequence[str],
     obstacles: Sequence[str],
 ) -> dict[str, object]:
-    """Return the plan and the problems as plain values, for JSON."""
+    """Return the plan and the problems as JSON-serializable values."""
     return {
         "machine": {
             "system": machine.system,

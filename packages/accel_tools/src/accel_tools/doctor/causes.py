@@ -1,7 +1,7 @@
-"""Merge findings of several topics that have the same cause into one finding with one remedy.
+"""Merge the findings of several topics that have the same cause into one finding with one remedy.
 
-If a vendor package cannot be loaded, the probe of its backend, torch's autoload and the
-plugin's checks all report the failure, each with a different remedy.
+If a vendor package cannot be loaded, the probe of its backend, torch's autoload and the plugin's checks all
+report the failure, each with a different remedy.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from accel_tools.doctor.records import Finding, Level, TopicResult, worst_level
 
 __all__ = ["TORCH_IMPORT_CODES", "merge_by_cause"]
 
-#: The codes of the findings on a failed import of torch. Two topics import torch, and their errors may
+#: The codes of the findings about a failed import of torch. Two topics import torch, and their errors may
 #: name different files.
 TORCH_IMPORT_CODES = {"candidates.torch", "compute.import"}
 
 
 def merge_by_cause(topics: Sequence[TopicResult]) -> tuple[TopicResult, ...]:
-    """Return the topics' results with one finding per cause.
+    """Merge findings that have the same cause, and return the topics' results.
 
-    A finding is merged into the first finding with the same cause. Two findings have the same cause if
-    they report the same root cause, or the same remedy for the same backend. The text of a merged
-    finding is kept in the facts of the first finding.
+    A finding is merged into the first finding with the same cause. Two findings have the same cause if they
+    report the same root cause, or the same remedy for the same backend. The text of a merged finding is
+    kept in the facts of the first finding.
     """
     merged_by_id: dict[int, Finding] = {}
     removed: list[Finding] = []

@@ -20,13 +20,14 @@ __all__ = ["import_and_find_changes", "read_gpu_architectures", "run_hooks"]
 
 
 def run_hooks(job: dict[str, Any], stage: Stage) -> dict[int, str]:
-    """Run the hooks in `job["hooks"]`, and return the errors of failed hooks, by the hook's index.
+    """Run the hooks in `job["hooks"]`, and return the errors of hooks that failed.
 
-    A hook is a dictionary. It has either the key `lines` (the lines of a start-up file), or the keys
-    `entry_point` (the fields of a `Provenance`) and `call` (whether to call the loaded object).
+    The errors are keyed by the hook's index. A hook is a dictionary. It has either the key `lines` (the
+    lines of a start-up file), or the keys `entry_point` (the fields of a `Provenance`) and `call` (whether
+    to call the loaded object).
 
-    Before each hook, `stage` is called with the hook's description, and as facts its index and the
-    errors so far.
+    Before each hook, `stage` is called with the hook's description. The facts passed to `stage` are the
+    hook's index and the errors so far.
     """
     errors: dict[int, str] = {}
     for index, hook in enumerate(job["hooks"]):
@@ -51,10 +52,11 @@ def _run_hook(hook: dict[str, Any]) -> None:
 def import_and_find_changes(
     job: dict[str, Any], stage: Callable[[str], None]
 ) -> dict[str, object]:
-    """Import torch and then the module `job["module"]`, and return the module's changes to the process.
+    """Import torch and then a module, and return the module's changes to the process.
 
-    The changes are returned as a list of rows under the key `changes`, even if the import fails. The
-    error of the import is not returned, because the verdict on the backend contains it.
+    `job["module"]` is the name of the module. The returned dictionary contains the changes as a list under
+    the key `changes`, even if the import fails. The error of the import is not returned, because the
+    verdict on the backend contains it.
     """
     from importlib import import_module
 
@@ -72,10 +74,10 @@ def import_and_find_changes(
 def read_gpu_architectures(
     _: dict[str, object], stage: Callable[[str], None]
 ) -> dict[str, object]:
-    """Return the architectures for which torch has code, and the GPUs with their compute capability.
+    """Return the GPU architectures that torch has code for, and the GPUs of this machine.
 
-    The returned dictionary has the keys `architectures` (a list such as `["sm_90"]`) and `gpus` (a list
-    of tuples with a GPU's name and its major and minor compute capability).
+    The returned dictionary has two keys. `architectures` is a list such as `["sm_90"]`. `gpus` is a list of
+    tuples with a GPU's name and the major and minor version of its compute capability.
     """
     stage("import of torch")
     torch = import_torch()

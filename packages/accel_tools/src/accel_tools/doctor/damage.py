@@ -34,7 +34,7 @@ _MAP_ERROR = re.compile(r"(/[^\s:'\"]+): failed to map segment from shared objec
 
 
 class Damage(NamedTuple):
-    """A reason why installed files cannot be used, and the next step."""
+    """A reason why installed files cannot be used, and the next step for the user."""
 
     #: The reason as a clause, such as `"torch 2.9.0 is damaged: torch/__init__.py is missing"`.
     what: str
@@ -42,10 +42,10 @@ class Damage(NamedTuple):
 
 
 def find_damage_of_import(distribution: str, failure: str) -> Damage | None:
-    """Return the damage that explains a failed import of a distribution; `None` if there is none.
+    """Return the damaged files that explain why a distribution cannot be imported.
 
-    Packages that the distribution requires, directly or indirectly, are compared with their RECORD if
-    the error `failure` contains the name of one of their modules.
+    Returns `None` if no damage is found. Packages that the distribution requires, directly or indirectly,
+    are checked too if the error `failure` contains the name of one of their modules.
     """
     words = set(re.findall(r"\w+", failure))
     damage = find_damage(distribution)
@@ -90,10 +90,10 @@ def _modules(distribution: str) -> set[str]:
 
 
 def find_damage(distribution: str) -> Damage | None:
-    """Return which files of a distribution are missing, have a wrong size, or cannot be read.
+    """Return which files of a distribution are missing, have the wrong size, or cannot be read.
 
     Returns `None` if there are no such files, or if the distribution is not installed. Files outside
-    the folder with packages and compiled Python files are not checked.
+    `site-packages` and compiled Python files are not checked.
     """
     try:
         installed = metadata.distribution(distribution)
@@ -136,9 +136,9 @@ def _recorded_sizes(installed: metadata.Distribution) -> Iterator[tuple[str, int
 
 
 def _describe_size_difference(file: Path, expected_size: int) -> str:
-    """Return how the file differs from its expected size, such as `"is missing"`.
+    """Return how a file differs from its expected size, such as `"is missing"`.
 
-    The string is empty if the size is right, or if the file's folder cannot be read.
+    Returns an empty string if the size is right, or if the file's folder cannot be read.
     """
     try:
         size = file.stat().st_size
@@ -173,7 +173,7 @@ def _reinstall_command(distribution: str, version: str) -> str:
 
 
 def explain_noexec_mounts(topics: Sequence[TopicResult]) -> tuple[TopicResult, ...]:
-    """Add the cause to findings on libraries that are on a file system mounted with `noexec`."""
+    """Add the cause to findings about libraries on a file system that is mounted with `noexec`."""
     results = []
     for topic in topics:
         findings = tuple(_explain_noexec_mount(finding) for finding in topic.findings)
@@ -191,7 +191,7 @@ def _explain_noexec_mount(finding: Finding) -> Finding:
 
 
 def find_noexec_mount(error: str) -> Damage | None:
-    """Return the `noexec` mount that caused an error of the dynamic loader, with the next step.
+    """Return the `noexec` mount that caused a dynamic loader error, with the next step.
 
     Returns `None` if the error has a different cause, or if this system has no `noexec` mounts.
     """

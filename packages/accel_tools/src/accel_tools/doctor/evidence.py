@@ -25,9 +25,9 @@ _MAX_FOLDERS = 3000
 def describe_hardware(
     backend: Backend, environ: Mapping[str, str], root: str = "/"
 ) -> Iterator[tuple[str, str]]:
-    """Yield a backend's device nodes, PCI devices, driver and toolkit variables, as names and texts.
+    """Yield facts about a backend's device nodes, PCI devices, driver and toolkit variables.
 
-    `root` is the folder that contains `/sys`, `/proc` and `/dev`.
+    Each fact is a pair of a name and a text. `root` is the folder that contains `/sys`, `/proc` and `/dev`.
     """
     if hardware.on_linux():
         patterns = (*backend.hardware.nodes, *backend.hardware.shared_nodes)
@@ -42,14 +42,17 @@ def describe_hardware(
 
 
 def _describe_absence(patterns: tuple[str, ...]) -> str:
-    """Return `"none"` with the patterns that nothing matches; empty if there are no patterns."""
+    """Return `"none"` with the patterns that match nothing, or an empty string if there are no patterns."""
     if not patterns:
         return ""
     return f"none ({', '.join(patterns)})"
 
 
 def _describe_pci_devices(backend: Backend, root: str) -> str:
-    """Return the backend's PCI devices and their drivers; empty if the backend declares no PCI ids."""
+    """Return the backend's PCI devices and their drivers.
+
+    Returns an empty string if the backend declares no PCI ids.
+    """
     ids = backend.hardware.pci_ids
     if not ids:
         return ""
@@ -64,7 +67,7 @@ def _describe_pci_devices(backend: Backend, root: str) -> str:
 def _describe_driver(backend: Backend, root: str) -> str:
     """Return the name and the version of the backend's driver, or that it is not loaded.
 
-    The string is empty if the backend does not declare a file of its driver.
+    Returns an empty string if the backend does not declare a driver file.
     """
     path = backend.hardware.driver_file
     if not path:
@@ -106,11 +109,11 @@ _VENDOR_VARIABLES = {
 def toolkit_variables(
     backend: Backend, environ: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """Return the variables that contain folders of the vendor's toolkit, with their values.
+    """Return the environment variables that contain folders of the vendor's toolkit, with their values.
 
-    A documented variable (`_VENDOR_VARIABLES`) that is not set has the value `None`. Other variables,
-    such as `SDAA_ROOT`, are included if they begin with a prefix of the backend, have an ending such as
-    `_ROOT`, and contain a path.
+    A documented variable (`_VENDOR_VARIABLES`) that is not set has the value `None`. Other variables, such
+    as `SDAA_ROOT`, are included if their names begin with a prefix of the backend and have an ending such
+    as `_ROOT`, and if they contain a path.
     """
     names = list(_documented_variables(backend))
     for name, value in sorted(environ.items()):
@@ -134,7 +137,7 @@ def _documented_variables(backend: Backend) -> Iterator[str]:
 def _describe_toolkit_variables(
     backend: Backend, environ: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield a text on each toolkit variable, such as `"CUDA_HOME=/usr/local/cuda (missing)"`."""
+    """Yield a description of each toolkit variable, such as `"CUDA_HOME=/usr/local/cuda (missing)"`."""
     for name, value in toolkit_variables(backend, environ).items():
         if value is None:
             yield f"{name} is not set"
@@ -152,12 +155,12 @@ def _all_paths_exist(paths: str) -> bool:
 def find_libraries(
     names: Iterable[str], folders: Iterable[str], root: str = "/"
 ) -> dict[str, str]:
-    """Search toolkit folders for libraries, and return the folder of each library that is found.
+    """Search toolkit folders for libraries, and return the folder of each library found.
 
     Args:
         names: The file names of the libraries.
-        folders: The folders in the toolkit's variables. Folders in which toolkits are usually installed
-            are searched too. The search includes subfolders, and stops after 3,000 folders.
+        folders: The folders named by the toolkit's variables. The folders in which toolkits are usually
+            installed are searched too. The search includes subfolders, and stops after 3,000 folders.
         root: The folder that contains the folders in which toolkits are usually installed.
     """
     remaining = set(names)

@@ -13,7 +13,7 @@ __all__ = ["FRAMEWORKS", "Framework", "query_device"]
 
 
 class Framework(NamedTuple):
-    """A framework: how to query the device that it chooses, and how to make it choose a different device."""
+    """A framework, with a query for the device that it chooses and steps to change this choice."""
 
     name: str
     #: The distributions that must be installed. The framework's version is that of the first.
@@ -25,7 +25,7 @@ class Framework(NamedTuple):
     #: The step that selects a backend. `{}` stands for the backend's name, `{install}` for the
     #: command that installs accel-train.
     backend_step: str
-    #: The step that selects the CPU; empty if `backend_step` also selects the CPU.
+    #: The step that selects the CPU, or an empty string if `backend_step` also selects the CPU.
     cpu_step: str = ""
     #: Pairs of a wrong device and the step that selects a backend (`{}`) instead of this device.
     steps_by_wrong_device: tuple[tuple[str, str], ...] = ()
@@ -46,10 +46,10 @@ class Framework(NamedTuple):
 def query_device(
     job: dict[str, Any], stage: Callable[[str], None]
 ) -> dict[str, object]:
-    """Return the device that the framework called `job["framework"]` chooses without a launcher.
+    """Return the device that a framework chooses without a launcher.
 
-    Runs in a child process. The returned dictionary has the keys `device` and `error`; one of the two
-    values is empty.
+    Runs in a child process. `job["framework"]` is the framework's name. The returned dictionary has the
+    keys `device` and `error`, and one of the two values is an empty string.
     """
     for variable in _LAUNCHER_VARIABLES:
         os.environ.pop(variable, None)

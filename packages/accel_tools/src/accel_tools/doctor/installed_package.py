@@ -17,7 +17,7 @@ __all__ = ["VendorPackage", "find_vendor_package"]
 
 
 class VendorPackage(NamedTuple):
-    """An installed vendor package, and the distribution that contains the package, if known."""
+    """An installed vendor package, and the distribution that contains it, if known."""
 
     #: The module's name, such as `"habana_frameworks.torch"`.
     module: str
@@ -39,7 +39,10 @@ class VendorPackage(NamedTuple):
 
 
 def find_vendor_package(module: str) -> VendorPackage | None:
-    """Return the installed package called `module`; `None` if it is missing or is not a package."""
+    """Return the installed package called `module`.
+
+    Returns `None` if the package is missing, or if the module is not a package.
+    """
     folders = package_folders(module)
     if not folders:
         return None
@@ -60,10 +63,9 @@ def find_vendor_package(module: str) -> VendorPackage | None:
 
 
 def _find_distribution(site_packages: str, module: str) -> metadata.Distribution | None:
-    """Return the distribution in `site_packages` that contains the module; `None` if unknown.
+    """Return the distribution in `site_packages` that contains the module, or `None` if unknown.
 
-    A distribution with the module's name is preferred to a distribution whose `RECORD` lists the
-    module.
+    A distribution with the module's name is preferred to a distribution whose `RECORD` lists the module.
     """
     name = module.partition(".")[0]
     for distribution in metadata.distributions(name=name, path=[site_packages]):
@@ -90,7 +92,7 @@ def _read_metadata_headers(
 
 
 def _read_metadata_file(distribution: metadata.Distribution, name: str) -> str:
-    """Return the text of a distribution's metadata file, such as `RECORD`; empty on failure."""
+    """Return the text of a distribution's metadata file, such as `RECORD`, or an empty string on failure."""
     try:
         return distribution.read_text(name) or ""
     except (OSError, ValueError):

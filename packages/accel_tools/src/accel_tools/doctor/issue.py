@@ -42,8 +42,8 @@ def issue_markdown(
 ) -> str:
     """Return the report as Markdown for an issue on GitHub or GitLab.
 
-    If `with_messages` is true, the texts of the findings are added in a fenced block, so that they are
-    not interpreted as Markdown.
+    If `with_messages` is true, the texts of the findings are added in a fenced block, so that they are not
+    interpreted as Markdown.
     """
     lines = ["### accel doctor", ""]
     if with_messages:
@@ -97,7 +97,7 @@ def _distribution_names(verdicts: Iterable[Verdict]) -> Iterator[str]:
 
 
 def _hardware_rows() -> Iterator[tuple[str, str]]:
-    """Yield the name and the evidence of each accelerator on this machine, and NVIDIA's driver."""
+    """Yield the name and the evidence of each accelerator on this machine, and the NVIDIA driver version."""
     for vendor in vendors.known_hardware():
         yield vendor.label, str(vendor.evidence)
     driver = driver_version()
@@ -106,7 +106,7 @@ def _hardware_rows() -> Iterator[tuple[str, str]]:
 
 
 def _backend_lines(survey: Survey | None) -> Iterator[str]:
-    """Yield a line on each backend with its distribution, priority, status and reason, in rank order."""
+    """Yield a line for each backend with its distribution, priority, status and reason, in rank order."""
     if survey is None:
         return
     chosen = survey.selection.chosen if survey.selection else None
@@ -125,7 +125,7 @@ def _backend_lines(survey: Survey | None) -> Iterator[str]:
 
 
 def _finding_lines(report: Report) -> Iterator[str]:
-    """Yield a line on each finding with its level, backend and code, without repetitions in a topic."""
+    """Yield a line for each finding with its level, backend and code, without repetitions in a topic."""
     for topic in report.topics:
         if topic.failed:
             yield f"! {topic.name}: could not be examined"
@@ -144,7 +144,7 @@ def _set_variable_names(environ: Mapping[str, str]) -> list[str]:
 
 
 def _name_or_placeholder(text: str) -> str:
-    """Return `text` if it has the format of a name, a version or a code; otherwise a placeholder."""
+    """Return `text` if it looks like a name, a version or a code, or else a placeholder."""
     return text if _SAFE_TEXT.fullmatch(text) else _PLACEHOLDER
 
 
@@ -172,7 +172,9 @@ def _topic_message_lines(topic: TopicResult) -> Iterator[str]:
 
 
 def _markdown_section(title: str, lines: Iterable[str]) -> list[str]:
-    """Return a heading and the lines in a fenced block; an empty list if there are no lines.
+    """Return a heading and the lines in a fenced block.
+
+    Returns an empty list if there are no lines.
 
     The fence is longer than any sequence of `~` in the lines, so that no line can end the block.
     """

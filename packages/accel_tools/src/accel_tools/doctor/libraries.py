@@ -42,14 +42,18 @@ class UnmetDependency(NamedTuple):
     #: The name of the needed library, such as `"libhccl.so"`, or the path of a library that cannot be
     #: read.
     name: str
-    #: The path of the library that needs the library `name`; empty for a library that cannot be read.
+    #: The path of the library that needs the library `name`, or an empty string for a library that cannot
+    #: be read.
     needed_by: str
     #: The reason as a clause, such as `"/usr/lib/libstdc++.so.6 lacks GLIBCXX_3.4.32"`.
     reason: str
 
 
 def why_not_examined() -> str:
-    """Return why libraries cannot be examined, and the next step; empty if they can be examined."""
+    """Return why libraries cannot be examined, and the next step.
+
+    Returns an empty string if libraries can be examined.
+    """
     is_pyelftools_installed = find_spec("elftools") is not None
     if is_pyelftools_installed:
         return ""
@@ -64,15 +68,15 @@ def find_unmet_dependencies(
 ) -> Iterator[UnmetDependency]:
     """Yield the missing direct and indirect dependencies of libraries, direct dependencies first.
 
-    A missing dependency is yielded once for each library that needs it. A library that cannot be
-    read is yielded as a missing dependency too. Nothing is yielded if pyelftools is not installed
+    A missing dependency is yielded once for each library that needs it. A library that cannot be read is
+    yielded as a missing dependency too. Nothing is yielded if pyelftools is not installed
     (`why_not_examined`).
 
     Args:
         paths: The paths of the libraries.
-        environ: The environment variables, of which `LD_LIBRARY_PATH` is used.
-        folders_of_loaded: Folders with libraries that a program has loaded before, or that it loads by
-            their paths. The libraries in these folders do not count as missing.
+        environ: The environment variables. Only `LD_LIBRARY_PATH` is used.
+        folders_of_loaded: Folders of libraries that a program has loaded before, or that it loads by their
+            paths. The libraries in these folders do not count as missing.
     """
     if why_not_examined():
         return
@@ -135,10 +139,11 @@ def _missing_versions(
 class _ElfHeaders(NamedTuple):
     """The parts of a library's ELF headers that determine whether the library can be loaded."""
 
-    #: The architecture, such as `"64-bit x64"`. A library can load only libraries with the same
+    #: The architecture, such as `"64-bit x64"`. A library can load only libraries that have the same
     #: architecture.
     architecture: str
-    #: The name by which other libraries need this library; empty if the library does not have one.
+    #: The name by which other libraries need this library, or an empty string if the library does not have
+    #: one.
     soname: str
     #: The names of the libraries that this library needs.
     needed: tuple[str, ...]
@@ -153,7 +158,10 @@ class _ElfHeaders(NamedTuple):
 
 
 def _read_elf_headers(path: str) -> _ElfHeaders:
-    """Return the ELF headers of a library; raise `OSError` or any error of pyelftools on failure."""
+    """Return the ELF headers of a library.
+
+    Raises `OSError` or any error of pyelftools if the library cannot be read.
+    """
     from elftools.elf.elffile import ELFFile
 
     with open(path, "rb") as file:  # noqa: PTH123
@@ -257,14 +265,14 @@ def _expand_origin(folder_lists: Iterable[str], library: str) -> tuple[str, ...]
 class _SearchResult(NamedTuple):
     """The result of a search for a library; both fields are empty if no search is needed."""
 
-    #: The path of the library; empty if the library is not found.
+    #: The path of the library, or an empty string if the library is not found.
     path: str = ""
-    #: The reason why the library is not found or cannot be loaded; otherwise empty.
+    #: The reason why the library is not found or cannot be loaded. Otherwise, an empty string.
     problem: str = ""
 
 
 class _Loader:
-    """A model of the dynamic loader: it finds libraries by name, and remembers the results."""
+    """A model of the dynamic loader, which finds libraries by name and caches the results."""
 
     def __init__(self, ld_library_path: str, loaded_names: Set[str]) -> None:
         #: Names of libraries that the program loads by other means, so that no search is needed.
@@ -279,13 +287,16 @@ class _Loader:
         self._paths_by_name: dict[str, str] = {}
 
     def read(self, path: str) -> _ElfHeaders:
-        """Return the ELF headers of a library; raise `OSError` or any error of pyelftools on failure."""
+        """Return the ELF headers of a library.
+
+        Raises `OSError` or any error of pyelftools if the library cannot be read.
+        """
         if path not in self._headers_by_path:
             self._headers_by_path[path] = _read_elf_headers(path)
         return self._headers_by_path[path]
 
     def register(self, name: str, path: str) -> None:
-        """Remember that the library `name` is loaded from `path`, unless its path is known already."""
+        """Remember that the library `name` is loaded from `path`, unless its path is already known."""
         self._paths_by_name.setdefault(name, path)
 
     def python_rpath(self) -> tuple[str, ...]:
@@ -303,13 +314,13 @@ class _Loader:
     ) -> _SearchResult:
         """Return the path of the library `name`, or the reason why it is not found.
 
-        Both are empty for a library that is not found, but that the program loads by other means.
+        Both are empty strings for a library that is not found, but that the program loads by other means.
 
         Args:
             name: The name of the library.
             needed_by: The headers of the library that needs the library `name`.
-            rpath: The rpaths of `needed_by` and of the libraries that need `needed_by`. They apply
-                only if `needed_by` has no runpath.
+            rpath: The rpaths of `needed_by` and of the libraries that need `needed_by`. They apply only if
+                `needed_by` has no runpath.
         """
         if name in self._paths_by_name:
             return _SearchResult(self._paths_by_name[name])

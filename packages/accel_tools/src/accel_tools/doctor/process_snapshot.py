@@ -69,7 +69,7 @@ class Change(NamedTuple):
 
     @property
     def what(self) -> str:
-        """Return the change as a clause, such as `"replaces torch.gather"`."""
+        """Return a clause that describes the change, such as `"replaces torch.gather"`."""
         return _CLAUSES[self.kind].format(self.name, self.to)
 
 
@@ -96,9 +96,9 @@ class ProcessSnapshot(NamedTuple):
 
 
 def take_snapshot() -> ProcessSnapshot:
-    """Return the current state of this process. `changes_since` compares it with a later state.
+    """Return a snapshot of this process's current state, which `changes_since` compares with a later state.
 
-    Modules that are not imported yet are not included.
+    Modules that have not been imported yet are not included.
     """
     return ProcessSnapshot(dict(_compared_namespaces()), _current_values())
 
@@ -176,11 +176,11 @@ def _child_pids() -> Iterator[str]:
 
 
 def changes_since(before: ProcessSnapshot) -> list[Change]:
-    """Return the changes of this process since the snapshot `before`.
+    """Return how this process has changed since the snapshot `before`.
 
-    Replaced functions come first, sorted by name; changed values follow, by kind. A replaced function
-    is listed only if a package other than torch and Python defines the new function, because torch and
-    Python themselves replace functions during imports.
+    Replaced functions come first, sorted by name. Changed values follow, sorted by kind. A replaced
+    function is listed only if a package other than torch and Python defines the new function, because torch
+    and Python themselves replace functions during imports.
     """
     after = take_snapshot()
     changes = _replaced_functions(before, after)
@@ -251,7 +251,7 @@ def _value_change(kind: str, name: str, value: object) -> Change:
 
 
 def _function_change(name: str, new: object) -> Change:
-    """Return the change that replaces the function called `name` by `new`, with the place of `new`."""
+    """Return the change that replaces the function called `name` with `new`, and where `new` is defined."""
     short_name = name.removeprefix("builtins.")
     module = defining_module(new)
     function = new.func if isinstance(new, partial) else new

@@ -32,13 +32,13 @@ def add_proofs(
     seconds: float,
     on_experiment: Callable[[str], None],
 ) -> _Results:
-    """Run experiments on failed programs, and add the results to the findings on the failures.
+    """Run experiments on failed programs, and add the results to the findings about the failures.
 
     Args:
         programs: The failed programs.
         topics: The results of the topics.
         seconds: The time limit for all experiments together.
-        on_experiment: A function that is called with the description of each experiment.
+        on_experiment: A function called with the description of each experiment.
 
     Returns:
         The results of the topics with the proofs.
@@ -63,7 +63,7 @@ def _is_explained_by_files(program: FailedProgram, topics: _Results) -> bool:
 
 
 def _add_proof(program: FailedProgram, proof: Proof, topics: _Results) -> _Results:
-    """Return the topics' results with the proof added to the first finding on the failure.
+    """Return the topics' results with the proof added to the first finding about the failure.
 
     If no finding reports that devices are missing, a new finding is added.
     """

@@ -80,21 +80,21 @@ _MAX_HOSTS = 3
 
 
 class RankReport(NamedTuple):
-    """The report of one rank on its machine: facts to compare with those of the other ranks."""
+    """A rank's report about its machine, with facts to compare with those of other ranks."""
 
     rank: int
     host: str
     #: The observed facts by name, in the order of the report.
     facts: dict[str, str]
-    #: The reason why no accelerator can be chosen; otherwise empty.
+    #: The reason why no accelerator can be chosen. Otherwise, an empty string.
     problem: str = ""
 
     @classmethod
     def read(cls, rank: int, data: bytes) -> RankReport:
         """Return the report that a rank has put into the store as JSON.
 
-        The JSON is not trusted: texts and the number of facts are limited, and a report that cannot be
-        read is replaced by a report with the error.
+        The JSON is not trusted, so the length of texts and the number of facts are limited. A report that
+        cannot be read is replaced with a report that contains the error.
         """
         try:
             host, facts, problem = json.loads(data)
@@ -114,9 +114,9 @@ class RankReport(NamedTuple):
 def main(own_variables: Sequence[str]) -> int:
     """Examine this rank, compare it with the other ranks, and return the exit status.
 
-    `own_variables` are the names of variables that have a different value on each rank, and are not
-    compared. If the examination itself fails, the error is printed on stderr and the exit status is 0,
-    so that the script starts.
+    `own_variables` contains the names of variables that have a different value on each rank. They are not
+    compared. If the examination itself fails, the error is printed on stderr and the exit status is 0, so
+    that the script starts.
     """
     processes.end_with_parent(os.getppid())
     try:
@@ -200,7 +200,10 @@ def _chosen_accelerator(context: DiagnosticContext) -> str:
 
 
 def _device_count(selection: Selection) -> int | None:
-    """Return the number of devices of the chosen backend; `None` if they were not counted."""
+    """Return the number of devices of the chosen backend.
+
+    Returns `None` if they were not counted.
+    """
     for verdict in selection.verdicts:
         if verdict.name == selection.name:
             return verdict.devices
@@ -280,7 +283,7 @@ def _wait_until_store_is_closed(connection: Rendezvous) -> None:
 
 
 class RankComparison(NamedTuple):
-    """The result of a comparison of ranks."""
+    """The differences between ranks, and whether the ranks may start their scripts."""
 
     #: The lines to print.
     lines: list[str]
@@ -293,7 +296,7 @@ def compare_ranks(
 ) -> RankComparison:
     """Return the differences between ranks, and whether the ranks may start their scripts.
 
-    No rank may start its script if a rank cannot choose an accelerator: the script of this rank would
+    No rank may start its script if one rank cannot choose an accelerator. The script of that rank would
     fail, and the other ranks would wait for it.
 
     Args:
@@ -345,7 +348,7 @@ def _difference_lines(
 
 
 def _differences(reports: Sequence[RankReport]) -> Iterator[str]:
-    """Yield a line on each fact that differs, with the ranks that have each value."""
+    """Yield a line for each fact that differs, with the ranks that have each value."""
     names = dict.fromkeys(name for report in reports for name in report.facts)
     for name in names:
         reports_by_value: dict[str, list[RankReport]] = {}

@@ -44,17 +44,17 @@ class Level(str, enum.Enum):
 
     @property
     def mark(self) -> str:
-        """Return the sign that the report shows for the level: ✓, ! or ✗."""
+        """Return the symbol that the report shows for the level: ✓, ! or ✗."""
         return {Level.OK: "✓", Level.WARNING: "!", Level.ERROR: "✗"}[self]
 
     @property
     def plain_mark(self) -> str:
-        """Return the sign that a report in ASCII shows for the level: +, ! or x."""
+        """Return the symbol that an ASCII report shows for the level: +, ! or x."""
         return {Level.OK: "+", Level.WARNING: "!", Level.ERROR: "x"}[self]
 
 
 def worst_level(levels: Iterable[Level]) -> Level:
-    """Return the most serious of `levels`, or `Level.OK` if `levels` is empty."""
+    """Return the most serious of the given levels, or `Level.OK` if there are none."""
     return max(levels, key=list(Level).index, default=Level.OK)
 
 
@@ -66,23 +66,23 @@ class Finding(NamedTuple):
     code: str
     #: The finding as one sentence without a full stop.
     what: str
-    #: The next command or step; empty if nothing needs to be done.
+    #: The next command or step, or an empty string if nothing needs to be done.
     step: str = ""
-    #: The name of the backend that the finding is about; empty if it is about the machine.
+    #: The name of the backend that the finding is about, or an empty string if it is about the machine.
     about: str = ""
     #: The observed facts by name, in the order of the report.
     facts: Mapping[str, str] = {}
-    #: What is known about the cause: the result of experiments, such as `"Proven: without …"`, or the
-    #: files that are damaged; empty if neither is known.
+    #: What is known about the cause: the result of experiments, such as `"Proven: without …"`, or the names
+    #: of damaged files. It is an empty string if neither is known.
     proof: str = ""
 
     def to_dict(self) -> dict[str, object]:
-        """Return the finding as a dictionary of plain values, for JSON."""
+        """Return the finding as a JSON-serializable dictionary."""
         return {**self._asdict(), "level": self.level.value, "facts": dict(self.facts)}
 
 
 class DiagnosticContext:
-    """The input of all topics: settings, environment variables, and the survey of all backends."""
+    """The input of all diagnostic topics: settings, environment variables, and the survey of all backends."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class DiagnosticContext:
     ) -> None:
         self.settings = settings
         self.environ = environ
-        #: The backends named on the command line; empty for all backends.
+        #: The backends named on the command line, or an empty tuple for all backends.
         self.requested = requested
         self._load = IsolatedLoader(settings.probe_timeout)
         self._candidates_lock = threading.Lock()
@@ -104,7 +104,7 @@ class DiagnosticContext:
         self.failed_programs: list[FailedProgram] = []
 
     def candidates(self) -> tuple[Verdict, ...]:
-        """Return the verdicts on all installed backends before any probe.
+        """Return the verdicts on all installed backends before any backend is probed.
 
         The first call reads the plugins. Calls in other threads wait until the first call has finished.
         """
@@ -114,7 +114,7 @@ class DiagnosticContext:
             return self._candidates
 
     def examined_candidates(self) -> tuple[Verdict, ...]:
-        """Return the candidates that are requested and that the settings permit, in rank order."""
+        """Return the backends that the user requested and that the settings permit, in rank order."""
         return tuple(filter(self._is_to_be_examined, self.candidates()))
 
     def _is_to_be_examined(self, candidate: Verdict) -> bool:
@@ -127,9 +127,9 @@ class DiagnosticContext:
     def survey(self) -> Survey:
         """Return the verdicts on all backends, and the chosen backend.
 
-        The first call probes the backends. Calls in other threads wait until the first call has
-        finished. The survey does not try packages that torch's autoload imports; the topic
-        `import-hooks` tries them.
+        The first call probes the backends. Calls in other threads wait until the first call has finished.
+        The survey does not try packages that torch's autoload imports, because the topic `import-hooks`
+        tries them.
 
         If the survey fails, every call raises the survey's error.
         """
@@ -147,13 +147,16 @@ class DiagnosticContext:
 
     @property
     def finished_survey(self) -> Survey | None:
-        """Return the result of `survey()` if it has finished; otherwise `None`, without waiting."""
+        """Return the result of `survey()` if the survey has finished, and otherwise `None`.
+
+        This method does not wait.
+        """
         return self._survey
 
     def is_requested(self, name: str, distribution: str) -> bool:
         """Return whether the user requested the backend called `name` from `distribution`.
 
-        All backends are requested if the command line names no backend.
+        All backends count as requested if the command line names no backend.
         """
         if not self.requested:
             return True
@@ -165,7 +168,7 @@ class Topic(NamedTuple):
 
     #: The name for scripts and `--topic`, such as `"visible-devices"`.
     name: str
-    #: The title for people, such as `"Visible devices"`.
+    #: The human-readable title, such as `"Visible devices"`.
     title: str
     #: The function that yields the findings. It may raise any exception. It must not import torch
     #: or a vendor package in this process.
@@ -173,28 +176,31 @@ class Topic(NamedTuple):
 
 
 class TopicResult(NamedTuple):
-    """The findings of one topic, and how long the topic took."""
+    """The findings of one diagnostic topic, and how long its examination took."""
 
     name: str
     title: str
     findings: tuple[Finding, ...]
     #: The duration in milliseconds.
     ms: float
-    #: The reason why the topic itself failed; empty if it did not fail.
+    #: The reason why the topic itself failed, or an empty string if it did not fail.
     failed: str = ""
     #: The most serious level of the findings that were moved to another topic.
     moved_level: Level = Level.OK
 
     @property
     def level(self) -> Level:
-        """Return the most serious level of the findings; at least a warning if the topic failed."""
+        """Return the most serious level of the topic's findings.
+
+        The level is at least a warning if the topic itself failed.
+        """
         levels = [self.moved_level, *(finding.level for finding in self.findings)]
         if self.failed:
             levels.append(Level.WARNING)
         return worst_level(levels)
 
     def without_findings(self, moved: Iterable[Finding]) -> TopicResult:
-        """Return the result without the findings `moved`, which a different topic reports.
+        """Return the topic's result without the findings in `moved`, which a different topic reports.
 
         Their most serious level is kept in `moved_level`.
         """
@@ -209,7 +215,7 @@ class TopicResult(NamedTuple):
         return self._replace(findings=tuple(kept), moved_level=level)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the result as a dictionary of plain values, for JSON."""
+        """Return the result as a JSON-serializable dictionary."""
         return {
             "name": self.name,
             "title": self.title,
@@ -228,24 +234,24 @@ class Report(NamedTuple):
     topics: tuple[TopicResult, ...]
     #: The duration in milliseconds.
     ms: float
-    #: The name of the chosen backend; `None` if no backend is usable, or if no topic needed the survey.
+    #: The name of the chosen backend, or `None` if no backend is usable, or if no topic needed the survey.
     chosen: str | None = None
 
     @property
     def level(self) -> Level:
-        """Return the most serious level of all topics."""
+        """Return the most serious level of all topics in the report."""
         return worst_level(topic.level for topic in self.topics)
 
     @property
     def exit_status(self) -> int:
-        """Return the exit status: 0 = no problems, 1 = warnings or errors, 2 = unknown backend."""
+        """Return the command's exit status: 0 = no problems, 1 = warnings or errors, 2 = unknown backend."""
         codes = [finding.code for topic in self.topics for finding in topic.findings]
         if "candidates.not-declared" in codes:
             return 2
         return 0 if self.level is Level.OK else 1
 
     def to_dict(self) -> dict[str, object]:
-        """Return the report as a dictionary of plain values, for JSON."""
+        """Return the report as a JSON-serializable dictionary."""
         return {
             "verdict": self.verdict,
             "chosen": self.chosen,

@@ -13,11 +13,10 @@ __all__ = ["downgrade_refuted"]
 def downgrade_refuted(
     topics: Sequence[TopicResult], chosen: str | None
 ) -> tuple[TopicResult, ...]:
-    """Return the topics' results with the level `ok` for each finding that a computation refutes.
+    """Lower the level of findings to `ok` if a computation on the devices refutes them.
 
-    A plugin's failed check is refuted if the backend's devices computed correct results. The
-    advice to make a framework use the backend called `chosen` is refuted if a computation on this
-    backend failed.
+    A plugin's failed check is refuted if the backend's devices computed correct results. The advice to make
+    a framework use the backend called `chosen` is refuted if a computation on this backend failed.
     """
     successes: dict[str, str] = {}
     chosen_fails = False
@@ -43,7 +42,7 @@ def _is_failed_computation(finding: Finding) -> bool:
 def _downgrade_failed_check(finding: Finding, successes: Mapping[str, str]) -> Finding:
     """Return the finding with the level `ok` if it is a failed check of a backend that computed.
 
-    `successes` contains a clause on the successful computation for each backend that computed.
+    `successes` contains a clause about the successful computation for each backend that computed.
     """
     is_failed_check = (
         finding.code.startswith("checks.") and finding.level is Level.ERROR

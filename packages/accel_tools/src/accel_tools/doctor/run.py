@@ -25,7 +25,7 @@ from accel_tools.doctor.summary import summarize
 
 __all__ = ["end_abandoned_topics", "run_diagnostics", "run_topics"]
 
-#: The time limit of the topics in seconds, in addition to the time of their probes.
+#: The time limit of the topics in seconds, in addition to the time for their probes.
 _TOPIC_SECONDS = 10.0
 #: The number of consecutive probes for which a topic may wait.
 _MAX_PROBES = 12
@@ -50,12 +50,12 @@ def run_diagnostics(
     Args:
         context: The input of the topics.
         topics: The topics to examine in parallel.
-        on_wait: A function that is called with a topic's title before `run_diagnostics` waits for
-            the topic's result.
-        on_experiment: A function that is called with the description of each experiment.
-        experiment_seconds: The time limit for all experiments; 0 for no experiments.
-        ranks_topic: A topic that is examined last and alone, because its child processes wait for
-            each other.
+        on_wait: A function called with a topic's title before `run_diagnostics` waits for the topic's
+            result.
+        on_experiment: A function called with the description of each experiment.
+        experiment_seconds: The time limit for all experiments, or 0 for no experiments.
+        ranks_topic: A topic that is examined last and alone, because its child processes wait for each
+            other.
     """
     start = time.perf_counter()
     results = run_topics(context, topics, on_wait=on_wait)
@@ -75,7 +75,7 @@ def run_diagnostics(
 
 
 def _chosen_backend_name(context: DiagnosticContext) -> str | None:
-    """Return the name of the chosen backend; `None` if no backend was chosen."""
+    """Return the name of the chosen backend, or `None` if no backend was chosen."""
     survey = context.finished_survey
     if survey is None or survey.selection is None:
         return None
@@ -89,20 +89,18 @@ def run_topics(
     on_wait: Callable[[str], None] = _show_nothing,
     max_children: int | None = None,
 ) -> tuple[TopicResult, ...]:
-    """Examine the topics in parallel, and return the result of each topic in order.
+    """Examine the topics in parallel, and return their results in the same order.
 
-    A topic that raises an error or hangs is reported as failed, with the findings that it
-    yielded before.
+    A topic that raises an error or hangs is reported as failed, with the findings that it yielded before.
 
     Args:
         context: The input of the topics.
         topics: The topics to examine.
         limit: The time limit for all topics in seconds. Topics that have not finished by then are
             abandoned.
-        on_wait: A function that is called with a topic's title before `run_topics` waits for the
-            topic's result.
-        max_children: The maximum number of child processes that run in parallel, by default
-            the number of usable cores.
+        on_wait: A function called with a topic's title before `run_topics` waits for the topic's result.
+        max_children: The maximum number of child processes that run in parallel, by default the number of
+            usable cores.
     """
     if limit is None:
         limit = _TOPIC_SECONDS + _MAX_PROBES * context.settings.probe_timeout
@@ -166,7 +164,7 @@ class _TopicThread(threading.Thread):
 
     @property
     def title(self) -> str:
-        """Return the topic's title."""
+        """Return the title of the topic that this thread examines."""
         return self._topic.title
 
     def run(self) -> None:
@@ -185,8 +183,8 @@ class _TopicThread(threading.Thread):
     def result(self, limit: float) -> TopicResult:
         """Return the result of the topic, with the findings so far.
 
-        A topic that has not finished counts as failed. `limit` is the time limit in seconds, which the
-        reason of this failure names.
+        A topic that has not finished counts as failed. `limit` is the time limit in seconds. It is part of
+        the reason for this failure.
         """
         ms, failure = self._ms, self._error
         if ms is None:

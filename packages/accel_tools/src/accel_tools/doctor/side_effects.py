@@ -37,17 +37,19 @@ class SideEffect(NamedTuple):
 
     #: A clause whose subject is the plugin, such as `"starts a thread"`.
     what: str
-    #: The file and line of the plugin, such as `"accel_npu/__init__.py, line 3"`; empty if unknown.
+    #: The file and line of the plugin, such as `"accel_npu/__init__.py, line 3"`, or an empty string if
+    #: unknown.
     where: str
     #: What the plugin should do instead.
     instead: str
 
 
 def find_side_effects(provenance: Provenance, timeout: float) -> tuple[SideEffect, ...]:
-    """Return the side effects of loading a plugin and calling its hook `accel_backends`, in order.
+    """Return the side effects of loading a plugin and calling its hook `accel_backends`.
 
-    A child process loads the plugin. The result is empty if the plugin terminates the child process or
-    takes longer than `timeout` seconds, because the verdict on the plugin reports such a failure.
+    A child process loads the plugin. The side effects are in the order in which they occur. The result is
+    empty if the plugin terminates the child process or takes longer than `timeout` seconds, because the
+    verdict on the plugin reports such a failure.
     """
     effects = _observe_plugins([provenance], timeout)
     return effects if effects is not None else ()
@@ -60,8 +62,8 @@ def find_all_side_effects(
 ) -> dict[Provenance, tuple[SideEffect, ...]]:
     """Return the side effects of several plugins, by plugin.
 
-    One child process first loads all plugins. Only if there is a side effect, or if the child process
-    crashes or hangs, `examine` is called for each plugin.
+    One child process first loads all plugins together. Each plugin is examined on its own, with `examine`,
+    only if this process shows a side effect, crashes or hangs.
     """
     have_no_effects = not provenances or _observe_plugins(provenances, timeout) == ()
     if have_no_effects:
@@ -93,7 +95,7 @@ _IMPORT_LATER = (
 )
 _START_LATER = "start it where the accelerator is built, or inside accel_probe"
 _RESTORE = "do not change it, or change it inside accel_probe and restore it afterwards"
-#: For each audit event of Python (see "Audit events table" in Python's documentation), the clause on a
+#: For each audit event of Python (see "Audit events table" in Python's documentation), the clause about a
 #: plugin that causes the event, and what to do instead. `{}` stands for the event's first argument.
 _AUDIT_EVENTS = {
     "os.putenv": (
@@ -112,7 +114,7 @@ _AUDIT_EVENTS = {
 
 
 class _Recorder:
-    """A recorder of imports, threads and processes of plugins, used as a context manager.
+    """A context manager that records imports, threads and processes of plugins.
 
     Use a recorder only in a child process, because its audit hook cannot be removed.
     """
@@ -141,7 +143,7 @@ class _Recorder:
     def find_spec(self, name: str, *_: object) -> None:
         """Record that a plugin imports the module `name`.
 
-        The method returns `None`, so that Python asks the next finder for the module.
+        Returns `None`, so that Python asks the next finder for the module.
         """
         caller = sys._getframe(1)
         location = _find_plugin_location(caller)
@@ -214,10 +216,10 @@ def _format_location(file: str, line: int) -> str:
 def observe_in_child(
     job: dict[str, Any], stage: Callable[[str], None]
 ) -> dict[str, object]:
-    """Load the plugins in `job["plugins"]`, and return their side effects; runs in a child process.
+    """Load the plugins in `job["plugins"]` in a child process, and return their side effects.
 
-    `job["plugins"]` is a list of pairs of an entry point's name and its distribution. The side effects
-    are returned as a list of rows under the key `side_effects`.
+    `job["plugins"]` is a list of pairs of an entry point's name and its distribution. The side effects are
+    returned as a list under the key `side_effects`.
     """
     plugins = [tuple(pair) for pair in job["plugins"]]
     vendor_modules: set[str] = set()

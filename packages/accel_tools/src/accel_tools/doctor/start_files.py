@@ -28,7 +28,7 @@ class StartFile(NamedTuple):
     #: The lines of code that Python runs. For a module, this is the import of the module, such as
     #: `("import sitecustomize",)`.
     lines: tuple[str, ...]
-    #: The distribution that installed the file, such as `"coverage 7.6"`; empty if unknown.
+    #: The distribution that installed the file, such as `"coverage 7.6"`, or an empty string if unknown.
     distribution: str
 
 
@@ -45,8 +45,8 @@ def find_start_files() -> tuple[StartFile, ...]:
 def variables_at_start(environ: Mapping[str, str]) -> dict[str, str]:
     """Return `environ` as it was when this process started, before its start-up files ran.
 
-    Only variables that `environ` has in common with this process are looked up. Without `/proc`, nothing
-    is known, and `environ` is returned.
+    Only variables that `environ` has in common with this process are looked up. Without `/proc`, their
+    earlier values are unknown, and `environ` is returned.
     """
     try:
         lines = Path("/proc/self/environ").read_bytes().split(b"\0")
@@ -104,9 +104,10 @@ def _customization_modules() -> Iterator[StartFile]:
 
 
 def _installing_distribution(path: Path) -> str:
-    """Return the distribution that installed the file, such as `"coverage 7.6"`; empty if unknown.
+    """Return the distribution that installed the file, such as `"coverage 7.6"`.
 
-    The RECORD of this distribution, which is in the same folder, lists the file.
+    Returns an empty string if the distribution is unknown. The RECORD of this distribution, which is in the
+    same folder, lists the file.
     """
     # The first field of each line in RECORD is a path.
     line_start = f"\n{path.name},".encode()
@@ -120,7 +121,10 @@ def _installing_distribution(path: Path) -> str:
 
 
 def _sorted_entries(folder: Path) -> list[Path]:
-    """Return the sorted entries of a folder, or an empty list if the folder cannot be read."""
+    """Return the sorted entries of a folder.
+
+    Returns an empty list if the folder cannot be read.
+    """
     try:
         return sorted(folder.iterdir())
     except OSError:
@@ -128,7 +132,10 @@ def _sorted_entries(folder: Path) -> list[Path]:
 
 
 def _read_small_file(path: Path) -> bytes:
-    """Return the content of a file; empty if it is too large, not a regular file, or not readable."""
+    """Return the content of a file, or empty bytes if it cannot or should not be read.
+
+    The result is empty if the file is too large, not a regular file, or not readable.
+    """
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:

@@ -21,9 +21,8 @@ _CAPITALIZED = ("nothing ", "one problem", "the choice ", "no backend ")
 def summarize(context: DiagnosticContext, topics: Sequence[TopicResult]) -> str:
     """Return the summary of the report, in one or more sentences.
 
-    The first sentence names the chosen backend, the requested backends and the problems. More
-    sentences follow for known numerical differences, variables that hide devices, and simulated
-    devices.
+    The first sentence names the chosen backend, the requested backends and the problems. More sentences
+    follow if there are known numerical differences, variables that hide devices, or simulated devices.
     """
     sentences = [_first_sentence(context, topics)]
     for finding in _all_findings(topics):
@@ -66,7 +65,7 @@ def _all_findings(topics: Sequence[TopicResult]) -> Iterator[Finding]:
 def _backend_clauses(
     context: DiagnosticContext, topics: Sequence[TopicResult]
 ) -> Iterator[str]:
-    """Yield a clause on each requested backend that is not chosen, and then a clause on the choice."""
+    """Yield a clause about each requested backend that is not chosen, and one about the choice."""
     survey = context.finished_survey
     if survey is None or survey.selection is None:
         return
@@ -82,10 +81,10 @@ def _backend_clauses(
 
 
 def _usability_clauses(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    """Yield a clause on whether each backend is usable.
+    """Yield a clause about whether each backend is usable.
 
-    A distribution may declare a backend several times. The backend is usable if one of the
-    declarations is usable.
+    A distribution may declare a backend several times. The backend is usable if one of the declarations is
+    usable.
     """
     by_backend: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in verdicts:
@@ -115,7 +114,10 @@ def _choice_clause(selection: Selection) -> str:
 
 
 def _computation_clause(chosen: str | None, topics: Sequence[TopicResult]) -> str:
-    """Return a clause on the devices on which the chosen backend computed; empty if none computed."""
+    """Return a clause about the devices on which the chosen backend computed.
+
+    Returns an empty string if none computed.
+    """
     for finding in _all_findings(topics):
         if finding.code == COMPUTED and finding.about == chosen:
             return f" and {finding.what}"
@@ -163,7 +165,7 @@ def _shortened_problems(topics: Sequence[TopicResult]) -> list[str]:
 
 
 def _shorten(finding: Finding, root_causes: Iterable[str]) -> str:
-    """Return the finding's proof, or otherwise its first clause without the root cause."""
+    """Return the finding's proof, or if it has none, its first clause without the root cause."""
     if finding.proof.startswith("Proven: "):
         return f"{finding.proof.removeprefix('Proven: ')} (proven)"
     clause = finding.what

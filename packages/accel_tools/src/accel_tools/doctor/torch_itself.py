@@ -23,13 +23,13 @@ _CODE = "candidates.torch"
 def torch_import_finding(
     environ: Mapping[str, str], timeout: float, *, is_known_to_work: bool
 ) -> Finding:
-    """Return the finding on whether torch can be imported.
+    """Return the finding about whether torch can be imported.
 
     Args:
-        environ: The environment variables, for the search of libraries.
+        environ: The environment variables that affect the search for libraries.
         timeout: The time limit of the child process in seconds.
-        is_known_to_work: Whether torch is known to work, because a backend works with torch. No child
-            process then imports torch.
+        is_known_to_work: Whether torch is known to work, because a backend works with torch. In this case,
+            no child process imports torch.
     """
     build = torch_build()
     if build is None:
@@ -109,7 +109,10 @@ _STEPS_BY_ERROR = {
 
 
 def _step_after_error(failure: str) -> str:
-    """Return the next step after an error of torch's import; empty if no next step is known."""
+    """Return the next step after an error of torch's import.
+
+    Returns an empty string if no next step is known.
+    """
     for pattern, step in _STEPS_BY_ERROR.items():
         if re.search(pattern, failure):
             return step
@@ -117,7 +120,10 @@ def _step_after_error(failure: str) -> str:
 
 
 def _step_without_process(failure: str) -> str:
-    """Return the next step after a child process could not be started; empty if no step is known."""
+    """Return the next step after a child process could not be started.
+
+    Returns an empty string if no step is known.
+    """
     if "File too large" in failure:
         return "run `ulimit -f unlimited` where the limit is set"
     if "no temporary file" in failure:
@@ -133,9 +139,9 @@ def _step_without_process(failure: str) -> str:
 class _ImportResult(NamedTuple):
     """The result of an attempt to import torch in a child process."""
 
-    #: The reason why the import failed; empty if the import succeeded.
+    #: The reason why the import failed, or an empty string if the import succeeded.
     failure: str = ""
-    #: The file and line that raised the error; empty if unknown.
+    #: The file and line that raised the error, or an empty string if unknown.
     place: str = ""
     timed_out: bool = False
     #: Whether no process could be started; `failure` is the reason.
@@ -162,9 +168,9 @@ def _import_in_child_process(timeout: float) -> _ImportResult:
 def import_in_child(
     _: dict[str, object], stage: Callable[[str], None]
 ) -> dict[str, object]:
-    """Import torch, and return the root cause of an error and the place that raised it.
+    """Import torch in a child process, and return the root cause and the location of an error.
 
-    Runs in a child process. Both values are empty if the import succeeds.
+    Both values are empty strings if the import succeeds.
     """
     stage("import of torch")
     try:

@@ -52,7 +52,7 @@ _UNSUPPORTED_TYPES = {"torch-xla": "xla"}
 
 
 class UnregisteredPackage(NamedTuple):
-    """A distribution whose device torch does not have until a program imports its module."""
+    """A distribution that adds a device to torch only when a program imports its module."""
 
     distribution: str
     version: str
@@ -62,12 +62,15 @@ class UnregisteredPackage(NamedTuple):
 
     @property
     def device_type(self) -> str:
-        """Return the device type that torch.accelerator does not support; empty if it is supported."""
+        """Return the package's device type if torch.accelerator does not support it.
+
+        Returns an empty string if the device type is supported.
+        """
         return _UNSUPPORTED_TYPES.get(normalize_distribution(self.distribution), "")
 
     @property
     def description(self) -> str:
-        """Return a clause on the package, such as `"… registers a device with torch when imported"`."""
+        """Return a clause about the package, such as `"… registers a device with torch when imported"`."""
         package = f"{self.distribution} {self.version}"
         if self.device_type:
             return (
@@ -80,9 +83,9 @@ class UnregisteredPackage(NamedTuple):
 def find_unregistered_packages(
     imported_modules: Iterable[str],
 ) -> list[UnregisteredPackage]:
-    """Return the packages that register a device with torch, but that no plugin imports.
+    """Return the packages that register a device with torch but that no plugin or setting imports.
 
-    `imported_modules` are the top-level modules that plugins or settings import. Their packages are
+    `imported_modules` contains the top-level modules that plugins or settings import. Their packages are
     left out.
     """
     imported = set(imported_modules)
@@ -114,7 +117,9 @@ def _find_package(distribution: metadata.Distribution) -> UnregisteredPackage | 
 def _find_registering_file(
     name: str, distribution: metadata.Distribution
 ) -> metadata.PackagePath | None:
-    """Return the first file that registers a device with torch; `None` if there is none.
+    """Return the first file that registers a device with torch.
+
+    Returns `None` if there is none.
 
     Returns `None` for a distribution with an entry point for torch too, because torch imports it.
     """

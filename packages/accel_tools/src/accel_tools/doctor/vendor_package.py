@@ -33,8 +33,8 @@ __all__ = [
     "package_unmet_dependencies",
 ]
 
-#: The maximum number of extension modules to examine, and how many levels of folders below the
-#: package's folder are searched.
+#: The maximum number of extension modules to examine, and how many levels of subfolders of the package's
+#: folder are searched.
 _MAX_EXTENSIONS = 50
 _MAX_DEPTH = 1
 
@@ -43,7 +43,7 @@ _MAX_DEPTH = 1
 
 
 class Misfit(NamedTuple):
-    """A reason why a vendor's package does not fit the installed torch or Python."""
+    """A reason why a vendor package does not fit the installed torch or Python."""
 
     reason: str
     #: The next step.
@@ -51,7 +51,7 @@ class Misfit(NamedTuple):
 
 
 def find_misfits(package: VendorPackage) -> Iterator[Misfit]:
-    """Yield the reasons why the package does not fit the installed torch or Python."""
+    """Yield the reasons why a vendor package does not fit the installed torch or Python."""
     build = torch_build()
     if build is not None:
         yield from _requirement_misfits(package, build.version)
@@ -86,7 +86,7 @@ def _requirement_misfits(
 
 
 def _torch_requirement(text: str) -> Requirement | None:
-    """Return the requirement if it is for torch and applies to this environment; otherwise `None`."""
+    """Return the requirement if it is for torch and applies to this environment, or `None`."""
     try:
         requirement = Requirement(text)
     except InvalidRequirement:
@@ -137,10 +137,10 @@ def _fits_this_python(wheel_tags: tuple[str, ...]) -> bool:
 
 
 def find_extension_modules(folder: str) -> list[str]:
-    """Return the paths of extension modules in a package's folder and one level below the folder.
+    """Return the paths of extension modules in a package's folder and its direct subfolders.
 
-    Modules at deeper levels are left out, because packages usually load them only on demand. Files
-    whose names begin with `lib` are left out, because they are libraries that the modules load.
+    Modules at deeper levels are left out, because packages usually load them only on demand. Files whose
+    names begin with `lib` are left out, because they are libraries that the modules load.
     """
     paths: list[str] = []
     queue = deque([(folder, 0)])
@@ -169,9 +169,9 @@ def package_unmet_dependencies(
 ) -> tuple[UnmetDependency, ...]:
     """Return the libraries that the package's extension modules need, but that are missing.
 
-    Indirectly needed libraries are included. The libraries of torch and of NVIDIA's packages do not
-    count as missing, because torch is imported first. The package's own libraries do not count as
-    missing, because the package may load them by their paths.
+    Indirect dependencies are included. The libraries of torch and of NVIDIA's packages do not count as
+    missing, because torch is imported first. The package's own libraries do not count as missing, because
+    the package may load them by their paths.
     """
     if not hardware.on_linux():
         return ()
@@ -190,9 +190,9 @@ def package_unmet_dependencies(
 
 
 def describe_unmet(unmet: Iterable[UnmetDependency]) -> str:
-    """Return a text on each missing library, with the first library that needs the missing library.
+    """Describe each missing library, with the first library that needs it.
 
-    The text states why libraries were not examined, if `unmet` is empty for this reason.
+    If `unmet` is empty because libraries were not examined, the text states why.
     """
     texts_by_name: dict[str, str] = {}
     for dependency in unmet:
@@ -204,7 +204,7 @@ def describe_unmet(unmet: Iterable[UnmetDependency]) -> str:
 
 
 def _describe_dependency(dependency: UnmetDependency) -> str:
-    """Return a text on a missing library, such as `"libhccl.so (for _C.so)"`.
+    """Return a text about a missing library, such as `"libhccl.so (for _C.so)"`.
 
     A reason other than that the library is not found is added.
     """

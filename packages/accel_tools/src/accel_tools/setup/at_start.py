@@ -18,11 +18,11 @@ _LIBRARY_PREFIXES = (b"\0libtorch", b"\0libc10")
 
 
 def begin() -> None:
-    """Set `sys.executable` to the launcher, and check compiled extensions before their import.
+    """Set `sys.executable` to the launcher, and check compiled extensions before they are imported.
 
-    Launchers of ranks, such as torchrun, start `sys.executable` on all hosts, and each host may
-    need a different environment. An extension that was built for a different torch raises an
-    `ImportError` that states the cause.
+    Launchers of ranks, such as torchrun, start `sys.executable` on all hosts, and each host may need a
+    different environment. An extension that was built for a different torch raises an `ImportError` that
+    states the cause.
     """
     launcher = sys._xoptions.get("accel_launcher")
     if isinstance(launcher, str):

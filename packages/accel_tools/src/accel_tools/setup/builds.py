@@ -51,16 +51,19 @@ TABLE_DATE = "2026-11-24"
 
 
 class _CudaBuild(NamedTuple):
-    """A CUDA build, and the oldest version of NVIDIA's driver that can run it."""
+    """A CUDA build of PyTorch, and the oldest NVIDIA driver version that can run it."""
 
     #: The build's name, such as `"cu129"`.
     name: str
-    #: The oldest driver on Linux and in WSL2.
+    #: The oldest driver version on Linux and in WSL2.
     linux_driver: str
     windows_driver: str
 
     def oldest_driver(self, system: str) -> str:
-        """Return the oldest driver for a value of `sys.platform`, such as `"linux"` or `"win32"`."""
+        """Return the oldest driver version that can run the build on `system`.
+
+        `system` is a value of `sys.platform`, such as `"linux"` or `"win32"`.
+        """
         return self.windows_driver if system == "win32" else self.linux_driver
 
 
@@ -121,7 +124,7 @@ AMD_NEXT_TARGETS = ("gfx950", "gfx1151", "gfx1201")
 
 
 class Release(NamedTuple):
-    """A release of torch: its builds, and the versions of Python that it supports."""
+    """A torch release: its builds, and the Python versions that it supports."""
 
     #: The names of the builds: first those for CUDA, newest first, then those for ROCm, newest first.
     builds: tuple[str, ...]
@@ -182,7 +185,7 @@ _ARCHITECTURES = {
 }
 #: The oldest glibc for PyPI's wheels of torch since 2.7, which have the tag manylinux_2_28.
 OLDEST_GLIBC = "2.28"
-#: Vendors whose builds are only for x86_64: in pytorch/pytorch,
+#: Vendors whose builds exist only for x86_64: in pytorch/pytorch,
 #: .github/scripts/generate_binary_build_matrix.py, `linux-aarch64` has only CPU and CUDA builds.
 _NOT_ON_ARM = ("AMD", "Intel")
 #: The first CUDA build for aarch64: https://github.com/pytorch/pytorch/issues/147953
@@ -209,17 +212,17 @@ _TABLE_SOURCE = f"a table of {TABLE_DATE}"
 
 
 class Build(NamedTuple):
-    """The result of a search for a build of PyTorch, and the source of the fact that the build fits."""
+    """The result of a search for a PyTorch build: the build's name, and the source of the result."""
 
-    #: The build's name in the URL of its index and in uv's `--torch-backend`, such as `"cu130"`; empty
-    #: if no build fits.
+    #: The build's name in the URL of its index and in uv's `--torch-backend`, such as `"cu130"`, or an
+    #: empty string if no build fits.
     name: str
     #: The source: a URL, or `"a table of 2026-11-24"`.
     source: str
 
 
 def index_url(name: str) -> str:
-    """Return the URL of the index with PyTorch's build called `name`, such as `"cu130"`."""
+    """Return the URL of the package index for a PyTorch build, such as `"cu130"`."""
     return f"{INDEX}/{name}"
 
 
@@ -231,7 +234,7 @@ def why_no_wheels_for_platform(
 ) -> str:
     """Return why PyTorch has no wheels for the system, CPU architecture and hardware.
 
-    The string is empty if wheels exist. `target` is the hardware, such as `"AMD GPU"` or `"CPU"`.
+    Returns an empty string if wheels exist. `target` is the hardware, such as `"AMD GPU"` or `"CPU"`.
     """
     if architecture not in _ARCHITECTURES.get(system, ()):
         return f"PyPI has no torch for {architecture} on {system}"
@@ -243,9 +246,9 @@ def why_no_wheels_for_platform(
 
 
 def why_no_wheels_for_python(python: str, torch: str = "") -> str:
-    """Return why PyTorch has no wheels for the version `python` of Python.
+    """Return why PyTorch has no wheels for the Python version `python`.
 
-    `torch` is a release, or an empty string for the newest. The string is empty if wheels exist.
+    Returns an empty string if wheels exist. `torch` is a release, or an empty string for the newest.
     """
     release = RELEASES.get(_without_patch_version(torch))
     if release is not None:
@@ -266,10 +269,10 @@ def why_no_wheels_for_python(python: str, torch: str = "") -> str:
 
 
 def has_build(torch: str, build: str) -> bool:
-    """Return whether the release `torch` has the build called `build`, such as `"cu130"`.
+    """Return whether the torch release `torch` has the build called `build`, such as `"cu130"`.
 
-    An empty `torch` means any release, so the result is True. Releases that are not in `RELEASES` are
-    newer, and are assumed to have all builds that PyTorch has not dropped.
+    If `torch` is an empty string, any release counts, so the result is True. Releases that are not in
+    `RELEASES` are newer, and are assumed to have all builds that PyTorch has not dropped.
     """
     if not torch:
         return True
@@ -302,10 +305,10 @@ def _builds_without_wheels(system: str, torch: str) -> list[str]:
 def newest_build_for_driver(
     driver: str, torch: str = "", system: str = "linux"
 ) -> Build:
-    """Return the newest CUDA build that the version `driver` of NVIDIA's driver can run.
+    """Return the newest CUDA build that the NVIDIA driver version `driver` can run.
 
-    `torch` is the required release, or an empty string for the newest. The build's name is empty if no
-    build fits.
+    `torch` is the required release, or an empty string for the newest. If no build fits, the returned
+    build's name is an empty string.
     """
     newest = _newest_build_of_uv(driver, system)
     if not newest:
@@ -333,10 +336,10 @@ def _newest_build_of_uv(driver: str, system: str) -> str:
 
 
 def driver_can_run(driver: str, build: str, system: str = "linux") -> bool:
-    """Return whether the version `driver` of NVIDIA's driver can run a CUDA build.
+    """Return whether the NVIDIA driver version `driver` can run a CUDA build.
 
-    A driver that can run one minor version of CUDA can run all minor versions of this major
-    version, and all older versions.
+    A driver that can run one minor version of CUDA can run all minor versions of the same major version,
+    and all older versions.
     """
     newest = _newest_build_of_uv(driver, system)
     if not newest or not build.startswith("cu"):
@@ -345,13 +348,13 @@ def driver_can_run(driver: str, build: str, system: str = "linux") -> bool:
 
 
 def oldest_supported_driver(system: str) -> str:
-    """Return the oldest version of NVIDIA's driver for which a supported torch has a build."""
+    """Return the oldest NVIDIA driver version for which a supported torch release has a build."""
     drivers = {build.name: build.oldest_driver(system) for build in _CUDA_BUILDS}
     return drivers[_OLDEST_CUDA_BUILD]
 
 
 def oldest_driver_for_build(build: str, system: str = "linux") -> str:
-    """Return the oldest version of NVIDIA's driver that can run a CUDA build."""
+    """Return the oldest NVIDIA driver version that can run a CUDA build."""
     drivers = []
     for listed in _CUDA_BUILDS:
         if _cuda_major(listed.name) >= _cuda_major(build):
@@ -360,17 +363,17 @@ def oldest_driver_for_build(build: str, system: str = "linux") -> str:
 
 
 def is_retired(build: str) -> bool:
-    """Return whether a CUDA build is older than all CUDA builds of the supported releases of torch."""
+    """Return whether a CUDA build is older than all CUDA builds of the supported torch releases."""
     return _cuda_number(build) < _cuda_number(_OLDEST_CUDA_BUILD)
 
 
 def lacks_code_for_volta(build: str) -> bool:
-    """Return whether a CUDA build has no code for NVIDIA GPUs of the generations Maxwell to Volta."""
+    """Return whether a CUDA build has no code for NVIDIA GPUs from Maxwell to Volta."""
     return _cuda_number(build) > _cuda_number(LAST_WITH_VOLTA)
 
 
 def is_before_first_arm_build(build: str) -> bool:
-    """Return whether a CUDA build is older than the first CUDA build for aarch64."""
+    """Return whether a CUDA build is older than PyTorch's first CUDA build for aarch64."""
     return _cuda_number(build) < _cuda_number(_FIRST_ON_ARM)
 
 
@@ -385,8 +388,8 @@ def _cuda_number(build: str) -> int:
 def newest_build_for_amd_gpu(architecture: str, torch: str = "") -> Build:
     """Return the newest ROCm build with code for an AMD GPU architecture, such as `"gfx90a"`.
 
-    `torch` is the required release, or an empty string for the newest. The build's name is empty if no
-    build fits.
+    `torch` is the required release, or an empty string for the newest. If no build fits, the returned
+    build's name is an empty string.
     """
     if is_vega(architecture):
         return Build(_newest_of_release(_WITH_VEGA, torch), _VEGA_SOURCE)
@@ -401,7 +404,10 @@ def newest_build_for_amd_gpu(architecture: str, torch: str = "") -> Build:
 
 
 def why_amd_wheels_do_not_fit(python: str, torch: str = "") -> str:
-    """Return why AMD's wheels do not fit the versions of Python and torch; empty if they fit."""
+    """Return why AMD's wheels do not fit the Python and torch versions.
+
+    Returns an empty string if the wheels fit.
+    """
     if torch and _without_patch_version(torch) != _AMD_TORCH:
         return f"AMD's wheels are for torch {_AMD_TORCH}, not {torch}"
     oldest, newest = _AMD_OLDEST_PYTHON, _AMD_NEWEST_PYTHON
@@ -413,7 +419,7 @@ def why_amd_wheels_do_not_fit(python: str, torch: str = "") -> str:
 
 
 def is_vega(architecture: str) -> bool:
-    """Return whether an AMD GPU architecture, such as `"gfx906"`, is of the generation Vega."""
+    """Return whether an AMD GPU architecture, such as `"gfx906"`, belongs to the Vega generation."""
     return architecture in _VEGA
 
 
@@ -450,15 +456,15 @@ def amd_architectures_of(build: str) -> tuple[str, ...]:
 def newest_build_for_toolkit(
     prefix: str, toolkit: str, torch: str = "", system: str = "linux"
 ) -> Build:
-    """Return the newest build for the version `toolkit` of CUDA or ROCm.
+    """Return the newest build for a requested version of CUDA or ROCm.
 
-    The build has the toolkit's major version, and is not newer than the toolkit. A machine that can run
-    one build of a major version can run all builds of this major version, and torch compiles extensions
-    with any toolkit of this major version (torch/utils/cpp_extension.py).
+    The build has the toolkit's major version, and is not newer than the toolkit. A machine that can run one
+    build of a major version can run all builds of this major version. torch can compile extensions with any
+    toolkit of this major version (torch/utils/cpp_extension.py).
 
     Args:
         prefix: The start of the builds' names: `"cu"` for CUDA, `"rocm"` for ROCm.
-        toolkit: The version of the toolkit, such as `"12.8"`.
+        toolkit: The toolkit version, such as `"12.8"`.
         torch: The required release, or an empty string for any release.
         system: A value of `sys.platform`, such as `"linux"`.
     """
@@ -474,7 +480,7 @@ def newest_build_for_toolkit(
 
 
 def toolkit_versions(prefix: str) -> str:
-    """Return the versions of CUDA or ROCm for which PyTorch has builds, such as `"11.8, 12.4"`.
+    """Return the CUDA or ROCm versions for which PyTorch has builds, such as `"11.8, 12.4"`.
 
     `prefix` is the start of the builds' names: `"cu"` for CUDA, `"rocm"` for ROCm.
     """
@@ -505,7 +511,10 @@ def _cuda_major(build: str) -> int:
 
 
 def _parse_toolkit_version(text: str) -> ToolkitVersion:
-    """Return the major and minor version in a text such as `"6.2.4"`; the minor version may be missing."""
+    """Return the major and minor version in a text such as `"6.2.4"`.
+
+    The minor version may be missing.
+    """
     numbers = [int(number) for number in text.split(".")]
     minor = numbers[1] if len(numbers) > 1 else 0
     return ToolkitVersion(numbers[0], minor)
@@ -517,7 +526,10 @@ def _without_patch_version(release: str) -> str:
 
 
 def _is_at_least(version: str, oldest: str) -> bool:
-    """Return whether `version` is not older than `oldest`; False if either is malformed."""
+    """Return whether `version` is not older than `oldest`.
+
+    Returns False if either version is malformed.
+    """
     try:
         return Version(version) >= Version(oldest)
     except InvalidVersion:

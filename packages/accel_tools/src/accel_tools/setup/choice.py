@@ -1,4 +1,4 @@
-"""Choose an environment of a folder by this machine's hardware, and start its Python.
+"""Choose an environment from a folder by this machine's hardware, and start its Python.
 
 `accel setup --into FOLDER` copies this module to the folder `lib` in FOLDER, as `accel_choice.py`. Each
 program in `FOLDER/bin` runs this module first, so it imports only modules that Python itself imports at
@@ -35,7 +35,7 @@ MARK = "environment.cfg"
 HARDWARE = "lib/hardware.cfg"
 CPU = "cpu"
 _BUS = "/sys/bus/pci/devices"
-#: The files that contain the version of NVIDIA's driver.
+#: The files that contain the NVIDIA driver version.
 _DRIVER = ("/sys/module/nvidia/version", "/proc/driver/nvidia/version")
 #: The folder with a file on each AMD GPU.
 _TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
@@ -47,7 +47,7 @@ Record = Mapping[str, str]
 
 
 class PciFunction:
-    """A function of a PCI device on this machine."""
+    """A PCI function, which is one logical device of a PCI device, on this machine."""
 
     def __init__(
         self, address: str, vendor_id: str, device_id: str, class_code: str
@@ -75,14 +75,14 @@ class Device:
 
 
 class Choice:
-    """The chosen environment for a machine."""
+    """The environment that is chosen for a machine, and the reason."""
 
     def __init__(self, environment: Record, reason: str, warning: str = "") -> None:
         #: The content of the environment's file `MARK`, and the environment's `name` and `path`.
         self.environment = environment
         #: The reason for the choice.
         self.reason = reason
-        #: The reason why the machine's hardware is not used, and the next step; otherwise empty.
+        #: The reason why the machine's hardware is not used, and the next step. Otherwise, an empty string.
         self.warning = warning
 
 
@@ -90,7 +90,7 @@ class Choice:
 
 
 def complete_environments(folder: str) -> list[Record]:
-    """Return the records of the folder's complete environments, newest torch first.
+    """Return the records of all complete environments in a folder, newest torch first.
 
     A record is the content of the environment's file `MARK`, with the environment's `name` and `path`.
     """
@@ -115,7 +115,10 @@ def _version_numbers(version: str) -> list[int]:
 
 
 def _read_blocks(path: str) -> Iterator[dict[str, str]]:
-    """Yield each block of `key = value` lines as a dictionary; nothing if the file cannot be read."""
+    """Yield each block of `key = value` lines as a dictionary.
+
+    Yields nothing if the file cannot be read.
+    """
     for block in _read_text(path).split("\n\n"):
         lines = [line.partition("=") for line in block.splitlines()]
         if lines:
@@ -123,7 +126,10 @@ def _read_blocks(path: str) -> Iterator[dict[str, str]]:
 
 
 def _read_text(path: str) -> str:
-    """Return the text of a file, or an empty string if the file cannot be read."""
+    """Return the text of a file.
+
+    Returns an empty string if the file cannot be read.
+    """
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read().strip()
@@ -132,7 +138,10 @@ def _read_text(path: str) -> str:
 
 
 def _list_names(folder: str) -> list[str]:
-    """Return the sorted names in a folder, or an empty list if the folder cannot be read."""
+    """Return the sorted names in a folder.
+
+    Returns an empty list if the folder cannot be read.
+    """
     try:
         return sorted(os.listdir(folder))
     except OSError:
@@ -143,9 +152,9 @@ def _list_names(folder: str) -> list[str]:
 
 
 def detect_devices(folder: str, root: str = "") -> list[Device]:
-    """Return the accelerators of the machine whose files are below `root`, best first.
+    """Return the accelerators of a machine, best first.
 
-    The table `HARDWARE` of `folder` describes the known accelerators.
+    The machine's files are below `root`. The table `HARDWARE` in `folder` describes the known accelerators.
     """
     pci_functions = list(_list_pci_functions(root))
     devices = []
@@ -162,7 +171,10 @@ def detect_devices(folder: str, root: str = "") -> list[Device]:
 def _detect_device(
     row: Record, pci_functions: Sequence[PciFunction], root: str
 ) -> Device | None:
-    """Return the accelerator that a row of `HARDWARE` describes, or `None` if the machine lacks it."""
+    """Return the accelerator that a row of `HARDWARE` describes.
+
+    Returns `None` if the machine lacks it.
+    """
     evidence, ids = [], []
     for pattern in row["nodes"].split():
         evidence += _find_device_nodes(pattern, root)
@@ -217,7 +229,10 @@ def _is_described_by(row: Record, function: PciFunction) -> bool:
 
 
 def _nvidia_driver(root: str) -> str:
-    """Return the version of NVIDIA's driver, such as `"550.54.15"`; empty if no file contains it."""
+    """Return the NVIDIA driver version, such as `"550.54.15"`.
+
+    Returns an empty string if no file contains the version.
+    """
     for path in _DRIVER:
         for word in _read_text(root + path).split():
             parts = word.split(".")
@@ -255,12 +270,12 @@ def _amd_architectures(root: str) -> list[str]:
 
 
 def choose(folder: str, environ: Mapping[str, str], root: str = "") -> Choice:
-    """Choose the environment of `folder` for the machine whose files are below `root`.
+    """Choose the environment in `folder` for the machine whose files are below `root`.
 
     If `DS_ACCELERATOR` names backends, the environment of one of these backends is chosen, even if the
-    machine does not have the backend's device. Otherwise the best accelerator of the machine decides for
-    which the folder has an environment that the machine can run. A machine without an accelerator gets the
-    environment for the CPU.
+    machine does not have the backend's device. Otherwise, the choice is for the machine's best accelerator
+    for which the folder has an environment that the machine can run. A machine without an accelerator gets
+    the environment for the CPU.
 
     Raises `LookupError` with the next step if the folder does not have the environment.
     """
@@ -357,15 +372,15 @@ def _fall_back_to_cpu(
 
 
 def _as_sentence(clauses: Sequence[str]) -> str:
-    """Join clauses to a sentence; the sentence is empty without clauses."""
+    """Join clauses into a sentence, or return an empty string if there are no clauses."""
     return f"{'; '.join(clauses)}." if clauses else ""
 
 
 def describe_unmet_need(environment: Record, device: Device, root: str = "") -> str:
     """Return the first need of an environment's torch that the machine does not meet, as a clause.
 
-    An example is `"needs NVIDIA's driver, which is not loaded"`. The string is empty if the machine meets
-    all needs.
+    An example is `"needs NVIDIA's driver, which is not loaded"`. Returns an empty string if the machine
+    meets all needs.
     """
     return (
         _unmet_driver_need(environment["oldest_driver"], root)
@@ -394,8 +409,8 @@ def _unmet_driver_need(oldest: str, root: str) -> str:
 def _unmet_architecture_need(supported: Sequence[str], root: str) -> str:
     """Return a clause if the build has no code for the machine's AMD GPUs, otherwise an empty string.
 
-    `supported` has the architectures for which the build has code. It is empty for builds that are not
-    for AMD GPUs.
+    `supported` contains the architectures for which the build has code. It is empty for builds that do not
+    target AMD GPUs.
     """
     if not supported:
         return ""
@@ -425,7 +440,10 @@ def _is_within(pci_id: int, id_range: str) -> bool:
 def _newest_of_backend(
     folder: str, environments: Sequence[Record], backend: str
 ) -> Record:
-    """Return the newest environment of a backend; raise `LookupError` if the backend has none."""
+    """Return the newest environment of a backend.
+
+    Raises `LookupError` if the folder has no environment of the backend.
+    """
     for environment in environments:
         if environment["backend"] == backend:
             return environment
@@ -458,7 +476,7 @@ def main() -> None:
     """Replace this process with a program of the chosen environment.
 
     `sys.argv[1]` is the path of the launcher in `FOLDER/bin`, which has the program's name, and
-    `sys.argv[2:]` are the program's arguments.
+    `sys.argv[2:]` contains the program's arguments.
     """
     launcher, *arguments = sys.argv[1:]
     launcher = os.path.abspath(launcher)

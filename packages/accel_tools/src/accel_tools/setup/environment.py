@@ -57,7 +57,10 @@ def find_installer_problems(installer: str) -> Iterator[str]:
 
 
 def _find_environment_problem() -> str:
-    """Return why the packages of this environment cannot be changed, and the remedy; otherwise empty."""
+    """Return why the packages in this environment cannot be changed, and the remedy.
+
+    Returns an empty string if they can be changed.
+    """
     site_packages = sysconfig.get_path("purelib")
     if _is_externally_managed():
         return (
@@ -87,9 +90,10 @@ def _is_from_conda(package: str) -> bool:
 
 
 def split_commands(line: str) -> list[list[str]]:
-    """Split a line such as `"pip install a && pip install b"` into commands, as lists of arguments.
+    """Split a line such as `"pip install a && pip install b"` into lists of arguments.
 
-    Each command is changed so that it installs into this Python's environment.
+    There is one list per command. Each command is changed so that it installs into this Python's
+    environment.
     """
     commands = []
     for part in line.split(" && "):
@@ -102,9 +106,9 @@ def split_commands(line: str) -> list[list[str]]:
 
 
 def why_index_is_unreachable(plan: Plan) -> str:
-    """Return why the index from which the plan installs torch cannot be reached.
+    """Return why the package index with the plan's torch cannot be reached.
 
-    The string is empty if the index can be reached. PyPI is not checked, because pip may be configured
+    Returns an empty string if the index can be reached. PyPI is not checked, because pip may be configured
     to use a different index.
     """
     if not plan.torch_backend and not plan.torch_index:

@@ -41,7 +41,7 @@ __all__ = [
     "write_launchers",
 ]
 
-#: The next step if hardware is requested that this machine does not have, by the requested name.
+#: The next step if the requested hardware is missing from this machine, by the requested name.
 _STEPS_FOR_TOOLKIT = {
     "cuda": "name it cuda=VERSION, with the version of CUDA that nvidia-smi shows on a node that has the GPU",
     "rocm": "name it rocm=VERSION, with the version in /opt/rocm/.info/version on a node that has the GPU",
@@ -66,7 +66,7 @@ _START_FILE = "import accel_tools.setup.at_start as a; a.begin()\n"
 
 
 class PlannedEnvironment(NamedTuple):
-    """An environment that `accel setup --into` will make, and the packages to install in it."""
+    """An environment that `accel setup --into` will create, and the packages to install in it."""
 
     #: The environment's name, such as `"cuda"`, or `"cuda-12.6-torch-2.13.0"` if the versions of the
     #: toolkit and of torch were given.
@@ -77,10 +77,10 @@ class PlannedEnvironment(NamedTuple):
 def plan_environments(
     requests: Iterable[str], machine: Machine, torch: str = "", driver: str = ""
 ) -> list[PlannedEnvironment]:
-    """Plan an environment for each request, such as `cuda`, `rocm=7.2` or `cpu`.
+    """Plan an environment for each requested name, such as `cuda`, `rocm=7.2` or `cpu`.
 
-    `torch` and `driver` are versions, or empty strings. Raises `SettingError`, whose message lists
-    each request for which no build of torch is known.
+    `torch` and `driver` are versions, or empty strings. Raises `SettingError` if no build of torch is known
+    for some of the names. The message lists these names.
     """
     environments, problems = [], []
     for request in dict.fromkeys(requests):
@@ -101,18 +101,18 @@ def plan_environments(
 
 
 def base_python() -> str:
-    """Return the path of the Python from which the running virtual environment was made.
+    """Return the path of the Python from which the running virtual environment was created.
 
-    Outside of a virtual environment, the path is that of the running Python.
+    Outside of a virtual environment, this is the path of the running Python.
     """
     return os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
 
 
 def find_conflict(folder: Path, requirements: str) -> str:
-    """Return why `accel setup --into` cannot add environments to the folder, and the next step.
+    """Return why `accel setup --into` cannot add environments to a folder, and the next step.
 
-    `requirements` is the text of a requirements file with the packages of the new environments. The
-    string is empty if environments can be added.
+    Returns an empty string if environments can be added. `requirements` is the text of a requirements file
+    with the packages of the new environments.
     """
     if sys.platform != "linux":
         return "accel setup --into works only on Linux, where files show the machine's hardware"
@@ -139,7 +139,7 @@ def find_conflict(folder: Path, requirements: str) -> str:
 
 
 def folder_of_running_environment() -> Path | None:
-    """Return the folder of `accel setup --into` that contains the running Python's environment.
+    """Return the `accel setup --into` folder that contains the running Python's environment.
 
     Returns `None` if the environment is not in such a folder.
     """
@@ -149,9 +149,9 @@ def folder_of_running_environment() -> Path | None:
 
 
 def describe_running_environment() -> str:
-    """Return the name and the folder of the running Python's environment, and why it is chosen.
+    """Describe the running Python's environment: its name, its folder, and why it was chosen.
 
-    An example is `"cuda of /opt/torch: detected NVIDIA GPU (/dev/nvidia0)"`. The string is empty if the
+    An example is `"cuda of /opt/torch: detected NVIDIA GPU (/dev/nvidia0)"`. Returns an empty string if the
     environment is not in a folder of `accel setup --into`.
     """
     folder = folder_of_running_environment()
@@ -180,10 +180,11 @@ def is_complete(path: Path) -> bool:
 
 
 def environment_record(plan: Plan, torch: str, architecture: str) -> dict[str, str]:
-    """Return the content of the file `environment.cfg` of an environment with the plan's packages.
+    """Return the content of the file `environment.cfg` for an environment with the plan's packages.
 
-    The content is the version of torch, and the hardware that the build of torch can use. `torch` is the
-    installed version, such as `"2.13.0+cu130"`. `architecture` is the CPU's, such as `"aarch64"`.
+    The content is the torch version, and the hardware that this build of torch can use. `torch` is the
+    installed version, such as `"2.13.0+cu130"`. `architecture` is the CPU architecture, such as
+    `"aarch64"`.
     """
     build = plan.torch_backend
     if plan.backend == "cuda":
@@ -206,9 +207,9 @@ def environment_record(plan: Plan, torch: str, architecture: str) -> dict[str, s
 
 
 def _id_ranges_without_code(plan: Plan, architecture: str) -> list[str]:
-    """Return the ranges of PCI device ids for which the build has no code, such as `["0000-1dff"]`.
+    """Return the PCI device id ranges for which the build has no code, such as `["0000-1dff"]`.
 
-    `architecture` is the CPU's, such as `"aarch64"`.
+    `architecture` is the CPU architecture, such as `"aarch64"`.
     """
     if plan.target == "NVIDIA GPU":
         if architecture == "aarch64":
@@ -222,9 +223,10 @@ def _id_ranges_without_code(plan: Plan, architecture: str) -> list[str]:
 
 
 def mark_complete(path: Path, record: Mapping[str, str]) -> None:
-    """Write the files of an environment that mark the environment `path` as complete.
+    """Mark the environment at `path` as complete by writing two files.
 
-    These are a file that Python runs at its start, and then `environment.cfg` with `record`.
+    The first is a file that Python runs when it starts. The second is `environment.cfg`, which contains
+    `record`.
     """
     for site_packages in path.glob("lib/python*/site-packages"):
         (site_packages / "choice.pth").write_text(_START_FILE, "utf-8")
@@ -237,7 +239,7 @@ def _format_block(record: Mapping[str, str]) -> str:
 
 
 def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
-    """Write a file so that a process that reads it gets either the old text or the new text."""
+    """Write a file atomically, so that a reader gets either the old text or the new text."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary_file = path.with_name(f".{path.name}.{os.getpid()}")
     temporary_file.write_text(text, "utf-8")
@@ -251,7 +253,7 @@ def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
 def write_hardware(folder: Path) -> None:
     """Write the files in `folder/lib`: the module that chooses an environment, and its hardware table.
 
-    The module is also compiled.
+    The module is also compiled to bytecode.
     """
     blocks = []
     for vendor in sorted(vendors.VENDORS, key=lambda v: RANKED.index(v.label)):
@@ -268,9 +270,9 @@ def write_hardware(folder: Path) -> None:
 
 
 def setup_name(vendor: vendors.Vendor) -> str:
-    """Return the name with which `accel setup` installs torch for a vendor's hardware, such as `"rocm"`.
+    """Return the name that users pass to `accel setup` for a vendor's hardware, such as `"rocm"`.
 
-    The string is empty if the vendor builds torch itself.
+    Returns an empty string if the vendor builds torch itself.
     """
     if vendor.backend == "cuda":
         # This backend also drives the GPUs of vendors that build torch themselves.
@@ -279,10 +281,10 @@ def setup_name(vendor: vendors.Vendor) -> str:
 
 
 def _hardware_row(vendor: vendors.Vendor) -> dict[str, str]:
-    """Return the row on a vendor's accelerators in the file `lib/hardware.cfg`.
+    """Return the row for a vendor's accelerators in the file `lib/hardware.cfg`.
 
-    `accel_choice.py` reads the row. The values of `nodes`, `pci`, `at` and `not` are patterns by which that
-    module detects the accelerators.
+    `accel_choice.py` reads this row. The values of `nodes`, `pci`, `at` and `not` are patterns by which
+    that module detects the accelerators.
     """
     excluded: tuple[str, ...] = ()
     if vendor.label == "AMD GPU":
@@ -302,7 +304,7 @@ def _hardware_row(vendor: vendors.Vendor) -> dict[str, str]:
 
 
 def write_launchers(folder: Path) -> None:
-    """Write the launchers in `folder/bin`: for Python, and for each script that all environments have.
+    """Write launchers to `folder/bin`: one for Python, and one for each script that all environments have.
 
     Only complete environments count.
     """
@@ -328,5 +330,5 @@ def _needs_launcher(script: Path) -> bool:
 
 
 def remove_environment(path: Path) -> None:
-    """Remove the environment `path`, if it exists."""
+    """Remove the environment at `path`, if it exists."""
     shutil.rmtree(path, ignore_errors=True)

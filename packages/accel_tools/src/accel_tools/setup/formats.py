@@ -21,9 +21,10 @@ _NO_CACHE = "--no-cache-dir"
 
 
 def format_plan(plan: Plan, format_name: str) -> str:
-    """Return the plan as a command or file; empty if the plan has no requirement for torch.
+    """Return the plan as a command or as the text of a file.
 
-    `format_name` is a key of `FORMATS`, such as `"pip"` or `"dockerfile"`.
+    Returns an empty string if the plan has no requirement for torch. `format_name` is a key of `FORMATS`,
+    such as `"pip"` or `"dockerfile"`.
     """
     if not plan.torch:
         return ""
@@ -61,7 +62,10 @@ def _index_options(plan: Plan) -> list[str]:
 
 
 def _torch_index_url(plan: Plan) -> str:
-    """Return the URL of the index from which torch is installed; empty for PyPI."""
+    """Return the URL of the index from which torch is installed.
+
+    Returns an empty string for PyPI.
+    """
     if plan.torch_index:
         return plan.torch_index
     if plan.torch_backend:

@@ -76,38 +76,39 @@ _TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
 
 
 class DetectedDevice(NamedTuple):
-    """One kind of hardware on the machine."""
+    """One kind of accelerator hardware on the machine, and how it was detected."""
 
-    #: The name for people, such as `"NVIDIA GPU"`.
+    #: The human-readable name, such as `"NVIDIA GPU"`.
     label: str
     #: The name of the backend that drives the hardware, such as `"cuda"`.
     backend: str
-    #: How the hardware was detected, such as `"PCI 10de:2330 at 0000:17:00.0"`; empty if this machine
-    #: does not have it.
+    #: How the hardware was detected, such as `"PCI 10de:2330 at 0000:17:00.0"`, or an empty string if this
+    #: machine does not have it.
     evidence: str
 
 
 class Hardware(NamedTuple):
-    """The accelerators of a machine; the best one for training comes first."""
+    """The accelerators of a machine, with the best one for training first, and facts about them."""
 
     devices: tuple[DetectedDevice, ...] = ()
-    #: The version of NVIDIA's driver, such as `"580.65.06"`; empty if neither a file nor `nvidia-smi`
-    #: reports it.
+    #: The NVIDIA driver version, such as `"580.65.06"`, or an empty string if neither a file nor
+    #: `nvidia-smi` reports it.
     nvidia_driver: str = ""
     #: The architectures of AMD GPUs as the driver reports them, such as `("gfx90a",)`.
     amd_architectures: tuple[str, ...] = ()
-    #: The kind of a special machine, such as `"WSL2"`, `"NVIDIA Jetson AGX Orin"` or `"macOS 15.3"`;
-    #: otherwise empty.
+    #: The kind of a special machine, such as `"WSL2"`, `"NVIDIA Jetson AGX Orin"` or `"macOS 15.3"`, or an
+    #: empty string.
     machine_kind: str = ""
-    #: The generation of the newest NVIDIA GPU if it is `KEPLER`, `VOLTA` or `TURING`; otherwise empty.
+    #: The generation of the newest NVIDIA GPU if it is `KEPLER`, `VOLTA` or `TURING`. Otherwise, an
+    #: empty string.
     nvidia_generation: str = ""
     #: Why PyTorch may not support the Intel GPUs: `BEFORE_ARC` if all Intel GPUs are older than Arc,
-    #: `UNNAMED` if no file contains their models; otherwise empty.
+    #: `UNNAMED` if no file contains their models. Otherwise, an empty string.
     intel_limitation: str = ""
 
 
 def detect_hardware(machine: Machine) -> Hardware:
-    """Return the accelerators of the machine and their drivers."""
+    """Detect the machine's accelerators and their drivers."""
     by_label = {device.label: device for device in _detect_devices(machine)}
     devices = sorted(by_label.values(), key=lambda device: RANKED.index(device.label))
     # The output of nvidia-smi begins with the driver's version.
@@ -162,7 +163,10 @@ def _windows_devices(machine: Machine, folder: str) -> Iterator[DetectedDevice]:
 
 
 def _machine_kind(machine: Machine) -> str:
-    """Return the kind of a special machine, such as `"WSL2"` or `"macOS 15.3"`; otherwise empty."""
+    """Return the kind of a special machine, such as `"WSL2"` or `"macOS 15.3"`.
+
+    Returns an empty string for other machines.
+    """
     macos_version = re.search(
         r"<key>ProductVersion</key>\s*<string>([\d.]+)", machine.text(MACOS)
     )
@@ -215,9 +219,9 @@ def _pci_device_ids(machine: Machine, pattern: str) -> list[int]:
 
 
 def _intel_limitation(machine: Machine, labels: set[str]) -> str:
-    """Return `BEFORE_ARC` or `UNNAMED` if PyTorch may not support the Intel GPUs; otherwise empty.
+    """Return `BEFORE_ARC` or `UNNAMED` if PyTorch may not support the machine's Intel GPUs.
 
-    `labels` contains the labels of the detected devices.
+    Returns an empty string otherwise. `labels` contains the labels of the detected devices.
     """
     ids = _pci_device_ids(machine, _INTEL_DISPLAY)
     if ids:

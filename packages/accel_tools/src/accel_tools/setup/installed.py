@@ -33,7 +33,7 @@ _FIELD_OF_NEEDED_BUILD = {
 
 
 class VendorBuild(NamedTuple):
-    """A vendor's own build of torch for its GPUs, which appears as a CUDA or ROCm build."""
+    """A vendor's own build of torch for its GPUs, which looks like a CUDA or ROCm build."""
 
     #: The text in the version of the build, such as `"metax"`.
     mark: str
@@ -54,7 +54,7 @@ _IPEX = "intel-extension-for-pytorch"
 
 
 def find_mismatches(plan: Plan, machine: Machine) -> tuple[str, ...]:
-    """Return a sentence for each installed package that does not fit the machine; torch comes first."""
+    """Return a sentence for each installed package that does not fit the machine, torch first."""
     build = torch_build()
     sentences = []
     if build is not None:
@@ -81,7 +81,9 @@ def find_mismatches(plan: Plan, machine: Machine) -> tuple[str, ...]:
 def describe_build_mismatch(
     build: TorchBuild, label: str, evidence: str, driver: str = ""
 ) -> str:
-    """Return a sentence if the installed torch cannot use the hardware, otherwise an empty string.
+    """Describe why the installed torch cannot use the hardware, in one sentence.
+
+    Returns an empty string if torch can use the hardware.
 
     Args:
         build: The installed build of torch.
@@ -110,7 +112,10 @@ def describe_build_mismatch(
 
 
 def describe_driver_mismatch(build: TorchBuild, driver: str) -> str:
-    """Return a sentence if NVIDIA's driver is too old for torch's CUDA, otherwise an empty string."""
+    """Describe in one sentence that the NVIDIA driver is too old for torch's CUDA version.
+
+    Returns an empty string if the driver is new enough, or if the build has no CUDA version.
+    """
     cuda_major = (build.cuda or "").partition(".")[0]
     if not cuda_major.isdigit():
         return ""
@@ -153,7 +158,10 @@ def _installed_rows(recipe: Recipe) -> Iterator[tuple[Row, str]]:
 
 
 def _is_in_range(version: Version, version_range: str) -> bool:
-    """Return whether a version is in a range such as `">=8.1,<9"`; an empty range has all versions."""
+    """Return whether a version is in a range such as `">=8.1,<9"`.
+
+    An empty range contains all versions.
+    """
     if not version_range:
         return True
     return version in SpecifierSet(version_range, prereleases=True)

@@ -45,7 +45,7 @@ _NVIDIA_SMI_SECONDS = 5.0
 
 
 class Machine(NamedTuple):
-    """A machine, and the folder that contains its files."""
+    """A machine on which torch is to be installed, and the folder that contains its files."""
 
     #: The folder that contains the machine's `/sys`, `/dev` and `/proc`.
     root: str
@@ -53,25 +53,25 @@ class Machine(NamedTuple):
     system: str
     #: The value of `platform.machine()`, such as `"x86_64"`, `"aarch64"` or `"arm64"`.
     architecture: str
-    #: The version of Python for which torch is to be installed, such as `"3.11"`.
+    #: The Python version for which torch is to be installed, such as `"3.11"`.
     python: str
-    #: The output of `nvidia-smi` with the driver's version and the GPUs, such as `"560.94, 0x268410DE"`;
-    #: empty if a file contains the driver's version.
+    #: The output of `nvidia-smi` with the driver's version and the GPUs, such as `"560.94, 0x268410DE"`, or
+    #: an empty string if a file contains the driver's version.
     nvidia_smi: str = ""
-    #: The version of the GNU C library, such as `"2.35"`; empty if the system uses a different C library,
-    #: or if the version is unknown.
+    #: The version of the GNU C library, such as `"2.35"`, or an empty string if the system uses a different
+    #: C library, or if the version is unknown.
     glibc: str = ""
 
     def text(self, path: str) -> str:
-        """Return the text of one of the machine's files; empty if the file is missing."""
+        """Return the text of one of the machine's files, or an empty string if the file is missing."""
         return hardware.read_text(path, self.root).replace("\0", "").strip()
 
 
 def here(python: str = "", root: str = "/") -> Machine:
     """Describe the machine on which this process runs.
 
-    `python` is the version of Python for which torch is to be installed; an empty string means the
-    running Python. `root` is the folder that contains the machine's files.
+    `python` is the Python version for which torch is to be installed. An empty string means the running
+    Python. `root` is the folder that contains the machine's files.
     """
     running_python = f"{sys.version_info.major}.{sys.version_info.minor}"
     library, release = platform.libc_ver()
@@ -87,7 +87,10 @@ def here(python: str = "", root: str = "/") -> Machine:
 
 
 def driver_version(root: str = "/") -> str:
-    """Return the version of NVIDIA's kernel driver, such as `"550.54.15"`; empty if no file contains it."""
+    """Return the version of the machine's NVIDIA kernel driver, such as `"550.54.15"`.
+
+    Returns an empty string if no file contains the version.
+    """
     for path in ("/sys/module/nvidia/version", "/proc/driver/nvidia/version"):
         version = re.search(_NVIDIA_VERSION, hardware.read_text(path, root))
         if version:
@@ -96,7 +99,7 @@ def driver_version(root: str = "/") -> str:
 
 
 def unknown_devices(machine: Machine) -> tuple[bus.PciDevice, ...]:
-    """Return the PCI devices that may be accelerators, but are not accelerators of a known vendor."""
+    """Return the PCI devices that may be accelerators but match no known vendor's accelerators."""
     if machine.system != "linux":
         return ()
     known_patterns: list[str] = []

@@ -20,12 +20,12 @@ __all__ = [
     "with_extra",
 ]
 
-#: The value of `uv pip install --torch-backend` with which uv chooses PyTorch's index.
+#: The value of `uv pip install --torch-backend` that makes uv choose PyTorch's index.
 AUTO = "auto"
 
 
 class Part(NamedTuple):
-    """One requirement of the command, or software that must be installed before."""
+    """One part of an installation plan: a package to install, or software that must be installed first."""
 
     #: A requirement such as `"torch-npu==2.12.0"`, or software such as `"CANN 9.1.0"`.
     what: str
@@ -36,7 +36,7 @@ class Part(NamedTuple):
 
 
 class UvChoice(NamedTuple):
-    """Hardware for which uv selects the index (`--torch-backend=auto`)."""
+    """Hardware for which uv can choose PyTorch's index itself (`--torch-backend=auto`)."""
 
     #: The fact by which uv chooses the index, such as `"NVIDIA's driver 550.54.15"`.
     hardware: str
@@ -46,25 +46,28 @@ class UvChoice(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The requirements to install and the indexes that have them."""
+    """A plan for an installation: the packages to install, and the indexes that provide them."""
 
     hardware: Hardware
-    #: The hardware for which the plan is, such as `"NVIDIA GPU"` or `"CPU"`.
+    #: The hardware that the plan targets, such as `"NVIDIA GPU"` or `"CPU"`.
     target: str
     #: The name of the backend, such as `"cuda"`.
     backend: str
-    #: The version of Python for which the plan is, such as `"3.12"`.
+    #: The Python version that the plan targets, such as `"3.12"`.
     python: str
-    #: The requirement for torch, such as `"torch==2.12.0"`; empty if no release is known to fit.
+    #: The requirement for torch, such as `"torch==2.12.0"`, or an empty string if no release is known to
+    #: fit.
     torch: str = ""
-    #: The name of PyTorch's index, such as `"cu130"`; empty for other indexes; `AUTO` if uv chooses.
+    #: The name of PyTorch's index, such as `"cu130"`. It is an empty string for other indexes, and `AUTO`
+    #: if uv chooses.
     torch_backend: str = ""
     #: The requirements in addition to torch.
     packages: tuple[str, ...] = ()
-    #: The URL of the vendor's index that has some of the packages; empty if PyPI has all packages.
+    #: The URL of the vendor's index that has some of the packages, or an empty string if PyPI has all
+    #: packages.
     package_index: str = ""
     parts: tuple[Part, ...] = ()
-    #: The reason why no command is known to install the right packages; otherwise empty.
+    #: The reason why no command is known to install the right packages, or an empty string if one is known.
     why_no_command: str = ""
     #: The URL of the documentation.
     url: str = ""
@@ -72,39 +75,46 @@ class Plan(NamedTuple):
     #: `"CANN 8.5.0: https://www.hiascend.com/cann"`.
     needs: str = ""
     notes: tuple[str, ...] = ()
-    #: The version of NVIDIA's driver to plan for, from the command line or otherwise from the machine.
+    #: The NVIDIA driver version to plan for, from the command line or otherwise from the machine.
     driver: str = ""
-    #: The version of the toolkit from the command line, such as `"12.8"`; otherwise empty.
+    #: The toolkit version from the command line, such as `"12.8"`, or an empty string.
     toolkit: str = ""
-    #: What is assumed and was not detected on this machine, such as
-    #: `("NVIDIA GPU", "NVIDIA's driver 570.86")`.
+    #: Facts that are assumed and were not detected on this machine, such as `("NVIDIA GPU", "NVIDIA's
+    #: driver 570.86")`.
     assumed: tuple[str, ...] = ()
-    #: The hardware for which uv can choose the index; `None` if uv cannot choose the right index.
+    #: The hardware for which uv can choose the index, or `None` if uv cannot choose the right index.
     uv_choice: UvChoice | None = None
-    #: The URL of a vendor's index that has torch; empty if torch is from PyTorch's index or PyPI.
+    #: The URL of a vendor's index that has torch, or an empty string if torch is from PyTorch's index or
+    #: PyPI.
     torch_index: str = ""
 
     @property
     def machine_kind(self) -> str:
         """Return the kind of the machine, such as `"WSL2"`, as in `Hardware.machine_kind`.
 
-        The string is empty if the target was not detected on this machine.
+        Returns an empty string if the plan's target was not detected on this machine.
         """
         return "" if self.target in self.assumed else self.hardware.machine_kind
 
 
 def torch_requirement(release: str) -> str:
-    """Return a requirement such as `"torch==2.12.0"`; `"torch"` if `release` is empty."""
+    """Return a requirement for a torch release, such as `"torch==2.12.0"`.
+
+    If `release` is an empty string, the requirement is `"torch"`.
+    """
     return f"torch=={release}" if release else "torch"
 
 
 def with_extra(requirement: str, extra: str) -> str:
-    """Return the requirement for torch with an extra, such as `"torch[device-gfx1103]==2.12.0"`."""
+    """Return a requirement for torch with an extra, such as `"torch[device-gfx1103]==2.12.0"`."""
     return requirement.replace("torch", f"torch[{extra}]", 1)
 
 
 def add_plugin(plan: Plan) -> Plan:
-    """Return the plan with accel's plugin for the backend, if there is one and a command is known."""
+    """Return the plan with accel's plugin for the backend added.
+
+    The plan is unchanged if there is no such plugin, or if no command is known for the plan.
+    """
     plugin = vendors.FIRST_PARTY.get(plan.backend, "")
     if not plugin or plan.why_no_command:
         return plan
@@ -113,7 +123,7 @@ def add_plugin(plan: Plan) -> Plan:
 
 
 def let_uv_choose_index(plan: Plan) -> Plan:
-    """Return the plan with uv's automatic choice of PyTorch's index, if uv can choose the right index."""
+    """Return the plan with PyTorch's index chosen by uv, if uv can choose the right index."""
     if plan.uv_choice is None or plan.why_no_command:
         return plan
     torch_part, *other_parts = plan.parts

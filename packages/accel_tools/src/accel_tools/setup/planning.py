@@ -1,4 +1,4 @@
-"""Make the plan for a machine: choose the hardware, and the source of the packages."""
+"""Make the plan for a machine: choose the hardware, and where the packages come from."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ROCM = "rocm"
 
 
 def names() -> tuple[str, ...]:
-    """Return the names that users can request: the names of backends, and `rocm`."""
+    """Return the hardware names that users can request: the names of backends, and `rocm`."""
     tables, _ = read_recipes()
     result = {"cpu", _ROCM, *vendors.FIRST_PARTY, *tables}
     for name in installed_names():
@@ -42,9 +42,9 @@ def names() -> tuple[str, ...]:
 
 
 def toolkits() -> dict[str, str]:
-    """Return the name of the toolkit for each backend with a toolkit, such as CUDA for `cuda`.
+    """Return the name of each backend's toolkit by backend, such as CUDA for `cuda`.
 
-    The toolkit's version determines which packages fit.
+    Backends without a toolkit are left out. The toolkit version determines which packages fit.
     """
     tables, _ = read_recipes()
     result = {"cuda": "CUDA", _ROCM: "ROCm"}
@@ -62,14 +62,14 @@ def make_plan(
     driver: str = "",
     toolkit: str = "",
 ) -> Plan:
-    """Return the plan for the machine's best accelerator, or for the hardware called `name`.
+    """Make an installation plan for the machine's best accelerator, or for the hardware called `name`.
 
     Args:
         machine: The machine to plan for.
-        name: One of `names()`, or an empty string for the machine's best accelerator. The
-            machine does not need to have the hardware.
+        name: One of `names()`, or an empty string for the machine's best accelerator. The machine does not
+            need to have the hardware.
         torch: The required release of torch, or an empty string for the newest that fits.
-        driver: A version of NVIDIA's driver to plan for instead of the machine's driver.
+        driver: An NVIDIA driver version to plan for instead of the machine's driver.
         toolkit: A version of the vendor's toolkit to plan for instead of the machine's toolkit.
     """
     hardware = detect_hardware(machine)
@@ -108,9 +108,9 @@ def _choose_target(
 ) -> DetectedDevice | None:
     """Return the hardware to plan for, or `None` for the CPU.
 
-    `name` is the name that the user requested, or an empty string. `has_version` means that the user gave
-    the version of a driver or toolkit, so the plan may be for a different machine. The evidence of the
-    returned device is empty if the machine does not have the hardware.
+    `name` is the name that the user requested, or an empty string. `has_version` means that the user gave a
+    driver or toolkit version, so the plan may be for a different machine. The evidence of the returned
+    device is empty if the machine does not have the hardware.
     """
     if name == "cpu":
         return None
@@ -145,7 +145,10 @@ def _backend_and_label(name: str) -> tuple[str, str]:
 
 
 def _find_intel_card(hardware: Hardware) -> DetectedDevice | None:
-    """Return the machine's discrete Intel GPU, or `None` if the machine does not have one."""
+    """Return the machine's discrete Intel GPU.
+
+    Returns `None` if the machine does not have one.
+    """
     for device in hardware.devices:
         if device.label == "Intel discrete GPU":
             return device
@@ -169,9 +172,10 @@ def _plan_without_packages(
     driver: str = "",
     toolkit: str = "",
 ) -> Plan:
-    """Return a plan for the device, with the facts that are assumed; a device of `None` is the CPU.
+    """Return a plan for the device, with the facts that are assumed.
 
-    `driver` and `toolkit` are versions that the user gave, or empty strings.
+    A device of `None` means the CPU. `driver` and `toolkit` are versions that the user gave, or empty
+    strings.
     """
     target, backend = (device.label, device.backend) if device else ("CPU", "cpu")
     assumed = []
@@ -214,7 +218,10 @@ def _add_packages(
 
 
 def _why_no_wheels_for_system(machine: Machine, torch: str) -> str:
-    """Return why torch has no wheels for the machine's operating system; empty if it may have wheels."""
+    """Return why torch has no wheels for the machine's operating system.
+
+    Returns an empty string if it may have wheels.
+    """
     if machine.system == "darwin" and machine.architecture != "arm64":
         return (
             "PyTorch has had no wheels for Macs with Intel CPUs since torch 2.3; a Mac with "
@@ -250,7 +257,10 @@ def _add_install_hint(plan: Plan) -> Plan:
 
 
 def _note_on_other_devices(plan: Plan, target: DetectedDevice | None) -> Iterator[str]:
-    """Yield a note if the machine has accelerators other than the target; a target of `None` is the CPU."""
+    """Yield a note if the machine has accelerators other than the target.
+
+    A target of `None` means the CPU.
+    """
     if target is None:
         return
     labels: dict[str, None] = {}

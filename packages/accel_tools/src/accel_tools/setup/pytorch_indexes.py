@@ -39,12 +39,16 @@ _ELSEWHERE = {
     "AMD GPU": "If the GPU is on a different machine, give the version of ROCm, which is in "
     "/opt/rocm/.info/version there: accel setup rocm --toolkit VERSION",
 }
-#: The last driver for GPUs from Maxwell to Volta: https://github.com/NixOS/nixos-hardware/issues/1880
+#: The last driver version for GPUs from Maxwell to Volta:
+#: https://github.com/NixOS/nixos-hardware/issues/1880
 _LAST_DRIVER_WITH_VOLTA = 580
 
 
 class _NoBuildError(Exception):
-    """No build of torch fits; the plan gets the error's `reason`, `url` and `notes`."""
+    """An error that states that no build of torch fits.
+
+    The plan gets the error's `reason`, `url` and `notes`.
+    """
 
     def __init__(self, reason: str, url: str, *notes: str) -> None:
         super().__init__(reason)
@@ -56,8 +60,8 @@ class _NoBuildError(Exception):
 def add_pytorch_build(plan: Plan, machine: Machine, torch: str) -> Plan:
     """Return the plan with PyTorch's build of torch for the plan's target.
 
-    `torch` is the required release, or an empty string for the newest. If no build fits, the plan
-    has the reason in `why_no_command`.
+    `torch` is the required release, or an empty string for the newest. If no build fits, the plan contains
+    the reason in `why_no_command`.
     """
     try:
         return _add_build(plan, machine, torch)
@@ -67,7 +71,10 @@ def add_pytorch_build(plan: Plan, machine: Machine, torch: str) -> Plan:
 
 
 def _add_build(plan: Plan, machine: Machine, torch: str) -> Plan:
-    """Return the plan with the build for its target; raise `_NoBuildError` if no build fits."""
+    """Return the plan with the build for its target.
+
+    Raises `_NoBuildError` if no build fits.
+    """
     if plan.target == "NVIDIA GPU" and "Jetson" in plan.machine_kind:
         return _add_build_for_jetson(plan, torch)
     is_macos_13 = plan.machine_kind.startswith("macOS 13.")
@@ -119,10 +126,12 @@ def _add_cpu_build(plan: Plan, machine: Machine, torch: str) -> Plan:
 
 
 def _with_build(plan: Plan, torch: str, build: Build, why: str) -> Plan:
-    """Return the plan with a build of PyTorch; raise `_NoBuildError` if the build does not fit Python.
+    """Return the plan with a build of PyTorch.
 
-    `torch` is the required release, or an empty string for the newest. `why` is the reason for the
-    build, which the table of the plan shows.
+    Raises `_NoBuildError` if the build does not fit Python.
+
+    `torch` is the required release, or an empty string for the newest. `why` is the reason for the build,
+    which the table of the plan shows.
     """
     release = torch or builds.LAST_RELEASE.get(build.name, "")
     reason = builds.why_no_wheels_for_python(plan.python, release)
@@ -134,7 +143,10 @@ def _with_build(plan: Plan, torch: str, build: Build, why: str) -> Plan:
 
 
 def _add_apple_build(plan: Plan, _machine: Machine, torch: str) -> Plan:
-    """Return the plan with PyPI's build for macOS; raise `_NoBuildError` if macOS is too old."""
+    """Return the plan with PyPI's build for macOS.
+
+    Raises `_NoBuildError` if macOS is too old.
+    """
     requirement = torch_requirement(torch)
     macos = plan.machine_kind.removeprefix("macOS ")
     oldest_macos = "14"
@@ -154,7 +166,10 @@ def _add_apple_build(plan: Plan, _machine: Machine, torch: str) -> Plan:
 
 
 def _add_intel_build(plan: Plan, _machine: Machine, torch: str) -> Plan:
-    """Return the plan with the XPU build; raise `_NoBuildError` if PyTorch may not support the GPUs."""
+    """Return the plan with the XPU build.
+
+    Raises `_NoBuildError` if PyTorch may not support the GPUs.
+    """
     limitation = plan.hardware.intel_limitation
     if limitation:
         reason = (
@@ -174,7 +189,9 @@ def _add_intel_build(plan: Plan, _machine: Machine, torch: str) -> Plan:
 
 
 def _add_build_for_jetson(plan: Plan, torch: str) -> Plan:
-    """Return the plan for an NVIDIA Jetson; raise `_NoBuildError` if PyTorch has no wheels for it.
+    """Return the plan for an NVIDIA Jetson.
+
+    Raises `_NoBuildError` if PyTorch has no wheels for it.
 
     PyTorch has wheels only for the Jetson Thor, since torch 2.9.
     """
@@ -195,7 +212,7 @@ def _add_build_for_jetson(plan: Plan, torch: str) -> Plan:
 
 
 class _FittingBuild(NamedTuple):
-    """The newest CUDA build that fits NVIDIA's driver or the requested version of CUDA."""
+    """The newest CUDA build that fits the NVIDIA driver or the requested CUDA version."""
 
     build: Build
     #: Why the build fits, for the plan's table.
@@ -205,7 +222,7 @@ class _FittingBuild(NamedTuple):
 
 
 def _add_nvidia_build(plan: Plan, machine: Machine, torch: str) -> Plan:
-    """Return the plan with the newest CUDA build for the driver, or for the requested version of CUDA.
+    """Return the plan with the newest CUDA build for the driver, or for the requested CUDA version.
 
     Raises `_NoBuildError` if no build fits.
     """
@@ -238,7 +255,7 @@ def _require_gpu_code(plan: Plan, machine: Machine) -> None:
 
 
 def _find_build_for_cuda(plan: Plan, machine: Machine, torch: str) -> _FittingBuild:
-    """Return the newest build for the requested version of CUDA.
+    """Return the newest build for the requested CUDA version.
 
     Raises `_NoBuildError` if there is no such build, or if the driver is too old for the build.
     """
@@ -256,7 +273,10 @@ def _find_build_for_cuda(plan: Plan, machine: Machine, torch: str) -> _FittingBu
 
 
 def _find_build_for_driver(plan: Plan, machine: Machine, torch: str) -> _FittingBuild:
-    """Return the newest build that NVIDIA's driver can run; raise `_NoBuildError` if no build fits."""
+    """Return the newest build that NVIDIA's driver can run.
+
+    Raises `_NoBuildError` if no build fits.
+    """
     driver = plan.driver
     build = builds.newest_build_for_driver(driver, torch, machine.system)
     if not build.name:
@@ -307,17 +327,16 @@ def _add_build_for_volta(plan: Plan, torch: str) -> Plan:
 
 
 def _uv_finds_driver(plan: Plan, machine: Machine) -> bool:
-    """Return whether uv would detect the version of NVIDIA's driver that the plan is for.
+    """Return whether uv would detect the NVIDIA driver version that the plan is for.
 
-    If no file contains the version, uv needs `nvidia-smi` on `PATH`; without it, uv chooses the
-    CPU build.
+    If no file contains the version, uv needs `nvidia-smi` on `PATH`. Without it, uv chooses the CPU build.
     """
     is_installed = plan.driver == plan.hardware.nvidia_driver
     return is_installed and not plan.toolkit and not machine.nvidia_smi
 
 
 def _no_driver_error(plan: Plan, machine: Machine) -> _NoBuildError:
-    """Return the error for a machine on which the version of NVIDIA's driver is not found."""
+    """Return the error for a machine on which no NVIDIA driver version was detected."""
     in_wsl = plan.machine_kind == "WSL2"
     if machine.system == "linux" and not in_wsl:
         reason = (
@@ -340,7 +359,7 @@ def _no_driver_error(plan: Plan, machine: Machine) -> _NoBuildError:
 def _no_build_error(
     plan: Plan, toolkit: str, versions: str, torch: str
 ) -> _NoBuildError:
-    """Return the error for a version of CUDA or ROCm without a build.
+    """Return the error for a CUDA or ROCm version for which there is no build.
 
     `toolkit` is `"CUDA"` or `"ROCm"`, and `versions` lists its versions with a build.
     """
@@ -456,9 +475,10 @@ def _add_amd_wheels_for_linux(
 def _add_amd_wheels_for_all_gpus(
     plan: Plan, torch: str, no_pytorch_wheels: str, *notes: str
 ) -> Plan:
-    """Return the plan with AMD's wheels for all GPUs; no file of Windows or WSL2 has the GPU's architecture.
+    """Return the plan with AMD's wheels for all AMD GPUs.
 
-    `no_pytorch_wheels` is the reason that PyTorch's wheels do not fit.
+    All are needed because no file of Windows or WSL2 contains the GPU's architecture. `no_pytorch_wheels`
+    is the reason why PyTorch's wheels do not fit.
     """
     if plan.toolkit:
         reason = f"{no_pytorch_wheels}, and AMD's wheels include ROCm: omit --toolkit"

@@ -36,13 +36,13 @@ __all__ = [
     "read_recipes",
 ]
 
-#: The group of entry points with tables, such as `npu = "accel_npu.recipes:RECIPE"`.
+#: The entry-point group of the tables. An entry point is, for example, `npu = "accel_npu.recipes:RECIPE"`.
 GROUP = "accel.recipes"
 _FIRST_PARTY = "first_party.json"
 
 
 class Toolkit(NamedTuple):
-    """A vendor's software that pip does not install, and the files that contain its version."""
+    """Vendor software that pip does not install, and the files that contain its version."""
 
     name: str
     url: str
@@ -51,17 +51,18 @@ class Toolkit(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One combination of torch, packages, Python and toolkit that the vendor supports."""
+    """One combination of torch, packages, Python and toolkit that a vendor supports."""
 
     #: The release of torch, such as `"2.9.0"`.
     torch: str
     #: The requirements in addition to torch, such as `("torch-npu==2.9.0",)`.
     packages: tuple[str, ...]
-    #: The range of Python versions in the format of PEP 440, such as `">=3.10,<3.14"`; empty for all.
+    #: The range of Python versions in the format of PEP 440, such as `">=3.10,<3.14"`, or an empty string
+    #: for all.
     python: str = ""
-    #: The range of toolkit versions in the format of PEP 440; empty for all versions.
+    #: The range of toolkit versions in the format of PEP 440, or an empty string for all versions.
     toolkit: str = ""
-    #: The CPU architectures, such as `("x86_64",)`; empty for all.
+    #: The CPU architectures, such as `("x86_64",)`, or an empty tuple for all.
     architectures: tuple[str, ...] = ()
     #: The URL of the vendor's page that lists the combination.
     source: str = ""
@@ -70,7 +71,7 @@ class Row(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """A backend's table of the combinations of packages that its vendor supports."""
+    """A table of the package combinations that a backend's vendor supports."""
 
     backend: str
     #: The vendor's instructions for the installation.
@@ -79,13 +80,13 @@ class Recipe(NamedTuple):
     toolkit: Toolkit | None = None
     #: The URL of the index with torch by CPU architecture. Architectures that are not listed use PyPI.
     torch_index: Mapping[str, str] = {}
-    #: The URL of the index with the vendor's package; empty if PyPI has the package.
+    #: The URL of the index with the vendor's package, or an empty string if PyPI has the package.
     package_index: str = ""
     #: A remark for users.
     note: str = ""
 
     def is_old(self, today: dt.date) -> bool:
-        """Return whether the newest row is more than a year old."""
+        """Return whether the newest row of the vendor's table is more than a year old."""
         if not self.rows:
             return False
         # Dates in ISO 8601 format sort like their text.
@@ -94,9 +95,10 @@ class Recipe(NamedTuple):
 
 
 def read_recipes() -> tuple[dict[str, Recipe], tuple[str, ...]]:
-    """Return the recipes by backend, and a sentence for each table that cannot be read.
+    """Read the vendors' package tables, and return them as recipes, by backend.
 
-    A table of an installed plugin takes precedence over the copy in `first_party.json`.
+    Also returns a sentence for each table that cannot be read. A table of an installed plugin takes
+    precedence over the copy in `first_party.json`.
     """
     recipes = {}
     for name, table in _first_party_tables().items():
@@ -126,9 +128,9 @@ def _first_party_tables() -> dict[str, Any]:
 
 
 def parse_recipe(backend: str, table: Any) -> Recipe:
-    """Convert a plugin's table to a `Recipe`.
+    """Convert a plugin's package table to a `Recipe`.
 
-    Raises `ValueError` if the table is malformed; the message gives the row and the problem.
+    Raises `ValueError` if the table is malformed. The message states the row and the problem.
     """
     if not isinstance(table, Mapping):
         raise ValueError(f"expected a dict, got {type(table).__name__}")
@@ -155,7 +157,10 @@ def parse_recipe(backend: str, table: Any) -> Recipe:
 
 
 def _parse_row(number: int, row: Any) -> Row:
-    """Convert a row of a table to a `Row`; raise `ValueError` with the row's number if it is malformed."""
+    """Convert a row of a table to a `Row`.
+
+    Raises `ValueError` with the row's number if the row is malformed.
+    """
     try:
         fields: dict[str, Any] = dict(row)
         for name, value in fields.items():
@@ -177,7 +182,10 @@ def _parse_row(number: int, row: Any) -> Row:
 
 
 def installed_toolkit(recipe: Recipe, machine: Machine) -> Version | None:
-    """Return the newest version of the vendor's toolkit on the machine; `None` if it is not installed."""
+    """Return the newest version of the vendor's toolkit that is installed on the machine.
+
+    Returns `None` if the toolkit is not installed.
+    """
     return max(_installed_versions(recipe, machine), default=None)
 
 
@@ -194,7 +202,7 @@ def _installed_versions(recipe: Recipe, machine: Machine) -> Iterator[Version]:
 
 
 def parse_version(text: str) -> Version | None:
-    """Parse the version of a toolkit; return `None` if `text` does not begin with a version.
+    """Parse a toolkit version, or return `None` if `text` does not begin with a version.
 
     A version that PEP 440 does not allow, such as `8.1.RC1.alpha001`, counts as older than 8.1.
     """

@@ -35,14 +35,14 @@ __all__ = [
     "write_lock_file",
 ]
 
-#: The time limit in seconds for the request of a file's size.
+#: The time limit in seconds for a request for a file's size.
 _SIZE_SECONDS = 20.0
-#: How many requests of a file's size run at the same time.
+#: The maximum number of requests for file sizes that run at the same time.
 _PARALLEL_REQUESTS = 8
 
 
 class Package(NamedTuple):
-    """A package of an environment, at one version."""
+    """A package to install in an environment, at one version."""
 
     name: str
     version: str
@@ -55,14 +55,14 @@ class Package(NamedTuple):
 
     @property
     def url(self) -> str:
-        """Return the URL of the package's file; empty if the requirement has no URL."""
+        """Return the URL of the package's file, or an empty string if the requirement has no URL."""
         return self.requirement.partition(" @ ")[2].partition("#")[0]
 
 
 def resolve(
     plan: Plan, requirements: str, fixed: Mapping[str, str], index: str
 ) -> list[Package]:
-    """Return all packages of an environment for the plan, sorted by name.
+    """Return all packages that the plan's environment needs, sorted by name.
 
     torch and its version-bound dependencies come from PyTorch's index. Other packages come from the index
     that pip is configured to use.
@@ -71,10 +71,10 @@ def resolve(
         plan: The plan with the requirements for torch and the vendor's packages.
         requirements: The packages of all environments, in the format of a requirements file.
         fixed: The versions, by name, of the packages that all environments of the folder share.
-        index: The URL below which PyTorch's indexes are, such as `cu130`.
+        index: The base URL of PyTorch's indexes. The name of an index, such as `cu130`, is appended to it.
 
     Raises:
-        SettingError: No versions fit. The message has pip's reason.
+        SettingError: No package versions fit. The message contains pip's reason.
     """
     torch_index = f"{index}/{plan.torch_backend}" if plan.torch_backend else ""
     torch_items = _resolve_torch(plan.torch, torch_index)
@@ -222,10 +222,10 @@ def _package(name: str, item: Mapping[str, Any], *, is_build_specific: bool) -> 
 
 
 def write_lock_file(path: Path, packages: Iterable[Package]) -> None:
-    """Write the packages as a requirements file.
+    """Write a lock file, which lists the packages in the format of a requirements file.
 
-    The comment in each line has the package's version. It also has the word `own` if the version depends
-    on the build of torch, and otherwise the word `shared`.
+    A comment in each line contains the package's version. It also contains the word `own` if the version
+    depends on the build of torch, and otherwise the word `shared`.
     """
     lines = []
     for package in packages:
@@ -235,7 +235,7 @@ def write_lock_file(path: Path, packages: Iterable[Package]) -> None:
 
 
 def read_lock_file(path: Path) -> list[Package]:
-    """Return the packages of a lock file; an empty list if the file does not exist."""
+    """Return the packages in a lock file, or an empty list if the file does not exist."""
     if not path.is_file():
         return []
     packages = []
@@ -249,7 +249,7 @@ def read_lock_file(path: Path) -> list[Package]:
 
 
 def shared_versions(packages: Iterable[Package]) -> dict[str, str]:
-    """Return the versions, by name, of those packages whose version all environments share."""
+    """Return the versions, by name, of the packages whose version all environments share."""
     return {p.name: p.version for p in packages if not p.is_build_specific}
 
 
@@ -257,14 +257,20 @@ def shared_versions(packages: Iterable[Package]) -> dict[str, str]:
 
 
 def download_sizes(packages: Iterable[Package]) -> dict[str, int | None]:
-    """Return the size in bytes of each package's file, by the file's URL; `None` if it is unknown."""
+    """Return the size in bytes of each package's file, by the file's URL.
+
+    A size is `None` if it is unknown.
+    """
     urls = sorted({p.url for p in packages if p.url})
     with ThreadPoolExecutor(_PARALLEL_REQUESTS) as pool:
         return dict(zip(urls, pool.map(_download_size, urls), strict=True))
 
 
 def _download_size(url: str) -> int | None:
-    """Return the size in bytes of a file, or `None` if the server does not report the size."""
+    """Return the size in bytes of a file.
+
+    Returns `None` if the server does not report the size.
+    """
     if url.startswith("file:"):
         path = Path(urllib.request.url2pathname(urlsplit(url).path))
         # The URL of accel's checkout is a folder, from which nothing is downloaded.
@@ -283,10 +289,10 @@ def _download_size(url: str) -> int | None:
 def install_commands(
     path: Path, lock_file: Path, installer: str
 ) -> list[Sequence[str]]:
-    """Return the commands that make the environment `path` with the packages of a lock file.
+    """Return the commands that create the environment at `path` from a lock file.
 
-    `installer` is `"uv"` or `"pip"`. The commands also compile the packages to byte code, because ranks
-    on other hosts may not be able to write byte code into the environment.
+    `installer` is `"uv"` or `"pip"`. The commands also compile the packages to bytecode, because ranks on
+    other hosts may not be able to write bytecode into the environment.
     """
     python = str(path / "bin" / "python")
     if installer == "uv":

@@ -25,10 +25,10 @@ __all__ = ["add_vendor_packages"]
 def add_vendor_packages(
     plan: Plan, recipe: Recipe, machine: Machine, torch: str
 ) -> Plan:
-    """Return the plan with the packages of the newest row of the vendor's table that fits the machine.
+    """Return the plan with the newest packages in the vendor's table that fit the machine.
 
-    `torch` is the required release, or an empty string for the newest that fits. If no row fits, the
-    plan has the reason in `why_no_command`.
+    The packages are those of one row of the table. `torch` is the required release, or an empty string for
+    the newest that fits. If no row fits, the plan contains the reason in `why_no_command`.
     """
     toolkit = parse_version(plan.toolkit) or installed_toolkit(recipe, machine)
     rows = [row for row in recipe.rows if _fits_machine(row, machine, torch)]
@@ -60,7 +60,7 @@ def _notes_on_table(recipe: Recipe, row: Row, toolkit: Version | None) -> Iterat
 def _fits_machine(row: Row, machine: Machine, torch: str) -> bool:
     """Return whether the row fits the machine and the required release of torch.
 
-    The version of the toolkit is not checked.
+    The toolkit version is not checked.
     """
     if machine.system != "linux":
         return False
@@ -72,7 +72,10 @@ def _fits_machine(row: Row, machine: Machine, torch: str) -> bool:
 
 
 def _fits_toolkit(row: Row, toolkit: Version | None) -> bool:
-    """Return whether the row fits the version of the toolkit; True if the version is `None` (unknown)."""
+    """Return whether the row fits the toolkit version.
+
+    Returns True if the version is `None`, which means that it is unknown.
+    """
     if toolkit is None or not row.toolkit:
         return True
     return toolkit in SpecifierSet(row.toolkit, prereleases=True)
@@ -165,7 +168,10 @@ def _package_parts(target: str, row: Row, torch_backend: str) -> list[Part]:
 def _toolkit_part(
     plan: Plan, toolkit: Toolkit, row: Row, version: Version | None
 ) -> Part:
-    """Return the part on the toolkit that a row needs, and whether `version` is requested or installed."""
+    """Return the plan's part for the toolkit that a row needs.
+
+    It states whether `version` is requested or installed.
+    """
     if version is None:
         why = f"not installed: install it first, {toolkit.url}"
     elif plan.toolkit:

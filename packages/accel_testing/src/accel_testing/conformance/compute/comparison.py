@@ -44,7 +44,7 @@ Operators = Mapping[str, Callable[..., Any]]
 
 
 def claimed_types(accelerator: Accelerator) -> list[torch.dtype]:
-    """Return the floating-point types that the device claims to support; float32 comes first."""
+    """Return the floating-point types that the device claims to support, starting with float32."""
     float64 = [torch.float64] if accelerator.is_fp64_supported() else []
     return [*accelerator.supported_dtypes(), *float64]
 
@@ -52,7 +52,7 @@ def claimed_types(accelerator: Accelerator) -> list[torch.dtype]:
 def gradient(
     function: Callable[[torch.Tensor], torch.Tensor], point: torch.Tensor
 ) -> torch.Tensor:
-    """Return the gradient of `function`, which must return a scalar, at `point`."""
+    """Return the gradient of a scalar-valued function at the point `point`."""
     leaf = point.detach().clone(memory_format=torch.preserve_format).requires_grad_()
     (result,) = torch.autograd.grad(function(leaf), leaf)
     return result
@@ -70,10 +70,10 @@ def assert_matches_cpu(
 ) -> None:
     """Raise `BrokenPromise` unless each operator gives the same result on the device as on the CPU.
 
-    `arguments` are copied to device and CPU after `layout` has been applied. The CPU computes floating-point
-    numbers in `reference_dtype`, by default in their own type. An operator that raises an error on the device
-    is ignored, unless `required` is true or the operator works there with ordinary numbers. `description`
-    describes the numbers in the message.
+    `arguments` are copied to the device and the CPU after `layout` has been applied to them. The CPU computes
+    floating-point numbers in `reference_dtype`, by default in their own type. An operator that raises an
+    error on the device is ignored, unless `required` is true or the operator works there with ordinary
+    numbers. `description` describes the numbers in the error message.
     """
     device = accelerator.device(index)
     with warnings.catch_warnings():
@@ -102,7 +102,7 @@ def assert_matches_cpu(
 
 
 def join_problems(problems: list[str], noun: str = "") -> str:
-    """Return the first problems in one text, with the number of further problems: `"a; b; and 7 more"`."""
+    """Join the first problems into one text, followed by the number of others: `"a; b; and 7 more"`."""
     text = "; ".join(problems[:_MAX_PROBLEMS])
     others = len(problems) - _MAX_PROBLEMS
     if others > 0:
@@ -184,7 +184,7 @@ def describe_difference(
     *,
     dtype: torch.dtype | None = None,
 ) -> str:
-    """Return the difference between a result and the expected result; empty if they agree.
+    """Return the difference between a result and the expected result, or an empty string if they agree.
 
     `dtype` is the required type of floating-point results, by default the type of `expected`. `tolerance` is
     the accepted error relative to the largest number, by default the tolerance of the type.
@@ -255,7 +255,7 @@ def _is_close(
 def find_wrong_kernel(operator: Callable[..., Any], *arguments: torch.Tensor) -> str:
     """Return, in parentheses, the first kernel of `operator` whose result differs from the CPU's.
 
-    The operator is run again with `arguments`, which must be on the device.
+    To find the kernel, the operator is run again with `arguments`, which must be on the device.
     """
     comparer = _KernelComparer()
     try:

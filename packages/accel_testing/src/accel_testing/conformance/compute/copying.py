@@ -1,4 +1,4 @@
-"""Copy arguments to a device; keep their memory layout, and the storages that they share."""
+"""Copy arguments to a device, and keep their memory layout and the storages that they share."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ __all__ = ["DeviceCopier", "find_tensors"]
 
 
 class DeviceCopier:
-    """Copies arguments to a device; tensors that share a storage also share a storage on the device.
+    """A copier of arguments to a device, which keeps memory layouts and shared storages.
 
-    A strided tensor is copied with its whole storage, and viewed as before, so that strides, offsets and
-    overlaps are kept. A tensor that requires a gradient becomes a leaf that requires a gradient.
+    A strided tensor is copied with its whole storage, so that strides, offsets and overlaps are kept. Tensors
+    that share a storage also share a storage on the device. A tensor that requires a gradient becomes a leaf
+    tensor that requires a gradient.
     """
 
     def __init__(self, device: torch.device | str, *, gradients: bool = True) -> None:
@@ -96,7 +97,7 @@ class DeviceCopier:
 
 
 def find_tensors(value: Any) -> list[torch.Tensor]:
-    """Return the tensors in `value`, at any depth, in order."""
+    """Return all tensors in `value`, at any nesting depth, in order."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, dict):

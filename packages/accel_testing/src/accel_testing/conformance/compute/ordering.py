@@ -31,14 +31,14 @@ _MIN_MEASURED_SECONDS = 0.05
 
 
 def queue_long_work(accelerator: Accelerator) -> None:
-    """Queue enough work on the current stream to delay later work."""
+    """Queue enough work on the current stream to delay later work noticeably."""
     product = torch.full((384, 384), 1e-3, device=accelerator.device())
     for _ in range(8):
         product = product @ product
 
 
 def find_sleep(accelerator: Accelerator) -> Callable[[float], None] | None:
-    """Return a function that keeps the current stream busy for some milliseconds; `None` if unavailable.
+    """Return a function that keeps the current stream busy for some milliseconds, or `None` if there is none.
 
     `torch.cuda._sleep` takes a number of device cycles, whose duration is measured here.
     """

@@ -55,10 +55,10 @@ _NEEDS_CPU_ARGUMENTS = ("tensor_split",)
 
 
 def operators(*, foreach: bool = False) -> list[Any]:
-    """Return the `OpInfo`s whose results can be compared with the CPU's.
+    """Return the `OpInfo` objects of the operators whose results can be compared with the CPU's.
 
-    If `foreach` is true, returns the operators on lists of tensors. Skips the check if torch's tests cannot
-    be imported, because some builds of torch do not contain them.
+    If `foreach` is true, the result contains the operators on lists of tensors. The check is skipped if
+    torch's tests cannot be imported, because some builds of torch do not contain them.
     """
     try:
         # The import would otherwise forbid this process to change the flags of torch.backends.
@@ -346,14 +346,17 @@ def _describe_argument(value: Any) -> str:
 
 
 def copy_arguments(copier: DeviceCopier, op: Any, sample: Any) -> tuple[Any, Any, Any]:
-    """Return the sample's input, arguments and keyword arguments, copied by `copier`."""
+    """Return the sample's input, arguments and keyword arguments as copied by `copier`."""
     if op.name in _NEEDS_CPU_ARGUMENTS:
         return copier(sample.input), sample.args, sample.kwargs
     return copier(sample.input), copier(sample.args), copier(sample.kwargs)
 
 
 def default_device(device: torch.device, sample: Any) -> Any:
-    """Return a context that makes the device the default for calls without a tensor or `device` argument."""
+    """Return a context manager that makes `device` the default for a call to an operator.
+
+    Nothing changes if the call has a tensor or a `device` argument, which determines the device.
+    """
     tensors = find_tensors((sample.input, sample.args, sample.kwargs))
     if tensors or "device" in sample.kwargs or device.type == "cpu":
         return nullcontext()
@@ -361,7 +364,7 @@ def default_device(device: torch.device, sample: Any) -> Any:
 
 
 def forward(op: Any, sample: Any, device: torch.device) -> Any:
-    """Return the operator's result, normalized as in torch's tests if several results are correct."""
+    """Return the operator's result, normalized as in torch's tests if more than one result is correct."""
     copier = DeviceCopier(device, gradients=False)
     input_, args, kwargs = copy_arguments(copier, op, sample)
     with torch.no_grad(), default_device(device, sample):
@@ -372,7 +375,7 @@ def forward(op: Any, sample: Any, device: torch.device) -> Any:
 
 
 def gradients(op: Any, sample: Any, device: torch.device) -> Any:
-    """Return the gradients of the arguments, for output gradients that are not all equal."""
+    """Return the gradients of the operator's arguments, for output gradients that are not all equal."""
     input_, args, kwargs = copy_arguments(DeviceCopier(device), op, sample)
     tensors = find_tensors((input_, args, kwargs))
     inputs = [tensor for tensor in tensors if tensor.requires_grad]
@@ -385,7 +388,10 @@ def gradients(op: Any, sample: Any, device: torch.device) -> Any:
 
 
 def gradients_in_place(op: Any, sample: Any, device: torch.device) -> Any:
-    """Return the gradients of the in-place operator, whose kernels may use the result as the input."""
+    """Return the gradients of the in-place form of an operator.
+
+    The kernels of this form may use the result in place of the input, which has been overwritten.
+    """
     input_, args, kwargs = copy_arguments(DeviceCopier(device), op, sample)
     tensors = find_tensors((input_, args, kwargs))
     inputs = [tensor for tensor in tensors if tensor.requires_grad]
@@ -396,7 +402,7 @@ def gradients_in_place(op: Any, sample: Any, device: torch.device) -> Any:
 
 
 def gradient_of(output: torch.Tensor) -> torch.Tensor:
-    """Return a gradient for `output` whose numbers are not all equal."""
+    """Return a gradient for the tensor `output` whose numbers are not all equal."""
     if output.layout != torch.strided:
         return torch.ones_like(output)
     numbers = (

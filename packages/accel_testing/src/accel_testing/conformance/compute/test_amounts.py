@@ -696,7 +696,7 @@ class TestMemory(BackendTestBase):
 
 
 def require_pinned_memory(accelerator: Accelerator) -> None:
-    """Skip the check if the device has no pinned memory; members then return ordinary memory."""
+    """Skip the check if the device has no pinned memory, in which case members return ordinary memory."""
     if not accelerator.is_accelerator():
         return
     try:

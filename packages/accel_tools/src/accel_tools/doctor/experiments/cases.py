@@ -17,10 +17,10 @@ from accel_tools.doctor.experiments import table, trial
 from accel_tools.doctor.experiments.search import Experiment, Result, Search
 from accel_tools.doctor.experiments.trial import Outcome, Program
 
-#: The number of runs for which there must be time, if the unchanged program hangs or if it fails.
+#: The number of runs that must fit into the remaining time, if the unchanged program hangs or if it fails.
 _MIN_RUNS_IF_HANGING, _MIN_RUNS = 5, 2
-#: How long a run may take if the same program with another change has ended: a multiple of the time of
-#: that run, and at least a number of seconds.
+#: The time limit of a run if the same program with another change has ended: a multiple of that run's time,
+#: and at least a number of seconds.
 _MAX_RATIO_IF_HANGING, _MIN_SECONDS_IF_HANGING = 4, 4.0
 #: The maximum number of parallel runs of programs that do not compute on a device.
 _MAX_PARALLEL = 4
@@ -29,7 +29,7 @@ _MAX_NAMES = 4
 
 
 class Phase(enum.Enum):
-    """The phase in which a program fails."""
+    """The phase in which a program fails: importing, counting devices, or computing."""
 
     IMPORT = "import"
     COUNT = "count"
@@ -43,21 +43,22 @@ class FailedProgram:
     program: Program
     outcome: Outcome
     phase: Phase
-    #: The name of the backend; empty for torch itself.
+    #: The name of the backend, or an empty string for torch itself.
     about: str = ""
-    #: The expected number of devices, from the hardware and the variables; `None` if unknown.
+    #: The expected number of devices, from the hardware and the variables, or `None` if unknown.
     expected: int | None = None
 
     @property
     def failed_module(self) -> str:
-        """Return the module whose import failed; empty if all modules were imported."""
+        """Return the module whose import failed, or an empty string if all imports succeeded."""
         return failed_module(self.program, self.outcome)
 
     def is_better(self, outcome: Outcome) -> bool:
-        """Return whether the program gets further with `outcome` than it did when it failed.
+        """Return whether the program gets further with `outcome` than when it failed.
 
-        An import is better if more modules are imported, a count if more devices are counted, and a
-        computation only if it succeeds on at least as many devices as were counted before.
+        An import is better if more modules are imported. A device count is better if more devices are
+        counted. A computation is better only if it succeeds on at least as many devices as were counted
+        before.
         """
         before = self.outcome
         if self.phase is Phase.IMPORT:
@@ -68,7 +69,7 @@ class FailedProgram:
         return outcome.is_successful and (outcome.count or 0) >= (before.count or 1)
 
     def describe_success(self, outcome: Outcome) -> str:
-        """Return a clause on what succeeds with `outcome`, such as `"this machine shows 1 device"`."""
+        """Return a clause about what succeeds with `outcome`, such as `"this machine shows 1 device"`."""
         if self.phase is Phase.IMPORT:
             return f"`import {self.failed_module}` works"
         if self.phase is Phase.COMPUTE:
@@ -78,7 +79,7 @@ class FailedProgram:
 
 
 def failed_module(program: Program, outcome: Outcome) -> str:
-    """Return the module whose import failed; empty if all modules were imported."""
+    """Return the module whose import failed, or an empty string if all imports succeeded."""
     imported_count = len(outcome.imported)
     if imported_count == len(program.modules):
         return ""
@@ -88,12 +89,14 @@ def failed_module(program: Program, outcome: Outcome) -> str:
 def find_failed_programs(
     program: Program, outcome: Outcome, expected: int | None
 ) -> Iterator[FailedProgram]:
-    """Yield each failure of a program's run as a `FailedProgram`; none if the program succeeded.
+    """Yield each failure in a program's run as a `FailedProgram`.
+
+    Yields nothing if the program succeeded.
 
     Args:
         program: The program that ran.
         outcome: The outcome of the run.
-        expected: The expected number of devices; `None` if it is unknown.
+        expected: The expected number of devices, or `None` if it is unknown.
     """
     module = failed_module(program, outcome)
     backend = program.verdict.name if program.verdict else ""
@@ -110,7 +113,7 @@ def find_failed_programs(
 
 
 def describe_computed_devices(outcome: Outcome) -> str:
-    """Return the devices that computed correct results, such as `"cuda:0 to cuda:7"`."""
+    """Describe the devices that computed correct results, such as `"cuda:0 to cuda:7"`."""
     names = [device.device for device in outcome.devices if not device.error]
     have_all_computed = len(names) == len(outcome.devices)
     if have_all_computed and len(names) > 2:
@@ -120,12 +123,12 @@ def describe_computed_devices(outcome: Outcome) -> str:
 
 @dataclass(frozen=True)
 class Proof:
-    """The result of experiments on the cause of a failure, as text for the report."""
+    """The result of experiments that look for the cause of a failure, as text for the report."""
 
     #: The proven cause, such as `"Proven: without …"`. If no cause is proven, the text states this, and
     #: names the changes without effect.
     text: str
-    #: The next step; empty if none is known.
+    #: The next step, or an empty string if none is known.
     step: str = ""
     #: All changes without effect, separated by commas.
     tried: str = ""
@@ -136,12 +139,12 @@ class Proof:
 def find_cause(
     failed_program: FailedProgram, deadline: float, on_experiment: Callable[[str], None]
 ) -> Proof:
-    """Run experiments on a failed program to find the cause of its failure, and return the proof.
+    """Run experiments to find out why a program failed, and return the proof.
 
     Args:
         failed_program: The program, and the failure to explain.
-        deadline: The value of `time.monotonic` after which no experiment starts.
-        on_experiment: A function that is called with the description of each experiment.
+        deadline: The value of `time.monotonic()` after which no experiment starts.
+        on_experiment: A function called with the description of each experiment.
     """
     program = _limit_time(failed_program, deadline)
     if "SIGKILL" in failed_program.outcome.error:
@@ -193,10 +196,10 @@ def _prove_kill_by_control_group(program: Program) -> Proof | None:
 def _prove_failing_autoload_function(
     program: Program, deadline: float, on_experiment: Callable[[str], None]
 ) -> Proof | None:
-    """Return the proof that a function fails which torch's autoload calls; `None` if all succeed.
+    """Return the proof that a function called by torch's autoload fails.
 
-    Each function is called alone, without torch's autoload. The result is also `None` if the deadline
-    passes before a function fails.
+    Each function is called alone, without torch's autoload. Returns `None` if all functions succeed, or if
+    the deadline passes before a function fails.
     """
     for function in table.autoload_functions():
         if time.monotonic() >= deadline:
@@ -221,13 +224,16 @@ def _prove_failing_autoload_function(
 
 @dataclass
 class _Runner:
-    """Runs of a program that may hang: once it ends with some change, less time is left for a run."""
+    """A runner of a program that may hang.
+
+    Once the program ends with some change, less time is left for a run.
+    """
 
     failed_program: FailedProgram
     program: Program
 
     def run(self, change: trial.Change) -> Outcome:
-        """Run the program with a change, and return the outcome."""
+        """Run the failed program with a change applied, and return the outcome."""
         outcome = trial.run(self.program, change)
         is_hanging = self.failed_program.outcome.is_timed_out
         if is_hanging and self.failed_program.is_better(outcome):
@@ -283,7 +289,10 @@ def _denied_nodes(program: Program) -> tuple[str, ...]:
 
 
 def describe_unproven(result: Result) -> Iterator[str]:
-    """Yield clauses on a search that proved no cause: what had no effect, and what was not tried."""
+    """Yield clauses about a search that did not prove a cause.
+
+    The clauses state, for example, which changes had no effect and how many were not tried.
+    """
     if result.is_flaky:
         yield "Nothing is proven: the unchanged program fails only sometimes"
         return

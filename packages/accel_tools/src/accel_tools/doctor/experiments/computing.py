@@ -22,11 +22,11 @@ def compute_on_all_devices(
 ) -> dict[str, object]:
     """Compute on each device of the backend `job["verdict"]`, and return the results.
 
-    The result has the keys `count` (the number of devices; `None` if the devices cannot be counted)
-    and `devices` (a list with one dictionary per device). Each dictionary has the keys `device` (the
-    device's name), `error` (the vendor's error), `reason` (a plugin's explanation of the error) and
-    `hint` (the next step). The last three are empty if the device computed the correct result.
-    `program.main` describes all keys of `job`.
+    The result has two keys. `count` is the number of devices, or `None` if the devices cannot be counted.
+    `devices` is a list with one dictionary per device, which has the keys `device` (the device's name),
+    `error` (the vendor's error), `reason` (a plugin's explanation of the error) and `hint` (the next step).
+    The last three are empty strings if the device computed the correct result. `program.main` describes all
+    keys of `job`.
     """
     verdict = isolation.decode(job["verdict"])
     other_verdicts = [isolation.decode(encoded) for encoded in job["other_verdicts"]]
@@ -62,7 +62,10 @@ def _device_name(accelerator: Accelerator, index: int) -> str:
 
 
 def _compute_on(accelerator: Accelerator, index: int) -> str:
-    """Compute on one device; return an error if the result is wrong, otherwise an empty string."""
+    """Compute on one device, and check the result.
+
+    Returns the error if the computation fails or its result is wrong, and otherwise an empty string.
+    """
     torch = import_torch()
     ones = torch.ones(_ELEMENTS, device=accelerator.device(index))
     twos = ones + ones

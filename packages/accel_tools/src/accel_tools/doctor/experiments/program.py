@@ -19,15 +19,15 @@ def main(folder: str, job: "dict[str, Any]") -> None:
 
     `job` has these keys:
 
-    - `path`: the folders that replace `sys.path`; empty to keep `sys.path`.
+    - `path`: the folders that replace `sys.path`, or an empty list to keep `sys.path`.
     - `start_lines`: the lines of start-up files to run.
     - `without_script_folder`: whether to remove the script's folder from `sys.path`.
-    - `modules`: the modules to import, in this order. An entry `"module:function"` means that the
-      function is called after the import.
-    - `verdict`: the backend on which to compute; `None` to only import modules.
+    - `modules`: the modules to import, in this order. An entry `"module:function"` means that the function
+      is called after the import.
+    - `verdict`: the backend on which to compute, or `None` to only import modules.
     - `other_verdicts`: all other backends.
     - `counts_only`: whether to only count the devices.
-    - `accel_path`: the folders with accel's packages.
+    - `accel_path`: the folders that contain accel's packages.
     """
     with open(folder + "/log", "w", encoding="ascii") as log:  # noqa: PTH123
         result = _run(job, lambda stage: _write(log, {"stage": stage}))
@@ -42,7 +42,10 @@ def main(folder: str, job: "dict[str, Any]") -> None:
 
 
 def _run(job: "dict[str, Any]", stage: "Callable[[str], None]") -> "dict[str, Any]":
-    """Import the modules and compute; return the result or the error of a failed import."""
+    """Import the modules and compute.
+
+    Returns the result of the computation, or the error of a failed import.
+    """
     if job["without_script_folder"]:
         del sys.path[0]
     if job["path"]:
@@ -156,7 +159,7 @@ def _json(value: object) -> str:
 
 
 def _escaped(character: str) -> str:
-    """Return a character as it is written in a JSON string in ASCII; `?` for a character above U+FFFF."""
+    """Return a character as written in an ASCII JSON string, or `?` for a character above U+FFFF."""
     code_point = ord(character)
     if code_point > 0xFFFF:  # JSON needs two escapes for it.
         return "?"

@@ -37,9 +37,10 @@ class RankJob:
 
 
 def run_ranks(job: RankJob, change: Change = NO_CHANGE) -> Outcome:
-    """Start the ranks with a change, and return the outcome of the rank that got least far.
+    """Start the ranks with a change, and return the outcome of the least successful rank.
 
-    Without a change, the ranks use a store at the address to which this host's name resolves.
+    The least successful rank is the one that finished the fewest stages. Without a change, the ranks use a
+    store at the address to which this host's name resolves.
     """
     store = {"MASTER_ADDR": socket.gethostname(), "MASTER_PORT": str(_free_port())}
     environ = change.apply_to_environment({**job.environ, **store})
@@ -92,9 +93,10 @@ def _run_rank(job: RankJob, rank: int, environ: Mapping[str, str]) -> Outcome:
 
 
 def connect_in_child(_: dict[str, Any], stage: Callable[[str], None]) -> dict[str, str]:
-    """Connect to the other ranks, and sum a number over all ranks; runs in a rank's child process.
+    """Connect a rank to the other ranks, and sum a number over all ranks.
 
-    Returns the error message under the key `error`; it is empty on success.
+    Runs in the rank's child process. Returns the error message under the key `error`. The message is an
+    empty string on success.
     """
     from datetime import timedelta
 
@@ -118,7 +120,7 @@ def connect_in_child(_: dict[str, Any], stage: Callable[[str], None]) -> dict[st
 
 
 def experiments(job: RankJob) -> Iterator[Experiment]:
-    """Yield experiments with variables, network interfaces and the store's address."""
+    """Yield experiments that change variables, network interfaces, or the address of the store."""
     for name, value in sorted(job.environ.items()):
         if name.startswith(_VARIABLE_PREFIXES):
             yield Experiment(
@@ -157,7 +159,7 @@ def _interfaces() -> list[str]:
 
 
 def _describe_name_resolution() -> str:
-    """Return a clause on the address to which this host's name resolves."""
+    """Return a clause about the address to which this host's name resolves."""
     name = socket.gethostname()
     try:
         return f"the name {name} resolves to {socket.gethostbyname(name)}"
@@ -166,7 +168,7 @@ def _describe_name_resolution() -> str:
 
 
 def environment_without_rank_variables() -> dict[str, str]:
-    """Return this process's environment variables, except those that a launcher sets for a rank."""
+    """Return this process's environment variables, without those that a launcher sets for a rank."""
     variables = dict(os.environ)
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
         variables.pop(name, None)

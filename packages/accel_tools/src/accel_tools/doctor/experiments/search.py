@@ -37,19 +37,19 @@ class Experiment:
     """A change to a failing program, and the next step if the program succeeds with the change."""
 
     change: Change
-    #: The name for people, such as `"LD_PRELOAD='/opt/x.so'"`, which follows `preposition`.
+    #: The human-readable name, such as `"LD_PRELOAD='/opt/x.so'"`, which follows `preposition`.
     name: str
     #: A function that gets the outcome without the change, and returns the next step if the change
     #: is the cause.
     step: Callable[[Outcome], str]
-    #: A function that gets the outcome without the change, and returns whether the outcome suggests
-    #: that the change is the cause. Likely experiments run first.
+    #: A function that gets the outcome without the change, and returns whether this outcome suggests that
+    #: the change is the cause. Likely experiments run first.
     is_likely: Callable[[Outcome], bool] = field(default=_is_unlikely)
     #: The word or words before the name.
     preposition: str = "without"
     #: Whether the change may remove something that the program needs, such as a toolkit's folder.
     may_be_needed: bool = False
-    #: Whether the change concerns the vendor, or a file that does not exist: such changes are tried
+    #: Whether the change concerns the vendor, or a file that does not exist. Such changes are tried
     #: together before all others.
     is_related: bool = False
     #: Whether the experiment takes long, and runs only if it is likely.
@@ -60,13 +60,13 @@ class Experiment:
 
 
 def fixed_step(step: str) -> Callable[[Outcome], str]:
-    """Return a function for `Experiment.step` that returns `step` for every outcome."""
+    """Return a function for `Experiment.step` that always returns `step`."""
     return lambda _outcome: step
 
 
 @dataclass(frozen=True)
 class Result:
-    """Result of a search."""
+    """The result of a search for the cause of a program's failure."""
 
     #: The experiments that together improve the outcome; each of them is necessary.
     causes: tuple[Experiment, ...] = ()
@@ -101,7 +101,10 @@ class _StartFailedError(Exception):
 
 @dataclass
 class Search:
-    """A search for the changes with which a failing program succeeds; it runs the program repeatedly."""
+    """A search for the changes that make a failing program succeed.
+
+    The search runs the program repeatedly.
+    """
 
     #: A function that runs the program once, with a change.
     run: Callable[[Change], Outcome]
@@ -111,7 +114,7 @@ class Search:
     deadline: float
     #: The maximum number of parallel runs.
     max_parallel: int = 1
-    #: A function that is called with the description of each experiment that begins.
+    #: A function called with the description of each experiment that begins.
     on_experiment: Callable[[str], None] = _ignore
     #: The experiments that ran, by name: without effect, and with a different failure.
     _tried: dict[str, Experiment] = field(default_factory=dict)
@@ -124,7 +127,7 @@ class Search:
     _fails_differently_together: bool = False
 
     def find_first_cause(self, experiments: Sequence[Experiment]) -> Result:
-        """Try the experiments one by one, and return a result with the first that improves the outcome.
+        """Try the experiments one by one until one improves the outcome, and return the result.
 
         Use this method for changes that cannot be combined.
         """
@@ -135,7 +138,7 @@ class Search:
         return self._search_and_confirm(experiments, search)
 
     def find_causes(self, experiments: Sequence[Experiment], failed: Outcome) -> Result:
-        """Return a result with the experiments that together make a failing program succeed.
+        """Find the experiments that together make a failing program succeed, and return the result.
 
         `failed` is the outcome of the unchanged program.
         """
@@ -213,7 +216,10 @@ class Search:
         return causes
 
     def _require_failures(self, count: int) -> None:
-        """Run the unchanged program `count` times; raise `_FlakyError` if it succeeds once."""
+        """Run the unchanged program `count` times.
+
+        Raises `_FlakyError` if the program succeeds in one of the runs.
+        """
         self.on_experiment("the same program again")
         for outcome in self._run_each([NO_CHANGE] * count):
             if self.is_better(outcome):
@@ -297,8 +303,8 @@ class Search:
     ) -> list[Experiment]:
         """Apply the related changes together, then the harmless ones, then all.
 
-        Returns the causes in the first group that improves the outcome. If the failure is the same with
-        all changes, no change is a cause.
+        Returns the causes in the first group that improves the outcome. If the failure is the same with all
+        changes, no change is a cause.
         """
         related = [e for e in experiments if e.is_related]
         harmless = [e for e in experiments if not e.may_be_needed]

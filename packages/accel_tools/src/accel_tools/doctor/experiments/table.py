@@ -52,7 +52,7 @@ WITHOUT_AUTOLOAD = Change(set_variables=((AUTOLOAD, "0"),))
 
 
 def experiments(program: Program) -> list[Experiment]:
-    """Return the experiments that apply to the program on this machine, in the order of trying."""
+    """Return the experiments that apply to the program on this machine, in the order to try them."""
     sources = (
         _device_variable_experiments,
         _script_folder_experiments,
@@ -77,7 +77,7 @@ class PythonPath:
     """The folders in which this Python finds packages, and its start-up files."""
 
     folders: tuple[str, ...]
-    #: The folder with the user's packages; empty if this Python does not use such a folder.
+    #: The folder with the user's packages, or an empty string if this Python does not use such a folder.
     user_folder: str
     start_files: tuple[StartFile, ...]
 
@@ -136,10 +136,10 @@ def _start_file_experiments(program: Program) -> Iterator[Experiment]:
 
 
 def _is_start_file_likely(path: str, distribution: str, outcome: Outcome) -> bool:
-    """Return whether a start-up file is likely to cause the failure of a program.
+    """Return whether a start-up file is likely to cause a program's failure.
 
-    This is likely if the file is in a traceback or in the error, or if no distribution installed the
-    file, so that a person probably wrote it.
+    This is likely if the file is in a traceback or in the error, or if no distribution installed the file,
+    so that a person probably wrote it.
     """
     is_in_traceback = path in outcome.traceback_files
     return not distribution or is_in_traceback or path in outcome.failure
@@ -159,7 +159,7 @@ def _script_folder_experiments(_program: Program) -> Iterator[Experiment]:
 
 
 def _current_folder() -> Path | None:
-    """Return the working folder; `None` if it was removed."""
+    """Return the working folder, or `None` if it was removed."""
     try:
         return Path.cwd()
     except OSError:
@@ -267,7 +267,7 @@ class AutoloadFunction(NamedTuple):
 
 
 def autoload_functions() -> list[AutoloadFunction]:
-    """Return the functions that torch's autoload calls."""
+    """Return the functions that torch's autoload calls when torch is imported."""
     functions = []
     for entry in _autoload_entry_points():
         path = entry.value.replace(" ", "")
@@ -535,7 +535,7 @@ def _describe_limit(limit: _Limit, value: _LimitValue) -> str:
 
 
 def describe_fixed_limits(outcome: Outcome) -> list[str]:
-    """Return a clause on each limit that may explain the error, but that this user may not raise."""
+    """Describe the resource limits that may explain a failure, but that this user may not raise."""
     clauses = []
     for limit, value in _finite_limits():
         is_fixed = _highest_permitted(limit, value) is None
@@ -562,7 +562,10 @@ def _finite_limits() -> Iterator[tuple[_Limit, _LimitValue]]:
 
 
 def _highest_permitted(limit: _Limit, value: _LimitValue) -> _LimitValue | None:
-    """Return the highest value of the limit that this user may set; `None` if it is `value`."""
+    """Return the highest value to which this user may raise the limit.
+
+    Returns `None` if this is `value`.
+    """
     if value.soft != value.hard:
         return _LimitValue(value.hard, value.hard)
     if _may_set_limit(limit.name, _UNLIMITED):

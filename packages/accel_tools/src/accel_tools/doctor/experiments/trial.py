@@ -40,7 +40,7 @@ class Change:
     without_start_files: frozenset[str] = frozenset()
     #: Pairs of a limit's name in the module `resource` and its soft and hard value.
     limits: tuple[tuple[str, tuple[int, int]], ...] = ()
-    #: The working folder of the child process; empty for this process's working folder.
+    #: The working folder of the child process, or an empty string for this process's working folder.
     working_folder: str = ""
 
     def __add__(self, other: Change) -> Change:
@@ -57,7 +57,7 @@ class Change:
         return Change(**combined)
 
     def apply_to_environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return a copy of the environment variables `environ` to which the change is applied."""
+        """Return a copy of the environment variables `environ` with the change applied."""
         variables = dict(environ)
         for name in self.unset_variables:
             variables.pop(name, None)
@@ -71,7 +71,7 @@ NO_CHANGE = Change()
 
 @dataclass(frozen=True)
 class StartFile:
-    """A file that runs when Python starts, and the lines of the file that Python runs."""
+    """A file that runs when Python starts, and the lines in it that Python runs."""
 
     path: str
     lines: tuple[str, ...]
@@ -86,7 +86,7 @@ class Program:
     environ: Mapping[str, str]
     #: The time limit in seconds.
     timeout: float
-    #: The backend on which the program computes; `None` for a program that only imports.
+    #: The backend on which the program computes, or `None` for a program that only imports.
     verdict: Verdict | None = None
     #: All other backends.
     other_verdicts: tuple[Verdict, ...] = ()
@@ -94,13 +94,13 @@ class Program:
     counts_only: bool = False
     #: The folders in which Python finds packages, without folders that start-up files add.
     package_folders: tuple[str, ...] = ()
-    #: The folder with the user's packages; empty if Python does not use such a folder.
+    #: The folder with the user's packages, or an empty string if Python does not use such a folder.
     user_site: str = ""
     start_files: tuple[StartFile, ...] = ()
 
     @property
     def name(self) -> str:
-        """Return the program's name for people, such as `"the smallest program on npu"`."""
+        """Return the program's human-readable name, such as `"the smallest program on npu"`."""
         if self.verdict is None:
             return f"`import {', '.join(self.modules)}`"
         return f"the smallest program on {self.verdict.name}"
@@ -108,10 +108,10 @@ class Program:
 
 @dataclass(frozen=True)
 class Device:
-    """The result of the computation on one device."""
+    """The result of a program's computation on one device."""
 
     device: str
-    #: The error; this field and the following fields are empty if the device computed the correct result.
+    #: The error. This field and the following fields are empty if the device computed the correct result.
     error: str = ""
     #: A plugin's explanation of the error.
     reason: str = ""
@@ -121,11 +121,11 @@ class Device:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one run of a program."""
+    """The result of one run of a `Program`."""
 
     #: The modules that were imported.
     imported: tuple[str, ...] = ()
-    #: The error of a failed import, or of a process that crashed or hung; otherwise empty.
+    #: The error of a failed import, or of a process that crashed or hung. Otherwise, an empty string.
     error: str = ""
     #: The message of the exception that the import raised, if `error` is the cause of this exception:
     #: torch raises an exception of its own when a package that it autoloads fails.
@@ -134,7 +134,7 @@ class Outcome:
     traceback_files: tuple[str, ...] = ()
     #: The files of all loaded modules, by the module's name.
     module_files: Mapping[str, str] = field(default_factory=dict, hash=False)
-    #: The number of devices; `None` if the program did not count them.
+    #: The number of devices, or `None` if the program did not count them.
     count: int | None = None
     devices: tuple[Device, ...] = ()
     #: Whether the program exceeded the time limit.
@@ -147,19 +147,19 @@ class Outcome:
 
     @property
     def failure(self) -> str:
-        """Return the first error verbatim; empty if the program succeeded."""
+        """Return the program's first error verbatim, or an empty string if the program succeeded."""
         errors = [self.error, *(device.error for device in self.devices)]
         return next(filter(None, errors), "")
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Return the number of imported modules, and the number of devices that computed."""
+        """Return how many modules were imported and how many devices computed correct results."""
         computed = [device for device in self.devices if not device.error]
         return len(self.imported), len(computed)
 
     @property
     def is_successful(self) -> bool:
-        """Return whether all imports succeeded and all counted devices computed."""
+        """Return whether all imports succeeded and all counted devices computed correct results."""
         return not self.failure
 
 
@@ -226,9 +226,10 @@ def _command(change: Change, arguments: list[str]) -> list[str]:
 
 
 def _sys_path_without_start_files(program: Program, change: Change) -> list[str]:
-    """Return `sys.path` for a Python that is started with `-S`; empty if Python is started without it.
+    """Return `sys.path` for a Python that is started with `-S`, which runs no start-up files.
 
-    With `-S`, Python runs no start-up files, and does not add the folders with packages to `sys.path`.
+    With `-S`, Python does not add the folders with packages to `sys.path`. Returns an empty list if Python
+    is started without `-S`.
     """
     if not change.without_start_files:
         return []

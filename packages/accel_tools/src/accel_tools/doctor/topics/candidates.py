@@ -37,7 +37,7 @@ from accel_tools.doctor.vendor_package import (
 
 __all__ = ["KNOWN_DIFFERENCES", "TOPIC"]
 
-#: The code of a finding on a known numerical difference of the chosen device. The summary uses it.
+#: The code of a finding about a known numerical difference of the chosen device. The summary uses it.
 KNOWN_DIFFERENCES = "candidates.known-differences"
 
 
@@ -98,7 +98,7 @@ def _add_root_cause_of_torch(finding: Finding, torch_finding: Finding) -> Findin
 def _unknown_name_findings(
     survey: Survey, context: DiagnosticContext
 ) -> Iterator[Finding]:
-    """Yield a finding on each requested name that no plugin declares."""
+    """Yield a finding about each requested name that no plugin declares."""
     for pin in context.requested:
         is_known = any(
             pin.matches(verdict.name, verdict.distribution)
@@ -116,7 +116,7 @@ def _unknown_name_findings(
 def _selection_findings(
     selection: Selection, *, is_explained: bool
 ) -> Iterator[Finding]:
-    """Yield findings on the choice: no backend can be chosen, wrong settings, known differences.
+    """Yield findings about the choice: no backend can be chosen, wrong settings, known differences.
 
     `is_explained` means that an error on a backend already explains why no backend can be chosen.
     """
@@ -143,7 +143,7 @@ class _BackendExaminer:
         self._reported_misfits: set[Misfit] = set()
 
     def findings(self, verdict: Verdict) -> Iterator[Finding]:
-        """Yield the finding on one backend, and findings on its packages that do not fit."""
+        """Yield the finding about a backend, and findings about those of its packages that do not fit."""
         packages = self._vendor_packages(verdict)
         unmet: list[UnmetDependency] = []
         if _is_failure(verdict):
@@ -198,7 +198,10 @@ class _BackendExaminer:
         packages: Sequence[VendorPackage],
         unmet: Sequence[UnmetDependency],
     ) -> Iterator[tuple[str, str]]:
-        """Yield the names and values of facts on the backend; a value is empty if it is unknown."""
+        """Yield the names and values of facts about the backend.
+
+        A value is an empty string if it is unknown.
+        """
         is_reason_shown = verdict.reason in _describe_verdict(verdict, [])
         yield "distribution", str(verdict.provenance)
         yield "vendor's package", ", ".join(map(_describe_package, packages))
@@ -217,7 +220,7 @@ class _BackendExaminer:
     def _misfit_findings(
         self, verdict: Verdict, packages: Sequence[VendorPackage]
     ) -> Iterator[Finding]:
-        """Yield a finding on each package that does not fit torch or Python, once per package."""
+        """Yield a finding about each package that does not fit torch or Python, once per package."""
         backend = verdict.name
         for package in packages:
             for misfit in find_misfits(package):
@@ -234,7 +237,10 @@ class _BackendExaminer:
 def _damage_of_failing_backend(
     verdict: Verdict, packages: Sequence[VendorPackage]
 ) -> Damage | None:
-    """Return the first damage of a failing backend's packages; `None` if no damage is found."""
+    """Return the first damage of a failing backend's packages.
+
+    Returns `None` if no damage is found.
+    """
     if not _is_failure(verdict):
         return None
     for package in packages:
@@ -250,10 +256,10 @@ def _damage_of_failing_backend(
 
 
 def _finding_level(verdict: Verdict, context: DiagnosticContext) -> Level:
-    """Return the level of the finding on a backend.
+    """Return the level of the finding about a backend.
 
-    The level is `OK` for absent and blocked backends. It is `ERROR` for a backend that fails
-    although its hardware is present or a setting pins the backend.
+    The level is `OK` for absent and blocked backends. It is `ERROR` for a backend that fails although its
+    hardware is present or a setting pins the backend.
     """
     if not verdict.needs_attention:
         is_unexpected = _is_installed_without_device(verdict, context)
@@ -325,7 +331,7 @@ def _next_step(verdict: Verdict, unmet: Sequence[UnmetDependency]) -> str:
 
 
 def _describe_verdict(verdict: Verdict, unmet: Sequence[UnmetDependency]) -> str:
-    """Return a clause on the backend, with its failure and missing libraries before a missing device."""
+    """Return a clause about the backend, with its failure and missing libraries before a missing device."""
     if verdict.usable:
         return _describe_usable(verdict)
     library_clauses = _missing_library_clauses(verdict, unmet)
@@ -349,7 +355,7 @@ def _describe_usable(verdict: Verdict) -> str:
 
 
 def _missing_library_clauses(verdict: Verdict, unmet: Sequence[UnmetDependency]) -> str:
-    """Return clauses on the missing libraries that the verdict's reason does not name.
+    """Return clauses about the missing libraries that the verdict's reason does not name.
 
     The loader's error, which the reason contains, names only the first missing library.
     """
@@ -364,7 +370,7 @@ def _missing_library_clauses(verdict: Verdict, unmet: Sequence[UnmetDependency])
 
 
 def _library_clauses(reason: str, unmet: Sequence[UnmetDependency]) -> Iterator[str]:
-    """Yield a clause on libraries that are not found, and a clause on libraries that do not fit.
+    """Yield a clause about libraries that are not found, and one about libraries that do not fit.
 
     Libraries that `reason` names are left out.
     """

@@ -41,7 +41,7 @@ _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 class CheckReport(NamedTuple):
-    """A check of a plugin, with its result if the check has run."""
+    """A check that a plugin provides, with its result if the check has run."""
 
     #: A unique key, made of the distribution, the backend, the backend's priority and the check.
     key: str
@@ -54,18 +54,18 @@ class CheckReport(NamedTuple):
     what: str = ""
     step: str = ""
     facts: Mapping[str, str] = {}
-    #: What the fix would do, as an infinitive; empty if the check does not have a fix.
+    #: What the fix would do, as an infinitive, or an empty string if the check does not have a fix.
     fix: str = ""
     #: The code of the finding: `checks.` and the check's name or the kind of failure.
     code: str = ""
 
     @property
     def is_fixable(self) -> bool:
-        """Return whether the check failed and has a fix."""
+        """Return whether the check failed and provides a fix."""
         return self.fix != "" and self.level != "ok"
 
     def to_finding(self) -> Finding:
-        """Return the check as a finding for the report."""
+        """Convert the check's report to a finding of the topic `checks`."""
         steps = [self.step] if self.step else []
         if self.is_fixable:
             steps.append(f"`accel doctor --fix` would {self.fix}")
@@ -89,17 +89,17 @@ TOPIC = Topic("checks", "Plugin checks", _examine_checks)
 
 
 def run_checks(context: DiagnosticContext) -> Iterator[CheckReport]:
-    """Run the checks of all plugins, and yield a report on each check."""
+    """Run the checks of all plugins, and yield a report for each check."""
     yield from _run_in_child_processes(context)
 
 
 def list_checks(context: DiagnosticContext) -> list[CheckReport]:
-    """Return the checks of all plugins without running them; the reports contain no results."""
+    """Return the checks of all plugins without running them, so the reports contain no results."""
     return list(_run_in_child_processes(context, only_list=True))
 
 
 def apply_fix(check: CheckReport, context: DiagnosticContext) -> CheckReport:
-    """Apply the fix of a check in a child process, and run the check again.
+    """Apply a check's fix in a child process, and run the check again.
 
     Returns the report with the check's new result, or with the reason why the fix failed.
     """
@@ -237,7 +237,7 @@ def _sentence_subject(check: CheckReport) -> str:
 
 
 def _report_to_maintainers(check: CheckReport) -> str:
-    """Return the next step after a fault of the plugin that provides the check."""
+    """Return the next step after a defect in the plugin that provides the check."""
     plugin = check.origin.partition(" ")[0]
     return f"report this to the maintainers of {plugin}"
 
@@ -262,16 +262,19 @@ def _drop_steps_if_several_plugins_crash(
 def run_checks_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
     """Run all checks that are not in `job["done"]`, and return their reports under the key `rows`.
 
-    Runs in a child process. Before each check, `stage` is called with the check and the reports so
-    far. If `job["list"]` is true, checks are only listed. If `job["fix"]` is the key of a check, only
-    the fix of this check is applied.
+    Runs in a child process. Before each check, `stage` is called with the check and the reports so far. If
+    `job["list"]` is true, the checks are only listed. If `job["fix"]` is the key of a check, only the fix
+    of this check is applied.
     """
     if job.get("fix"):
         return _apply_fix_in_child(job)
     rows: list[dict[str, object]] = []
 
     def begin(report: CheckReport) -> bool:
-        """Call `stage` with a check that is not done; return whether the check is not done."""
+        """Call `stage` with a check if the check is not done yet.
+
+        Returns whether the check is not done yet.
+        """
         if report.key in job["done"]:
             return False
         description = f"checks of {report.origin}"
@@ -303,12 +306,14 @@ _ReportsWithChecks = Iterator[tuple[CheckReport, Check | None]]
 def _iterate_checks(
     plugins: list[Any], begin: Callable[[CheckReport], bool]
 ) -> _ReportsWithChecks:
-    """Yield a report and a check for each check; the check is `None` in a report on a plugin's error.
+    """Yield each check together with a report.
+
+    The check is `None` if the report is about a plugin's error.
 
     Args:
         plugins: The entry point, the distribution and the backends of each plugin.
-        begin: A function that is called with a report before each plugin and each backend. It returns
-            whether to examine the plugin or the backend.
+        begin: A function called with a report before each plugin and each backend. It returns whether to
+            examine the plugin or the backend.
     """
     backends_by_plugin = {
         (entry_point, distribution): backends
@@ -375,7 +380,9 @@ def _checks_of_backend(
 
 
 def _describe_invalid_check(check: object) -> str:
-    """Return how an object differs from a valid check; empty if it is a valid check.
+    """Return how an object differs from a valid check.
+
+    Returns an empty string if it is a valid check.
 
     The text completes a sentence that begins with "accel_checks() returned".
     """
@@ -451,7 +458,7 @@ def _apply_fix_and_rerun(report: CheckReport, check: Check) -> CheckReport:
 
 
 def _faulty_report(report: CheckReport, code: str, what: str) -> CheckReport:
-    """Return the report with a warning on a fault of the plugin's code."""
+    """Return the report with a warning about a defect in the plugin's code."""
     return report._replace(
         level="warning",
         what=_limit_text(what),

@@ -26,7 +26,7 @@ from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 
 __all__ = ["COMPUTED", "TOPIC", "missing_devices_finding"]
 
-#: The code of the finding on devices that computed correct results.
+#: The code of the finding about devices that computed correct results.
 COMPUTED = "compute.computed"
 #: The statuses of backends on which a program is tried, because the program may get a different result
 #: than the probe.
@@ -140,7 +140,9 @@ def _make_program(
 def _expected_devices(
     context: DiagnosticContext, verdict: Verdict | None, survey: Survey
 ) -> int | None:
-    """Return the number of devices that a program should have; `None` if it needs no device.
+    """Return the number of devices that a program should have.
+
+    Returns `None` if it needs no device.
 
     Devices that a valid variable hides do not count.
     """
@@ -177,9 +179,9 @@ def _is_device_expected(
 def _simulated_devices(
     verdict: Verdict, context: DiagnosticContext, survey: Survey
 ) -> int | None:
-    """Return the number of devices that `ACCEL_SIMULATE` requests of the backend, at least 1.
+    """Return the number of the backend's devices that `ACCEL_SIMULATE` requests, at least 1.
 
-    `None` if the backend's devices are not simulated. The backend `generic` serves a device that no
+    Returns `None` if the backend's devices are not simulated. The backend `generic` serves a device that no
     plugin declares.
     """
     name, _, count = context.environ.get("ACCEL_SIMULATE", "").partition(":")
@@ -213,7 +215,7 @@ def _missing_devices_findings(
 
 
 def missing_devices_finding(backend: str, count: int, expected: int) -> Finding:
-    """Return the finding that a program counts only `count` of the `expected` devices of a backend."""
+    """Return the finding that a program counts only `count` of a backend's `expected` devices."""
     what = f"{count} of {expected} devices can be counted"
     return Finding(Level.WARNING, "compute.missing", what, about=backend)
 
@@ -221,9 +223,9 @@ def missing_devices_finding(backend: str, count: int, expected: int) -> Finding:
 def _outcome_findings(
     program: Program, outcome: Outcome, level: Level
 ) -> Iterator[Finding]:
-    """Yield the finding on a program's failure, or on the devices that computed.
+    """Yield the finding about a program's failure, or about the devices that computed.
 
-    `level` is the level of the finding on a failure.
+    `level` is the level of the finding if the program failed.
     """
     about = program.verdict.name if program.verdict else ""
     failed = [device for device in outcome.devices if device.error]
@@ -243,7 +245,7 @@ def _outcome_findings(
 def _failure_level(
     program: Program, outcome: Outcome, context: DiagnosticContext, survey: Survey
 ) -> Level:
-    """Return the level of the finding on a failed program."""
+    """Return the level of the finding about a failed program."""
     verdict = program.verdict
     if outcome.is_timed_out:
         return Level.WARNING
@@ -259,7 +261,7 @@ def _failure_level(
 def _stopped_program_finding(
     program: Program, outcome: Outcome, level: Level
 ) -> Finding:
-    """Return the finding on a program that ended before it had computed on all devices."""
+    """Return the finding about a program that ended before it had computed on all devices."""
     error, last_step = outcome.error, outcome.stage
     module = failed_module(program, outcome)
     about = ""
@@ -283,7 +285,7 @@ def _stopped_program_finding(
 def _unusable_devices_finding(
     outcome: Outcome, failed: Sequence[Device], level: Level, about: str
 ) -> Finding:
-    """Return the finding on devices that cannot compute, with the error of the first such device."""
+    """Return the finding about devices that cannot compute, with the error of the first such device."""
     first = failed[0]
     if len(failed) > 2:
         subject = f"{len(failed)} of {len(outcome.devices)} devices"

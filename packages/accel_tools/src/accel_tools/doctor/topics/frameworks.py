@@ -119,7 +119,7 @@ def _comparison_finding(
     choice: _FrameworkChoice,
     accel_choice: _AccelChoice,
 ) -> Finding:
-    """Return the finding on whether a framework chooses the same device as `accel_core`.
+    """Return the finding about whether a framework chooses the same device as `accel_core`.
 
     `title` is the framework's name and version.
     """
@@ -162,7 +162,10 @@ def _accel_choice(survey: Survey) -> _AccelChoice:
 
 
 def _device_of_torch_build() -> str:
-    """Return the device type for which torch was built; empty for the CPU build."""
+    """Return the device type for which torch was built.
+
+    Returns an empty string for the CPU build.
+    """
     build = torch_build()
     if build is None:
         return ""

@@ -148,7 +148,7 @@ def _read_entry_points(group: _EntryPointGroup) -> list[Provenance]:
 def _group_finding(
     group: _EntryPointGroup, entry_points: Sequence[Provenance]
 ) -> Finding:
-    """Return the finding on the distributions that have entry points in a group."""
+    """Return the finding about the distributions that have entry points in a group."""
     facts = {}
     for entry_point in entry_points:
         declaration = f"{one_line(entry_point.name)} = {one_line(entry_point.value)}"
@@ -199,7 +199,7 @@ def _entry_point_hook(group: _EntryPointGroup, entry_point: Provenance) -> _Hook
 
 
 def _start_files_finding(files: Sequence[StartFile]) -> Finding:
-    """Return the finding on the files that run code when Python starts."""
+    """Return the finding about the files that run code when Python starts."""
     facts = {}
     for file in files:
         distribution = file.distribution or "no distribution"
@@ -228,7 +228,7 @@ def _start_file_hook(file: StartFile) -> _Hook:
 
 
 def _failed_hook_findings(hooks: Sequence[_Hook], timeout: float) -> Iterator[Finding]:
-    """Try the hooks and torch's autoload, and yield findings on the failures.
+    """Try the hooks and torch's autoload, and yield findings about the failures.
 
     Failures of the same package with the same error are one finding.
     """
@@ -246,7 +246,10 @@ def _failed_hook_findings(hooks: Sequence[_Hook], timeout: float) -> Iterator[Fi
 
 
 def _find_autoload_conflicts(timeout: float) -> tuple[AutoloadConflict, ...]:
-    """Return the conflicts of packages with torch's autoload; none if the autoload is off."""
+    """Return the conflicts of packages with torch's autoload.
+
+    The result is empty if the autoload is off.
+    """
     if not is_installed("torch") or not autoload_is_on():
         return ()
     return autoload_conflicts(None, timeout)
@@ -283,7 +286,7 @@ def _is_reported_by_conflict(
 
 
 def _failure_finding(failures: Sequence[_Failure]) -> Finding:
-    """Return the finding on failures of the same package with the same error."""
+    """Return the finding about failures of the same package with the same error."""
     first = failures[0]
     owner, when = first.hook.owner, first.hook.when
     where = "; ".join(failure.hook.where for failure in failures)
@@ -298,7 +301,7 @@ def _failure_finding(failures: Sequence[_Failure]) -> Finding:
 
 
 def _autoload_finding(conflict: AutoloadConflict) -> Finding:
-    """Return the finding on a package that fails, or may fail, when torch imports the package."""
+    """Return the finding about a package that fails, or may fail, when torch imports the package."""
     is_certain = conflict.known
     level = Level.ERROR if is_certain else Level.WARNING
     code = "import-hooks.torch-fails" if is_certain else "import-hooks.unknown"
@@ -313,9 +316,9 @@ class _HooksRun(NamedTuple):
 
     #: The errors of failed hooks, by the hook's index.
     errors: dict[int, str]
-    #: How the process ended; empty if it ran all hooks.
+    #: How the process ended, or an empty string if it ran all hooks.
     ending: str = ""
-    #: The index of the hook that was running when the process ended; `None` if no hook was running.
+    #: The index of the hook that was running when the process ended, or `None` if no hook was running.
     last_index: int | None = None
     timed_out: bool = False
 

@@ -38,8 +38,8 @@ _NVIDIA = "NVIDIA GPU"
 _LONGEST_BUILD = 3600.0
 
 _MIB, _GIB = 1 << 20, 1 << 30
-#: The amount of free memory in the control group below which the kernel may kill a process that imports
-#: torch and a vendor package, without a message.
+#: The amount of free memory in the cgroup below which the kernel may kill a process that imports torch and
+#: a vendor package, without a message.
 _LITTLE_MEMORY = 512 * _MIB
 #: The size of /dev/shm in a Docker container that was started without --shm-size:
 #: https://docs.docker.com/reference/cli/docker/container/run/
@@ -49,7 +49,10 @@ _Vendors = Sequence[vendors.Vendor]
 
 
 def findings(context: DiagnosticContext, root: str = "/") -> Iterator[Finding]:
-    """Yield all findings on the machine; `root` is the folder that contains `/sys`, `/proc` and `/dev`."""
+    """Yield all findings about the machine.
+
+    `root` is the folder that contains `/sys`, `/proc` and `/dev`.
+    """
     build = torch_build()
     present = vendors.known_hardware(root)
     yield _hardware_finding(present, root, context)
@@ -72,7 +75,7 @@ def findings(context: DiagnosticContext, root: str = "/") -> Iterator[Finding]:
 def _hardware_finding(
     present: _Vendors, root: str, context: DiagnosticContext
 ) -> Finding:
-    """Return the finding on the accelerators, cores and memory that this process may use."""
+    """Return the finding about the accelerators, cores and memory that this process may use."""
     labels = dict.fromkeys(vendor.label for vendor in present)
     accelerators = ", ".join(labels) or "No accelerator"
     what = f"{accelerators} on this machine"
@@ -90,7 +93,7 @@ def _hardware_finding(
 
 
 def _control_group_facts(root: str) -> Iterator[tuple[str, str]]:
-    """Yield the limits of the control group on CPU time and memory, as names and texts."""
+    """Yield the cgroup limits on CPU time and memory, as names and texts."""
     cpu_quota = hardware.cgroup_cpu_quota(root)
     if cpu_quota is not None:
         yield "CPU quota of the control group", f"{cpu_quota:g}"
@@ -102,7 +105,10 @@ def _control_group_facts(root: str) -> Iterator[tuple[str, str]]:
 
 
 def _describe_environment(root: str, context: DiagnosticContext) -> str:
-    """Return the container and the Slurm job in which this process runs; empty if neither applies."""
+    """Return the container and the Slurm job in which this process runs.
+
+    Returns an empty string if there is neither.
+    """
     environment = detect_placement(root, context.environ)
     parts = []
     if environment.container:
@@ -135,7 +141,7 @@ def _format_size(byte_count: int) -> str:
 def _torch_build_findings(
     build: TorchBuild, present: _Vendors, context: DiagnosticContext, root: str
 ) -> Iterator[Finding]:
-    """Yield a finding on each accelerator that torch's build cannot use, or that the build fits all."""
+    """Yield a finding about each accelerator that torch's build cannot use, or that the build fits all."""
     is_cpu_build = not (build.cuda or build.hip or build.xpu)
     code = "machine.cpu-build" if is_cpu_build else "machine.other-build"
     fits_hardware = True
@@ -182,7 +188,10 @@ def _problem_level(context: DiagnosticContext, backend: str) -> Level:
 
 
 def _nvidia_evidence(present: _Vendors) -> bus.Evidence | None:
-    """Return the evidence of NVIDIA GPUs, or `None` if the machine has no NVIDIA GPU."""
+    """Return the evidence of NVIDIA GPUs.
+
+    Returns `None` if the machine has no NVIDIA GPU.
+    """
     for vendor in present:
         if vendor.label == _NVIDIA:
             return vendor.evidence
@@ -192,7 +201,7 @@ def _nvidia_evidence(present: _Vendors) -> bus.Evidence | None:
 def _nvidia_driver_findings(
     build: TorchBuild, context: DiagnosticContext, root: str
 ) -> Iterator[Finding]:
-    """Yield the finding on whether NVIDIA's driver is new enough for torch's CUDA."""
+    """Yield the finding whether the NVIDIA driver is new enough for torch's CUDA version."""
     version = driver_version(root)
     if not version:
         return
@@ -221,7 +230,7 @@ def _is_usable(backend: str, context: DiagnosticContext) -> bool:
 def _gpu_code_findings(
     build: TorchBuild, present: _Vendors, context: DiagnosticContext
 ) -> Iterator[Finding]:
-    """Yield a finding on each GPU: whether torch has code for its compute capability."""
+    """Yield a finding about each GPU: whether torch has code for its compute capability."""
     evidence = _nvidia_evidence(present)
     has_device_nodes = evidence is not None and bool(evidence.nodes)
     if not has_device_nodes:
@@ -262,12 +271,12 @@ def _query_gpu_architectures(context: DiagnosticContext) -> dict[str, Any] | Non
 def has_no_code(capability: tuple[int, int], architectures: Iterable[str]) -> bool:
     """Return whether torch has no code that runs on a GPU with the given compute capability.
 
-    Machine code such as `sm_86` runs on GPUs with the same major version and the same or a
-    higher minor version. `sm_90a` runs only on GPUs with exactly this version, and `sm_100f` on
-    GPUs of the same family. Intermediate code such as `compute_90` is compiled for newer GPUs:
+    Machine code such as `sm_86` runs on GPUs with the same major version and the same or a higher minor
+    version. `sm_90a` runs only on GPUs with exactly this version, and `sm_100f` on GPUs of the same family.
+    Intermediate code such as `compute_90` is compiled for newer GPUs:
     https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/, "GPU Compilation".
 
-    Returns False if `architectures` has no CUDA architecture.
+    Returns False if `architectures` does not contain a CUDA architecture.
     """
     pattern = re.compile(r"(sm|compute)_[0-9]+[0-9][af]?")
     cuda_architectures = [name for name in architectures if pattern.fullmatch(name)]
@@ -294,7 +303,7 @@ def _runs_on(architecture: str, capability: tuple[int, int]) -> bool:
 
 
 def _missing_plugin_findings() -> Iterator[Finding]:
-    """Yield a finding on each accelerator whose plugin is not installed.
+    """Yield a finding about each accelerator whose plugin is not installed.
 
     The names of entry points are the names of backends, so no plugin is imported.
     """
@@ -305,7 +314,7 @@ def _missing_plugin_findings() -> Iterator[Finding]:
 
 
 def _version_mismatch_findings() -> Iterator[Finding]:
-    """Yield a finding on each of accel's distributions whose version differs from that of accel-core."""
+    """Yield a finding about each of accel's distributions whose version differs from that of accel-core."""
     for name in sorted(OWN_DISTRIBUTIONS):
         version = packages.version(name)
         if version and version != __version__:
@@ -325,7 +334,7 @@ def _version_mismatch_findings() -> Iterator[Finding]:
 def _container_findings(
     present: _Vendors, context: DiagnosticContext, root: str
 ) -> Iterator[Finding]:
-    """Yield a finding on each accelerator of the host whose device nodes the container lacks."""
+    """Yield a finding about each accelerator of the host whose device nodes the container lacks."""
     environment = detect_placement(root, context.environ)
     if not environment.container:
         return
@@ -346,7 +355,7 @@ def _container_findings(
 
 
 def _memory_findings(root: str) -> Iterator[Finding]:
-    """Yield a finding if the control group has little free memory."""
+    """Yield a finding if the cgroup has little free memory."""
     free = hardware.cgroup_memory_available(root)
     if free is not None and free < _LITTLE_MEMORY:
         limit = hardware.cgroup_memory_limit(root) or 0
@@ -359,7 +368,7 @@ def _memory_findings(root: str) -> Iterator[Finding]:
 
 
 def _shared_memory_findings(present: _Vendors, root: str) -> Iterator[Finding]:
-    """Yield the finding on the size of /dev/shm, with a warning if an accelerator is present."""
+    """Yield the finding about the size of /dev/shm, with a warning if an accelerator is present."""
     size = _shared_memory_size(root)
     if size is None:
         return
@@ -420,7 +429,7 @@ def _seconds_since_change(path: Path) -> float:
 
 
 def _examine_machine(context: DiagnosticContext) -> Iterator[Finding]:
-    """Yield the findings on the machine as a whole and on the requested backends."""
+    """Yield the findings about the machine as a whole and about the requested backends."""
     requested = {pin.name.partition(".")[0] for pin in context.requested}
     for finding in findings(context):
         is_about_machine = finding.about == ""

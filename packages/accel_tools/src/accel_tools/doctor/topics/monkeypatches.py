@@ -70,7 +70,7 @@ def _examine_changes(context: DiagnosticContext) -> Iterator[Finding]:
 def _plugin_findings(
     candidates: Sequence[Verdict], context: DiagnosticContext
 ) -> Iterator[Finding]:
-    """Yield a finding on each side effect of a plugin during discovery."""
+    """Yield a finding about each side effect of a plugin during discovery."""
     backend_by_plugin: dict[Provenance, str] = {}
     for candidate in candidates:
         if not candidate.builtin:
@@ -104,7 +104,7 @@ def _side_effect_finding(
 def _vendor_package_findings(
     candidates: Sequence[Verdict], context: DiagnosticContext
 ) -> Iterator[Finding]:
-    """Yield findings on the changes that the imports of vendor packages make."""
+    """Yield findings about the changes that the imports of vendor packages make."""
     from accel_core.sandbox import child
 
     candidate_by_module: dict[str, Verdict] = {}
@@ -133,7 +133,10 @@ def _vendor_package_findings(
 
 
 def _find_changes(module: str, timeout: float) -> list[Change] | None:
-    """Return the changes that the import of a module makes; `None` if its process crashes or hangs."""
+    """Return the changes that the import of a module makes.
+
+    Returns `None` if its process crashes or hangs.
+    """
     from accel_core.sandbox import child
 
     try:

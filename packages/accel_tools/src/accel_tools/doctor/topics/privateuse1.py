@@ -42,7 +42,10 @@ def _examine_slot(context: DiagnosticContext) -> Iterator[Finding]:
 def _chosen_claimant(
     context: DiagnosticContext, claimants: Sequence[Verdict]
 ) -> Verdict | None:
-    """Return the claimant that is chosen, and so gets the slot; `None` if no claimant is chosen."""
+    """Return the claimant that is chosen, and so gets the slot.
+
+    Returns `None` if no claimant is chosen.
+    """
     chosen = _chosen_name(context)
     for claimant in claimants:
         if claimant.name == chosen:
@@ -53,9 +56,9 @@ def _chosen_claimant(
 def _claimants_finding(
     context: DiagnosticContext, claimants: Sequence[Verdict], winner: Verdict | None
 ) -> Finding:
-    """Return the finding on the backends that claim the slot.
+    """Return the finding about the backends that claim the slot.
 
-    `winner` is the backend that gets the slot; `None` if the slot stays free.
+    `winner` is the backend that gets the slot, or `None` if the slot stays free.
     """
     chosen = _chosen_name(context)
     if winner is not None:
@@ -90,7 +93,7 @@ def _claims_slot(candidate: Verdict) -> bool:
 def _describe_claimants(
     claimants: Sequence[Verdict], autoloaded: Sequence[Provenance]
 ) -> dict[str, str]:
-    """Return facts on each backend that claims the slot, and on other packages that torch loads.
+    """Return facts about each backend that claims the slot, and about other packages that torch loads.
 
     The facts are texts by the name of the backend or the distribution.
     """
@@ -106,7 +109,7 @@ def _describe_claimants(
 
 
 def _claimant_of(package: Provenance, claimants: Sequence[Verdict]) -> Verdict | None:
-    """Return the claimant whose vendor package is `package`; `None` if it is no claimant's package."""
+    """Return the claimant whose vendor package is `package`, or `None` if there is none."""
     top_module = package.module.partition(".")[0]
     for claimant in claimants:
         for vendor_module in claimant.declaration.vendor_imports:
@@ -116,7 +119,10 @@ def _claimant_of(package: Provenance, claimants: Sequence[Verdict]) -> Verdict |
 
 
 def _chosen_name(context: DiagnosticContext) -> str:
-    """Return the name of the chosen backend; empty if no backend is chosen."""
+    """Return the name of the chosen backend.
+
+    Returns an empty string if no backend is chosen.
+    """
     selection = context.survey().selection
     if selection is None or selection.name is None:
         return ""
@@ -147,7 +153,10 @@ def _autoload_conflict_findings(
 
 
 def _unregistered_package_findings(context: DiagnosticContext) -> Iterator[Finding]:
-    """Yield a finding on each package that registers a device, but that torch and plugins do not import."""
+    """Yield a finding about each package that registers a device but is not imported.
+
+    Neither torch nor a plugin imports the package.
+    """
     imported_modules = set()
     for candidate in context.examined_candidates():
         for module in candidate.declaration.vendor_imports:

@@ -19,8 +19,8 @@ __all__ = ["topic"]
 def topic(rank_count: int, experiment_seconds: float) -> Topic:
     """Return the topic that checks whether `rank_count` ranks on this host can connect.
 
-    If the ranks cannot connect, experiments look for the cause for `experiment_seconds` seconds; 0
-    means no experiments.
+    If the ranks cannot connect, experiments look for the cause for `experiment_seconds` seconds. If this is
+    0, no experiments run.
     """
     return Topic("ranks", "Ranks", partial(_examine, rank_count, experiment_seconds))
 

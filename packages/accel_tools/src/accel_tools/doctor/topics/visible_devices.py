@@ -18,7 +18,7 @@ from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 
 __all__ = ["TOPIC", "may_hide_devices", "origin_of_variable"]
 
-#: The code of the finding on variables with valid values.
+#: The code of the finding about variables with valid values.
 _MAPPED_CODE = "visible-devices.mapped"
 #: The facts of this finding have names such as "physical 0". The value is the logical device, or that the
 #: device is not visible.
@@ -60,7 +60,7 @@ def _visibility_variables(backend: Backend) -> tuple[str, ...]:
 def _variable_findings(
     candidate: Verdict, context: DiagnosticContext
 ) -> Iterator[Finding]:
-    """Yield findings on wrong values of a backend's variables, or otherwise on the visible devices."""
+    """Yield findings about wrong values of a backend's variables, or otherwise about the visible devices."""
     backend = candidate.declaration
     verdict = _verdict_on(candidate, context)
     reason = _reason_without_effect(backend, verdict)
@@ -80,7 +80,10 @@ def _variable_findings(
 
 
 def _verdict_on(candidate: Verdict, context: DiagnosticContext) -> Verdict | None:
-    """Return the verdict on the candidate after its probe; `None` if it was not probed."""
+    """Return the verdict on the candidate after its probe.
+
+    Returns `None` if it was not probed.
+    """
     for verdict in context.survey().verdicts:
         if verdict.is_about(candidate):
             return verdict
@@ -88,7 +91,10 @@ def _verdict_on(candidate: Verdict, context: DiagnosticContext) -> Verdict | Non
 
 
 def _reason_without_effect(backend: Backend, verdict: Verdict | None) -> str:
-    """Return why the backend's variables have no effect, as a clause; empty if they have an effect."""
+    """Return why the backend's variables have no effect, as a clause.
+
+    Returns an empty string if they have an effect.
+    """
     build = torch_build()
     required_builds = backend.torch_integration.builds
     if build is not None and required_builds:
@@ -105,7 +111,7 @@ def _reason_without_effect(backend: Backend, verdict: Verdict | None) -> str:
 def _no_effect_finding(
     candidate: Verdict, environ: Mapping[str, str], reason: str
 ) -> Finding:
-    """Return the finding on variables that are set, but have no effect."""
+    """Return the finding about variables that are set, but have no effect."""
     facts = {}
     for name in _visibility_variables(candidate.declaration):
         if name in environ:
@@ -134,7 +140,7 @@ def _describe_mapping(
 
 
 def _describe_origins(masks: visible_devices.Masks) -> dict[str, str]:
-    """Return facts on the process that set each variable, which often belongs to a scheduler."""
+    """Return facts about the process that set each variable, which often belongs to a scheduler."""
     facts = {}
     for effect in masks.effects:
         origin = origin_of_variable(effect.variable, effect.value)
@@ -149,7 +155,7 @@ def _mapping_finding(
     count: int | None,
     facts: Mapping[str, str],
 ) -> Finding:
-    """Return the finding on the number of devices that the variables make visible."""
+    """Return the finding about the number of devices that the variables make visible."""
     settings = [f"{effect.variable}={effect.value!r}" for effect in masks.effects]
     what = f"{' with '.join(settings)} shows {_describe_visible(masks, count)}"
     what += _describe_late_variables(masks)
@@ -159,7 +165,7 @@ def _mapping_finding(
 def _describe_visible(masks: visible_devices.Masks, count: int | None) -> str:
     """Return the number of visible devices as text, such as `"1 of 2 devices"`.
 
-    `count` is the number of physical devices; `None` if it is unknown.
+    `count` is the number of physical devices, or `None` if it is unknown.
     """
     if masks.devices is None:
         return "every device"
@@ -170,7 +176,7 @@ def _describe_visible(masks: visible_devices.Masks, count: int | None) -> str:
 
 
 def may_hide_devices(finding: Finding) -> bool:
-    """Return whether the finding is about variables that hide devices or may hide devices.
+    """Return whether the finding is about variables that hide devices, or may hide devices.
 
     Variables may hide devices if the number of physical devices is unknown.
     """
@@ -186,7 +192,10 @@ def may_hide_devices(finding: Finding) -> bool:
 
 
 def _describe_late_variables(masks: visible_devices.Masks) -> str:
-    """Return a clause on each variable that was set after Python had started; empty if there is none."""
+    """Return a clause about each variable that was set after Python had started.
+
+    Returns an empty string if there is none.
+    """
     clauses = []
     for effect in masks.effects:
         if _is_set_by_this_process(effect.variable, effect.value):
@@ -246,7 +255,9 @@ def _step_if_hidden(masks: visible_devices.Masks, verdict: Verdict | None) -> st
 def _problem_finding(
     effect: visible_devices.Effect, *, is_usable: bool
 ) -> Finding | None:
-    """Return the finding on a variable with a wrong value; `None` if the value is correct.
+    """Return the finding about a variable with a wrong value.
+
+    Returns `None` if the value is correct.
 
     `is_usable` is whether the backend is usable in spite of the variable.
     """
@@ -302,18 +313,18 @@ def _numbering_findings(
 def origin_of_variable(
     name: str, value: str, root: str = "/", pid: int | None = None
 ) -> str:
-    """Return which ancestor process was the first with the variable, and which process started it.
+    """Return which ancestor process first had the variable, and which process started it.
 
-    The result is text such as `"process 42 (raylet), started by process 1 (bash)"`. It is empty if
-    /proc does not list the variables, or if the examined process was not started with this value.
-    /proc lists the variables with which each process was started, so the parent of the first process
-    with the variable has set the variable.
+    The result is text such as `"process 42 (raylet), started by process 1 (bash)"`. `/proc` lists the
+    variables with which each process was started, so the parent of the first process with the variable set
+    it. The result is an empty string if `/proc` does not list the variables, or if the examined process was
+    not started with this value.
 
     Args:
         name: The name of the variable.
         value: The value of the variable.
         root: The folder that contains `/proc`.
-        pid: The id of the process to examine; `None` for this process.
+        pid: The id of the process to examine, or `None` for this process.
     """
     # The file `environ` of a process contains the variables with which the process was started.
     first_with_variable = setter = None
@@ -336,7 +347,10 @@ def origin_of_variable(
 
 
 def _parent_pid(pid: int, root: str) -> int:
-    """Return the id of the parent process; 0 if the process has no parent or the id is unknown."""
+    """Return the id of the parent process.
+
+    Returns 0 if the process has no parent or the id is unknown.
+    """
     for line in hardware.read_text(f"/proc/{pid}/status", root).splitlines():
         if line.startswith("PPid:"):
             return hardware.parse_number(line.partition(":")[2].strip()) or 0

@@ -1,7 +1,7 @@
-"""The package of a fictional vendor, whose device torch.accelerator supports and no plugin declares.
+"""The package of a fictional vendor whose device torch.accelerator supports but no plugin declares.
 
 The module `torch.acme` contains the functions that frameworks, including torch's FSDP, DeviceMesh and
-checkpoints, call in a GPU's module.
+checkpoints, call in a GPU's device module.
 """
 
 from accel_simulated import vendor_package
@@ -10,7 +10,7 @@ __version__ = "0.1+simulated"
 
 
 def autoload():
-    """Do nothing: torch calls this function when it is imported, and importing this module was enough."""
+    """Do nothing. torch calls this function on import, but importing the package did all the work."""
 
 
 vendor_package.load_device("acme")

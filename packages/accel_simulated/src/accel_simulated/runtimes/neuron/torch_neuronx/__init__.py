@@ -1,7 +1,7 @@
-"""Not AWS's torch_neuronx: a simulation for tests, with the names of its surface file.
+"""A simulation of AWS's torch_neuronx for tests, with the names in its surface file.
 
-The source of AWS's package was not available: the surface file lists names that other packages call. Names
-that no package was found to call are absent here.
+The source of AWS's package was not available, so the surface file lists names that other packages call. Names
+that no known package calls are absent.
 """
 
 import sys
@@ -19,7 +19,7 @@ vendor_package.register_module(torch_neuronx.neuron)
 
 
 def _register_compiler(registry):
-    """Register the compiler `neuron` with Dynamo, as AWS's package does; it compiles with inductor."""
+    """Register the compiler `neuron` with Dynamo, as AWS's package does. It compiles with inductor."""
 
     def compile_graph(graph, inputs, **options):
         from torch._inductor.compile_fx import compile_fx

@@ -10,7 +10,7 @@ __version__ = "2.13.0+simulated"
 
 
 def _autoload():
-    """Do nothing: torch calls this function when it is imported, and importing this module was enough."""
+    """Do nothing. torch calls this function on import, but importing the package did all the work."""
 
 
 vendor_package.load_device("npu")

@@ -9,7 +9,7 @@ __version__ = "0.1+simulated"
 
 
 def autoload():
-    """Do nothing: torch calls this function when it is imported, and importing this module was enough."""
+    """Do nothing. torch calls this function on import, but importing the package did all the work."""
 
 
 vendor_package.load_device("plain")

@@ -1,10 +1,13 @@
-"""Operators that Optimum for Gaudi imports by name; the simulated operators cannot be called."""
+"""Operators that Optimum for Gaudi imports by name. The simulated operators cannot be called."""
 
 from accel_simulated import vendor_package
 
 
 class FusedSDPA:
-    """Habana's attention, a `torch.autograd.Function`."""
+    """A placeholder for Habana's fused attention, which frameworks can import but not run.
+
+    In Habana's package, this class is a `torch.autograd.Function`.
+    """
 
     apply = staticmethod(
         vendor_package.unsupported_operators(
