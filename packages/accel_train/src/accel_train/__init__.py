@@ -5,8 +5,8 @@
     with accel_train.init_process_group() as ranks:
         ...
 
-DeepSpeed, Lightning, Accelerate and Transformers each have a module, such as `accel_train.deepspeed`.
-Importing this package does not import torch, because each public name is resolved when it is first used.
+DeepSpeed, Lightning, Accelerate and Transformers have one module each, such as `accel_train.deepspeed`.
+Importing this package does not import torch, because each public name is resolved on first use.
 """
 
 from __future__ import annotations

@@ -6,12 +6,12 @@
     accelerator = accelerate.Accelerator()
 
 Accelerate keeps one state per process. All `PartialState` and `Accelerator` objects share this state, and the
-first object decides the device. Without this module, Accelerate chooses from a fixed list of vendors.
+first such object selects the device. Without this module, Accelerate chooses from a fixed list of vendors.
 `partial_state` creates the state for any backend, with constructor arguments and the environment variable
-that Accelerate reads. The variable stays set, so child processes get the same device, and so does code that
-creates the state again (Transformers' `TrainingArguments`). If Accelerate would choose a different device
-after a reset of the state, the reset raises an error. No function of Accelerate is replaced. Importing this
-module does not import Accelerate.
+that Accelerate reads. The variable stays set. Child processes therefore get the same device, as does code
+that creates the state again (Transformers' `TrainingArguments`). If Accelerate would choose a different
+device after a reset of the state, the reset raises an error. None of Accelerate's functions are replaced.
+Importing this module does not import Accelerate.
 
 `accel run` and `ACCEL_INTEGRATIONS=auto` call `prepare`. The first `Accelerator()` then creates the state for
 the chosen accelerator, even if a library creates that object. `Accelerator(cpu=True)` still selects the CPU.
@@ -52,18 +52,18 @@ _DEVICE_VARIABLE = "ACCELERATE_TORCH_DEVICE"
 
 
 def partial_state(name: str | None = None, **kwargs: Any) -> Any:
-    """Return Accelerate's `PartialState` for the backend called `name`, or for the chosen accelerator.
+    """Return Accelerate's `PartialState` for the backend named `name`, or for the chosen accelerator.
 
-    Call this function before the first `accelerate.Accelerator()`. In a rank that a launcher started (`accel
-    run`, torchrun), the function selects the rank's device and starts the process group with the backend's
-    communication library. `kwargs` are passed to `PartialState`, which passes `timeout` to
+    Call this function before the first `accelerate.Accelerator()`. In a rank started by a launcher (`accel
+    run` or torchrun), it also selects the rank's device and starts the process group with the backend's
+    communication library. The keyword arguments are passed to `PartialState`, which passes `timeout` to
     `init_process_group`. If Accelerate already has a state for the same device, that state is returned
-    unchanged. The function sets `ACCELERATE_TORCH_DEVICE` for this process and its children, and calls
+    unchanged. The function sets `ACCELERATE_TORCH_DEVICE` for this process and its child processes, and calls
     `keep_parameters`.
 
     Raises `IntegrationMissingError` if Accelerate is not installed. Raises `IntegrationError` if Accelerate
-    has already chosen a different device, or cannot use the accelerator's device. Also raises the errors of
-    `accel_core.accelerator(name)`.
+    has already chosen a different device, or cannot use the accelerator's device. Also raises the same errors
+    as `accel_core.accelerator(name)`.
     """
     accelerate = _import_accelerate()
     if name is None:
@@ -101,9 +101,9 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
 
 
 def _select_device(accelerator: Accelerator, *, is_rank: bool) -> str:
-    """Select this process's device, and return its name as Accelerate reads it, such as `npu:1`.
+    """Select this process's device and return the device's name in Accelerate's format, such as `npu:1`.
 
-    If `is_rank`, the device is the one with the index `LOCAL_RANK`. Otherwise it is the current device.
+    With `is_rank`, this is the device with the index `LOCAL_RANK`. Otherwise, it is the current device.
     """
     if is_rank:
         index = _device_index_of_rank(accelerator)
@@ -151,9 +151,9 @@ def _import_accelerate() -> Any:
 
 
 def _check_state(state: Any, accelerator: Accelerator) -> Any:
-    """Check that Accelerate's `state` is for the device type of `accelerator`, and return the state.
+    """Check that Accelerate's `state` has the device type of `accelerator`, and return the state.
 
-    Also prepares torch for moving modules to the device. Raises `IntegrationError` for a different type.
+    Also prepares torch for moving modules to the device. Raises `IntegrationError` if the types differ.
     """
     if state.device.type == accelerator.device().type:
         keep_parameters(accelerator)
@@ -189,16 +189,16 @@ def _device_index_of_rank(accelerator: Accelerator) -> int:
 
 
 class _FixedState(dict[str, Any]):
-    """Accelerate's shared state for an accelerator. A reset raises an error if it would change the device."""
+    """Accelerate's shared state for one accelerator. A reset that would change the device raises an error."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         super().__init__()
         self.accelerator = accelerator
 
     def clear(self) -> None:
-        """Reset the state. Transformers' `TrainingArguments` call this.
+        """Reset Accelerate's shared state, as Transformers' `TrainingArguments` does.
 
-        Raises `IntegrationError` if Accelerate would then choose a different device.
+        Raises `IntegrationError` if Accelerate would choose a different device after the reset.
         """
         problem = self._reset_problem()
         if problem:
@@ -211,7 +211,10 @@ class _FixedState(dict[str, Any]):
         super().clear()
 
     def _reset_problem(self) -> str:
-        """Return what would go wrong after a reset; empty if Accelerate would choose the same device."""
+        """Return what would go wrong after a reset.
+
+        Returns an empty string if Accelerate would choose the same device.
+        """
         import torch
 
         device_type = self.accelerator.device().type
@@ -238,7 +241,7 @@ class _StateOnDemand(_FixedState):
     def __init__(self) -> None:
         super().__init__(None)  # type: ignore[arg-type] # nothing is chosen yet
         self._is_being_filled = False
-        #: The value that this object has set for `ACCELERATE_TORCH_DEVICE`; `None` if it has set none.
+        #: The value that this object has set for `ACCELERATE_TORCH_DEVICE`, or `None` if it has set none.
         self._device_variable_value: str | None = None
 
     def __eq__(self, other: object) -> bool:
@@ -255,7 +258,10 @@ class _StateOnDemand(_FixedState):
         return not self == other
 
     def clear(self) -> None:
-        """Empty the state. The next comparison with an empty dict fills the state again."""
+        """Empty Accelerate's shared state.
+
+        The next comparison of the state with an empty dict fills it again.
+        """
         dict.clear(self)
 
     def _fill(self) -> None:
@@ -285,7 +291,7 @@ _hook = ImportHook(contexts={"accelerate.state": _set_state_on_demand}, callback
 def prepare() -> None:
     """Install an import hook that makes Accelerate create its state for the chosen accelerator.
 
-    No accelerator is chosen until Accelerate needs its state.
+    No accelerator is chosen until Accelerate needs this state.
     """
     _hook.install()
 

@@ -1,4 +1,4 @@
-"""Adapt accelerators of DeepSpeed's interface to accel_core's interface.
+"""Adapt accelerators with DeepSpeed's interface to accel_core's interface.
 
 An entry point of the group `accel.adapters` names this module. Choosing an accelerator imports this module.
 To keep that fast, the module imports the DeepSpeed integration only when it is needed.
@@ -17,11 +17,12 @@ __all__ = ["adapt", "prepared"]
 
 
 def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
-    """Return an accelerator that adapts `foreign`, which is a class of DeepSpeed's interface or its instance.
+    """Return an accel_core accelerator that adapts `foreign`, an accelerator with DeepSpeed's interface.
 
-    Returns `None` if `foreign` is neither. `backend` is the declaration of the accelerator. If `backend` is
-    `None`, a declaration is made from the values that `foreign` reports. Raises `InvalidAcceleratorError` if
-    no instance can be created, or if `foreign` is for a different device type than `backend`.
+    `foreign` is an accelerator class or an instance of one. If it does not have DeepSpeed's interface, the
+    result is `None`. `backend` is the accelerator's declaration. If `backend` is `None`, a declaration is
+    made from the values that `foreign` reports. Raises `InvalidAcceleratorError` if the class cannot be
+    instantiated, or if `foreign` and `backend` have different device types.
     """
     from accel_train.deepspeed import adapter
 
@@ -30,9 +31,9 @@ def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
 
 @contextlib.contextmanager
 def prepared() -> Iterator[None]:
-    """Return a context manager that prepares DeepSpeed if it is imported within the block.
+    """Return a context manager that prepares DeepSpeed if DeepSpeed is imported within the block.
 
-    The imported DeepSpeed then uses accel_core's accelerator.
+    DeepSpeed then uses accel_core's accelerator.
     """
     finder: Any = _DeepSpeedImportFinder()
     sys.meta_path.insert(0, finder)
@@ -43,10 +44,10 @@ def prepared() -> Iterator[None]:
 
 
 class _DeepSpeedImportFinder:
-    """A finder that finds no module. It prepares the integration just before `deepspeed` is imported."""
+    """An import finder that finds no module, but prepares the integration before DeepSpeed is imported."""
 
     def find_spec(self, name: str, *_: object) -> None:
-        """Prepare the DeepSpeed integration if `name` is `deepspeed`. Always return `None`."""
+        """Prepare the DeepSpeed integration if the imported module is `deepspeed`. Always return `None`."""
         if name == "deepspeed" and name not in sys.modules:
             from accel_train.deepspeed import prepare
 

@@ -56,27 +56,28 @@ __all__ = [
 
 #: Called with a description of each step before the step begins, so that a crash report can name the step.
 Progress: TypeAlias = "Callable[[str], None]"
-#: How many steps may crash the child process and be skipped before the call fails.
+#: The number of steps that may crash the child process and be skipped before the call fails.
 _MAX_SKIPPED_STEPS = 8
 
 
 class Chosen(NamedTuple):
-    """The accelerator that a function uses in the child process, and how the accelerator was chosen."""
+    """The accelerator that a function uses in a child process, with information on how it was chosen."""
 
     accelerator: Accelerator
-    #: How the accelerator was chosen; `None` if the caller named it.
+    #: How the accelerator was chosen, or `None` if the caller named it.
     how: How | None
-    #: Sentences about packages that break torch's autoload; empty if nothing searched for such packages.
+    #: Sentences about packages that break torch's autoload, or an empty tuple if nothing searched for such
+    #: packages.
     autoload: tuple[str, ...]
 
 
 #: A function that runs in the child process. Its parameters are the accelerator, the arguments, and a
-#: `Progress`. It returns a result that consists of JSON types.
+#: `Progress`. It returns a result made up of JSON types.
 ChildFn: TypeAlias = "Callable[[Chosen, dict[str, Any], Progress], dict[str, Any]]"
 
 
 class ChildResult(NamedTuple):
-    """The result of a function in the child process, and the warnings for the caller to print."""
+    """A function's result from a child process, with the warnings that the caller should print."""
 
     #: What the function returned.
     value: dict[str, Any]
@@ -92,12 +93,13 @@ class _LastStep(NamedTuple):
     """The step that the child process had begun when it ended."""
 
     step: str
-    #: The accelerator's name and distribution; empty if the child process had not chosen an accelerator.
+    #: The accelerator's name and distribution, or an empty string if the child process had not chosen an
+    #: accelerator.
     accelerator: str
 
     @classmethod
     def from_report(cls, report: child.ChildReport) -> _LastStep:
-        """Return the step that the child process reported last."""
+        """Return the last step that the child process reported."""
         return cls(report.stage, report.stage_facts.get("accelerator", ""))
 
 
@@ -114,14 +116,17 @@ def call_on_accelerator(
 ) -> ChildResult:
     """Call `function` with the accelerator in a child process, and return the function's result.
 
-    `function` is a top-level function of a module. `pin` names the accelerator; `None` means the chosen
-    accelerator. Errors about `pin` quote the text of `settings.request`. `timeout` is the time limit in
-    seconds for the choice and the call together; `None` means no limit. With `live`, the child's output is
-    shown while the child runs. With `skip_crashes`, if a step of `function` crashes the child process,
-    `function` is called again without that step, for up to 8 steps. `arguments["skipped"]` then maps the name
-    of each skipped step to how the process ended. `start` is the function that starts the child process.
+    `function` must be defined at the top level of a module. `pin` names the accelerator to use; with `None`,
+    an accelerator is chosen. Error messages about `pin` quote `settings.request`. `timeout` limits the total
+    time for choosing the accelerator and calling the function, in seconds; `None` means no limit. With
+    `live`, the child's output is shown while the child runs. `start` is the function that starts the child
+    process.
 
-    Raises the errors of choosing an accelerator, and `BackendUnavailableError` if the child process ends
+    With `skip_crashes`, if a step of `function` crashes the child process, `function` is called again without
+    that step. Up to 8 steps can be skipped. `arguments["skipped"]` then maps the name of each skipped step to
+    a description of how the process ended.
+
+    Raises the same errors as `get_accelerator()`. Raises `BackendUnavailableError` if the child process ends
     without a result.
     """
     job: dict[str, Any] = {
@@ -197,7 +202,7 @@ class _ChoiceInChildren(NamedTuple):
 def _choose_in_children(settings: Settings, pin: Pin | None) -> _ChoiceInChildren:
     """Choose an accelerator by trying each backend in a separate child process.
 
-    Called after a process crashed during its choice. Raises the errors of choosing an accelerator.
+    Called after a process crashed during its choice. Raises the same errors as `get_accelerator()`.
     """
     if pin is not None:
         settings = replace(settings, pins=(qualified_pin(settings, pin),))
@@ -275,11 +280,12 @@ def run_in_child(
 ) -> ChildResult:
     """Call `function` on an accelerator in a child process, and return the function's result.
 
-    `name` names the accelerator; `None` means the chosen accelerator. `timeout` is in seconds. `options` are
-    further keyword arguments of `call_on_accelerator`. Prints a warning to stderr for each backend that
-    crashed during the choice, and a warning if the CPU is used.
+    `name` is the accelerator's name; with `None`, an accelerator is chosen. `timeout` is in seconds.
+    `options` are further keyword arguments for `call_on_accelerator`. A warning is printed to stderr for each
+    backend that crashed while the accelerator was being chosen, and if the CPU is used.
 
-    Raises the errors of `call_on_accelerator`. Errors about `name` repeat the command as the user typed it.
+    Raises the same errors as `call_on_accelerator`. Error messages about `name` repeat the command as the
+    user typed it.
     """
     if name is not None:
         typed_command = f"{click.get_current_context().command_path} {name}"
@@ -301,7 +307,10 @@ def _print_fallback_warning(message: str, *, merely_absent: bool) -> None:
 
 
 def fallback_warning_as_message() -> contextlib.AbstractContextManager[None]:
-    """Return a context manager that prints CPU fallback warnings to stderr without a source line."""
+    """Return a context manager that prints warnings about falling back to the CPU without a source line.
+
+    The warnings are printed to stderr.
+    """
 
     def print_warning(warning: AcceleratorFallbackWarning) -> None:
         _print_fallback_warning(str(warning), merely_absent=warning.merely_absent)
@@ -334,10 +343,10 @@ def _redirect_fallback_warnings(
 
 
 def run_job(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
-    """Get the accelerator and call the job's function, in the child process. Return the function's result.
+    """Run a job in the child process: get the accelerator, call the job's function and return its result.
 
-    `stage` is called with each step when the step begins. If an `AccelError` is raised, its class name and
-    message are returned.
+    `stage` is called at the beginning of each step, with a description of the step. If an `AccelError` is
+    raised, the error's class name and message are returned instead of a result.
     """
     if job.get("isolated"):
         # Other code in this process may search for plugins, and must not load those that crashed.

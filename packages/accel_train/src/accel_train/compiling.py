@@ -38,16 +38,16 @@ _INDUCTOR_DEVICE_TYPES = ("cpu", "cuda", "xpu", "mps", "mtia")
 
 @contextmanager
 def default_compiler(accelerator: Accelerator | None = None) -> Iterator[str]:
-    """Make `torch.compile` without `backend=` use the accelerator's compiler, within a `with` block.
+    """Make `torch.compile` use the accelerator's compiler by default, within a `with` block.
 
-    Also works as a decorator. If `accelerator` is `None`, the current accelerator is used. Yields the
-    compiler's name. torch's default compiler is set for all threads. The end of the block restores the
-    previous default, even if blocks of several threads overlap. A function that was compiled in the block
-    keeps its compiler.
+    This affects calls to `torch.compile` without `backend=`, in all threads. It also works as a decorator. If
+    `accelerator` is `None`, the current accelerator is used. Yields the compiler's name. The previous default
+    is restored at the end of the block, even if blocks in several threads overlap. A function that was
+    compiled in the block keeps its compiler.
 
-    Raises `UnsupportedError` if torch does not list the compiler. Also raises it if the compiler is inductor
-    and inductor has no code for the device type, or if the compiler is not inductor and torch is older than
-    2.13, which introduced the setting.
+    Raises `UnsupportedError` if torch does not list the compiler, or if the compiler is inductor and inductor
+    cannot generate code for the device type. For any other compiler, torch 2.13 introduced the required
+    setting, so `UnsupportedError` is also raised if torch is older.
     """
     if accelerator is None:
         accelerator = accel_core.get_accelerator()
@@ -71,8 +71,9 @@ def default_compiler(accelerator: Accelerator | None = None) -> Iterator[str]:
 def default_compiler_for_integration(accelerator: Accelerator) -> Iterator[None]:
     """Set torch's default compiler within a `with` block, if torch's own default does not suit the device.
 
-    Integrations call this function. The compiler is looked up by the first `torch.compile`, so a program that
-    compiles nothing loses no time and gets no error. A default that the program has set is kept.
+    This function is called by integrations. The compiler is looked up when `torch.compile` is first called,
+    so a program that compiles nothing loses no time and gets no error. A default that the program has set is
+    kept.
     """
     torch = import_torch()
     is_needed = accelerator.device_type not in _INDUCTOR_DEVICE_TYPES
@@ -92,10 +93,10 @@ def default_compiler_for_integration(accelerator: Accelerator) -> Iterator[None]
 def select_compiler(accelerator: Accelerator, requested: str = "") -> str:
     """Return the name of the compiler to use, after checking that it supports the accelerator's device type.
 
-    The compiler is `requested`. If `requested` is empty or `"accel"`, it is the accelerator's compiler.
+    This is the compiler `requested`. If `requested` is empty or `"accel"`, it is the accelerator's compiler.
     Raises `UnsupportedError` if torch does not list the accelerator's compiler, or if the compiler is
-    inductor and inductor has no code for the device type. If the backend declares inductor, the code is not
-    checked, because a vendor may register its code only when inductor is called.
+    inductor and inductor cannot generate code for the device type. If the backend declares inductor, this is
+    not checked, because a vendor may register its code generator only when inductor is called.
     """
     if requested in ("", COMPILER_NAME):
         compiler = require_listed_compiler(accelerator)
@@ -110,7 +111,10 @@ def select_compiler(accelerator: Accelerator, requested: str = "") -> str:
 
 
 def require_listed_compiler(accelerator: Accelerator) -> str:
-    """Return the name of the accelerator's compiler. Raises `UnsupportedError` if torch does not list it."""
+    """Return the name of the accelerator's compiler.
+
+    Raises `UnsupportedError` if torch does not list this compiler.
+    """
     from torch._dynamo import lookup_backend
     from torch._dynamo.exc import InvalidBackend
 
@@ -146,7 +150,7 @@ def has_inductor_code(device_type: str) -> bool:
 
 
 def no_inductor_code_error(device_type: str) -> UnsupportedError:
-    """Return the error for a device type for which inductor cannot generate code."""
+    """Return the error to raise if inductor cannot generate code for the device type."""
     return UnsupportedError(
         f"inductor cannot generate code for device type {device_type!r}, because neither torch nor the "
         "vendor registers a code generator. The compiler aot_eager supports every device: "

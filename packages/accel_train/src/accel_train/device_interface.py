@@ -13,9 +13,9 @@ __all__ = ["register"]
 
 
 def register(accelerator: Accelerator) -> None:
-    """Register the accelerator's device type with dynamo, if the type uses PrivateUse1 and is not registered.
+    """Register the accelerator's device type with Dynamo, if it uses PrivateUse1 and is not registered yet.
 
-    If the vendor registers an interface later, the vendor's interface replaces this one.
+    If the vendor registers an interface later, that interface replaces this one.
     """
     import torch
     from torch._dynamo import device_interface as dynamo
@@ -46,7 +46,10 @@ def _properties_for_inductor(accelerator: Accelerator) -> list[Any]:
 
 
 def _capability_text(accelerator: Accelerator, device: Any) -> str:
-    """Return the device's compute capability, such as `"9.0"`; empty if the vendor defines none."""
+    """Return the device's compute capability, such as `"9.0"`.
+
+    Returns an empty string if the vendor defines none.
+    """
     capability = accelerator.device_properties(device).capability
     if capability is None:
         return ""
@@ -81,7 +84,7 @@ def _interface_class(base: Any, accelerator: Accelerator) -> Any:
         return previous
 
     class Interface(base):  # type: ignore[misc]
-        """The members that dynamo and inductor call, implemented by the accelerator."""
+        """A subclass of Dynamo's `DeviceInterface` whose members call the accelerator."""
 
         Event, Stream = accelerator.Event, accelerator.Stream
         device = staticmethod(accelerator.device_guard)

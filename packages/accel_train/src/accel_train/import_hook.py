@@ -1,4 +1,4 @@
-"""Run a function before a module's code, or a context manager around it, with an import hook."""
+"""Run a function before a module's code, or a context manager around the code, with an import hook."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["ImportHook"]
 
 
 class ImportHook:
-    """A finder for `sys.meta_path` that calls functions when certain modules are imported.
+    """A finder for `sys.meta_path` that runs functions when certain modules are imported.
 
-    The finder returns another finder's spec, and wraps the loader of the spec. `contexts[name](module)`
-    returns a context manager in which the module called `name` is executed on import. `callbacks[name]()` is
-    called before the code of the module called `name` runs, either on import or as a script (`python -m`).
+    The finder returns another finder's spec with a wrapped loader. `contexts[name](module)` returns a context
+    manager in which the code of the module `name` runs on import. `callbacks[name]()` is called before the
+    code of the module `name` runs, either on import or as a script (`python -m`).
     """
 
     def __init__(
@@ -32,10 +32,11 @@ class ImportHook:
         self._searches: set[tuple[int, str]] = set()
 
     def install(self) -> None:
-        """Put this hook first in `sys.meta_path`, before finders that handle every name (editable installs).
+        """Put this hook first in `sys.meta_path`, ahead of finders that accept any name (editable installs).
 
-        A program may import this module a second time, as a new module. The hook that the first module
-        installed for the same modules is then removed, because each hook would set a different accelerator.
+        A program may import the module `import_hook` a second time, as a new module object. The hook that the
+        first one installed for the same modules is then removed, because each hook would set a different
+        accelerator.
         """
         if self in sys.meta_path:
             return
@@ -51,7 +52,7 @@ class ImportHook:
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """Return the other finders' spec, with a loader that calls this hook's functions.
+        """Return another finder's module spec, with a loader that calls this hook's functions.
 
         Returns `None` for a module that this hook does not handle or that no other finder finds.
         """
@@ -74,7 +75,7 @@ class ImportHook:
     def _spec_of_other_finders(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None
     ) -> ModuleSpec | None:
-        """Return the first spec that another finder has for the module; `None` if no finder has one."""
+        """Return the first spec that another finder has for the module, or `None` if no finder has one."""
         for finder in sys.meta_path:
             if finder is self:
                 continue

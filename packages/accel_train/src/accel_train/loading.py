@@ -16,12 +16,12 @@ __all__ = ["can_pin_memory"]
 
 
 def can_pin_memory(accelerator: Accelerator | None = None) -> bool:
-    """Return whether a `DataLoader` should pin memory for the accelerator: the value for `pin_memory`.
+    """Return whether a `DataLoader` should pin memory for the accelerator, for its argument `pin_memory`.
 
     If `accelerator` is `None`, the current accelerator is used. Returns False for the CPU and for a device
-    without pinned memory. Also returns False if torch's current accelerator is of a different device type,
-    because torch would pin memory for that type. The check initializes the device, so call this function in
-    the process that trains.
+    that does not support pinned memory. Also returns False if torch's current accelerator has a different
+    device type, because torch would pin memory for that type. The check initializes the device, so call this
+    function in the process that trains.
     """
     if accelerator is None:
         accelerator = accel_core.get_accelerator()

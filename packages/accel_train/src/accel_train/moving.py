@@ -18,11 +18,11 @@ __all__ = ["keep_parameters"]
 
 
 def keep_parameters(accelerator: Accelerator) -> None:
-    """Make torch swap parameters in `module.to()`, if `module.to()` would otherwise create new parameters.
+    """Make `module.to()` swap parameters in place on devices where it would otherwise create new ones.
 
-    Calls torch's `set_swap_module_params_on_conversion`, whose effect is for the whole process.
-    `module.to()` then raises an error for a parameter that an autograd graph still refers to, because torch
-    cannot swap such a parameter.
+    This calls torch's `set_swap_module_params_on_conversion`, which affects the whole process. `module.to()`
+    then raises an error if an autograd graph still refers to a parameter, because torch cannot swap such a
+    parameter.
     """
     torch = import_torch()
     # An empty parameter allocates no memory, so the device does not count as used.

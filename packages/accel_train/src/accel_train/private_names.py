@@ -1,4 +1,4 @@
-"""Read private names and stack frames of other projects.
+"""Read other projects' private names and stack frames.
 
 The test `packages/accel_train/tests/trainers/test_private_names.py` compares these names
 with the installed releases, and in nightly runs with the newest releases.
@@ -35,7 +35,7 @@ VERIFIED_RELEASES = {
 
 
 class PrivateNames(NamedTuple):
-    """Private names of a class of another project."""
+    """The private names of another project's class that accel_train uses."""
 
     distribution: str
     #: The path of the source file in the distribution's package folder.
@@ -98,11 +98,11 @@ LIGHTNING_CONNECTORS = {
 
 
 def lightning_arguments() -> dict[str, Any]:
-    """Return the local variables of the Lightning connector that is on the call stack.
+    """Return the local variables of the Lightning connector on the call stack.
 
-    The variables include the arguments that the program passed to Lightning, and the
-    connector as `self`. When Lightning creates an object of a class in its registry, it
-    passes neither. The result is empty if no connector is on the call stack.
+    They include the arguments that the program passed to Lightning, and the connector as `self`. Lightning
+    passes neither when it creates an object of a class in its registry. The result is empty if there is no
+    connector on the call stack.
     """
     frame = sys._getframe()
     while frame.f_back is not None:
@@ -116,8 +116,8 @@ def lightning_arguments() -> dict[str, Any]:
 def accelerate_requests_cpu(caller: str) -> bool:
     """Return whether a function of `accelerate.state` on the call stack has `cpu=True`.
 
-    The call stack is read because Accelerate's state does not contain the argument yet.
-    `caller` is the name of the module that calls this function. Its frames are skipped.
+    The call stack is read because Accelerate's state does not contain this argument yet. `caller` is the name
+    of the module that calls this function. Its frames are skipped.
     """
     frame = sys._getframe()
     own_modules = (__name__, caller)
@@ -139,7 +139,7 @@ def accelerate_state(partial_state: Any) -> Any:
 
 
 def set_accelerate_state(partial_state: Any, state: dict[str, Any]) -> None:
-    """Set the dictionary that all of Accelerate's `PartialState` objects share to `state`.
+    """Make `state` the dictionary that all of Accelerate's `PartialState` objects share.
 
     Call this function before the first `PartialState` object is created.
     """
@@ -147,17 +147,17 @@ def set_accelerate_state(partial_state: Any, state: dict[str, Any]) -> None:
 
 
 def deepspeed_accelerator() -> Any:
-    """Return the accelerator that DeepSpeed has chosen; `None` if DeepSpeed has not chosen one."""
+    """Return the accelerator that DeepSpeed has chosen, or `None` if it has not chosen one."""
     module = sys.modules.get("deepspeed.accelerator.real_accelerator")
     return getattr(module, "ds_accelerator", None)
 
 
 def had_process_group() -> bool:
-    """Return whether this process has, or had, a process group of torch.distributed.
+    """Return whether this process has, or had, a torch.distributed process group.
 
-    torch 2.13 keeps the address of the last group in `_default_pg_init_method`, which
-    `destroy_process_group` does not reset. `accel_train.init_process_group` passes a
-    store instead of an address, and records the group itself.
+    torch 2.13 keeps the address of the last group in `_default_pg_init_method`, which `destroy_process_group`
+    does not reset. `accel_train.init_process_group` passes a store instead of an address, and records the
+    group itself.
     """
     c10d = sys.modules.get("torch.distributed.distributed_c10d")
     if c10d is None:

@@ -38,14 +38,14 @@ __all__ = ["AcceleratorArguments"]
 class AcceleratorArguments:
     """A mixin that makes `TrainingArguments`, or a subclass (TRL's `SFTConfig`), use the chosen accelerator.
 
-    Put the mixin before the arguments class. Each rank of a launcher (`accel run`, torchrun) gets a separate
+    Put the mixin before the arguments class. Each rank of a launcher (`accel run`, torchrun) gets its own
     device and the backend's communication library. `use_cpu=True` is accepted only if the chosen accelerator
     is the CPU. `bf16=True` is accepted if the accelerator supports bfloat16, even if Transformers does not
-    support the vendor. `dataloader_pin_memory=True` is turned off if the device has no pinned memory.
-    `torch_compile=True` without a backend uses the accelerator's compiler.
+    support the vendor. `dataloader_pin_memory=True` is turned off if the device does not support pinned
+    memory. `torch_compile=True` without a backend uses the accelerator's compiler.
 
-    Raises the errors of `partial_state`, and `IntegrationError` for options with which Transformers would not
-    use the chosen device.
+    Raises the same errors as `partial_state`. Raises `IntegrationError` if an option would stop Transformers
+    from using the chosen device.
     """
 
     if TYPE_CHECKING:  # These are attributes of `TrainingArguments`.
@@ -106,7 +106,7 @@ class AcceleratorArguments:
     def _setup_devices(self) -> torch.device:
         """Return this process's device, and create Accelerate's state for this device.
 
-        Raises `IntegrationError` for options with which Transformers would not use the chosen device.
+        Raises `IntegrationError` if an option would stop Transformers from using the chosen device.
         """
         accelerator = accel_core.get_accelerator()
         is_cpu = accelerator.device().type == "cpu"

@@ -42,15 +42,16 @@ _LAUNCHERS = (
     "deepspeed.launcher.launch",
 )  # fmt: skip
 _DEVICE_LINE = "device = accel_core.get_accelerator().device()"
-#: Bytes up to which a device counts as unused. A barrier, for example, allocates one or two scalars.
+#: The number of allocated bytes up to which a device counts as unused. A barrier allocates one or two
+#: scalars.
 _MAX_UNUSED_BYTES = 1 << 10
 
 
 def warn_if_unused() -> None:
     """Print a warning to stderr if an accelerator was chosen and the program did not use it.
 
-    Print a second warning if `accel run` started several ranks and this rank never had a process group.
-    Prints nothing in ranks other than 0, in a launcher, in a child process of multiprocessing, or with
+    A second warning is printed if `accel run` started several ranks and this rank never had a process group.
+    Nothing is printed in ranks other than 0, in a launcher, in a child process of multiprocessing, or with
     `ACCEL_UNUSED=ignore`.
     """
     if not _may_warn():
@@ -94,10 +95,11 @@ def _is_launcher() -> bool:
 
 
 def _expected_accelerator() -> Any:
-    """Return the accelerator that the program was expected to use; `None` if it was not expected to use one.
+    """Return the accelerator that the program was expected to use.
 
-    A program is expected to use an accelerator if `accel run` started the program, or if the program chose an
-    accelerator and trained. The CPU does not count as an accelerator.
+    Returns `None` if it was not expected to use one. A program is expected to use an accelerator if `accel
+    run` started the program, or if the program chose an accelerator and trained. The CPU does not count as an
+    accelerator.
     """
     was_launched = bool(os.environ.get(VARIABLE))
     has_chosen_and_trained = _has_chosen_accelerator() and _has_trained()
@@ -136,7 +138,7 @@ def _is_unused(accelerator: Any, device_types: set[str]) -> bool:
 
 
 def _peak_bytes(accelerator: Any, index: int) -> int | None:
-    """Return the device's peak allocated memory in bytes; `None` if the backend does not report it."""
+    """Return the device's peak allocated memory in bytes, or `None` if the backend does not report it."""
     peak = accelerator.memory_stats(index).get("allocated_bytes.all.peak")
     return None if peak is None else int(peak)
 

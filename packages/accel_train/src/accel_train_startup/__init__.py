@@ -1,4 +1,4 @@
-"""Import vendors' packages and prepare integrations at every `import torch`, by environment variables.
+"""Import vendor packages and prepare integrations at every `import torch`, as environment variables request.
 
 torch calls `autoload` by an entry point of torch's group `torch.backends`. The function imports the packages
 that `ACCEL_IMPORT` names. In a rank of `accel run`, the variable names the chosen vendor's package, so that
@@ -71,7 +71,7 @@ _ERRORS = (Exception, SystemExit)
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Return the names in a comma-separated list such as the value of `ACCEL_INTEGRATIONS`, in lower case."""
+    """Split a comma-separated list, such as the value of `ACCEL_INTEGRATIONS`, into names in lower case."""
     return tuple(part.strip().lower() for part in text.split(",") if part.strip())
 
 
@@ -83,8 +83,8 @@ def with_auto(environ: dict[str, str] | os._Environ[str]) -> str:
 def autoload() -> None:
     """Import the packages in `ACCEL_IMPORT`, and prepare the integrations in `ACCEL_INTEGRATIONS`.
 
-    Errors become warnings. Preparing an integration imports neither the framework nor a vendor's package, and
-    chooses no accelerator.
+    Errors are reported as warnings. Preparing an integration imports neither the framework nor a vendor's
+    package, and chooses no accelerator.
     """
     _import_packages(os.environ.get(IMPORTED, ""))
     if _registered_pid != os.getpid():

@@ -1,10 +1,10 @@
-"""The commands of `accel` for those who train."""
+"""The `accel` commands for training."""
 
 from __future__ import annotations
 
 __all__ = ["SUMMARIES"]
 
-#: For each command, its line in `accel --help`, which equals the first sentence of the command's help.
+#: Each command's line in `accel --help`, which equals the first sentence of the command's own help.
 SUMMARIES = {
     "deepspeed": "Start a script's ranks with DeepSpeed's launcher.",
     "env": "Print the variables that ranks on other hosts need.",

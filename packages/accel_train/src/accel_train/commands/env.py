@@ -25,7 +25,7 @@ __all__ = ["command"]
 
 
 #: The minimum time limit for the child process, in seconds. The process also searches for other plugins that
-#: declare the backend's name, and a plugin that hangs takes the time of one probe.
+#: declare the backend's name, and a plugin that hangs uses up the time limit of one probe.
 _MIN_TIMEOUT = 60.0
 #: For each format, the function that formats the variables. Its second argument is the backend's declaration.
 _FORMATTERS: dict[str, Callable[[dict[str, str], Backend], str]] = {
@@ -98,7 +98,7 @@ def _variables_and_declaration(
 ) -> tuple[dict[str, str], Backend]:
     """Return the variables to forward, and the backend's declaration.
 
-    If the backend called `name` cannot be used here, the variables are based only on its declaration.
+    If the backend named `name` cannot be used here, the variables are based only on its declaration.
     """
     try:
         result = run_in_child(
@@ -119,7 +119,7 @@ def _variables_and_declaration(
 
 
 def _declared_backend(name: Pin | None, settings: Settings) -> Backend | None:
-    """Return the declaration of the backend called `name`.
+    """Return the declaration of the backend named `name`.
 
     Returns `None` if `name` is `None`, or if no plugin declares such a backend.
     """
@@ -135,7 +135,10 @@ def _declared_backend(name: Pin | None, settings: Settings) -> Backend | None:
 def variables_in_child(
     chosen: Chosen, arguments: dict[str, Any], report_progress: Progress
 ) -> dict[str, Any]:
-    """Return `{"variables": …}` with the variables to forward for the accelerator, in the child process."""
+    """Return `{"variables": …}`, the environment variables to forward for the accelerator.
+
+    This function runs in the child process.
+    """
     report_progress("export_envs()")
     return {
         "variables": environment.forwarded(chosen.accelerator, arguments["environ"])

@@ -24,7 +24,7 @@ from accel_train.integrations.catalogue import FRAMEWORKS, Framework
 __all__ = ["command", "support_of"]
 
 _DISTRIBUTION = "accel-train"
-#: The device type that the backend `generic` declares. That backend is for any device without a plugin.
+#: The device type that the backend `generic` declares. That backend covers any device without a plugin.
 _GENERIC_DEVICE_TYPE = "privateuseone"
 _TITLES = ("FRAMEWORK", "RELEASE", "SUPPORT", "HOW, OR WHY NOT")
 _STYLES = {
@@ -36,23 +36,23 @@ _STYLES = {
 
 
 class BackendNames(NamedTuple):
-    """The names of the backend for which `accel frameworks` reports support."""
+    """The names of the backend that `accel frameworks` reports on."""
 
     name: str
     distribution: str
-    #: The backend's device type in torch; empty if only the device itself reports the type.
+    #: The backend's device type in torch, or an empty string if only the device itself reports the type.
     device_type: str
-    #: The namespace of torch that the vendor takes over, such as `cuda`; empty if there is none.
+    #: The namespace of torch that the vendor takes over, such as `cuda`, or an empty string if there is none.
     takes_over: str = ""
 
     @property
     def all_names(self) -> set[str]:
-        """Return the names that a framework may use for the backend."""
+        """Return all names that a framework may use for the backend."""
         return {self.name, self.device_type, self.takes_over}
 
 
 class Support(NamedTuple):
-    """How well a framework supports a backend's device."""
+    """A framework's level of support for a backend's device."""
 
     #: `native`: the framework itself supports the device. `supported`: an adapter of accel-train supports it.
     #: `partial`: some features do not work, or the program must pass the device. `unsupported`: the adapter
@@ -111,16 +111,16 @@ def _chosen_backend(settings: Settings) -> BackendNames:
 def device_type_in_child(
     chosen: Chosen, _arguments: dict[str, Any], report_progress: Progress
 ) -> dict[str, Any]:
-    """Return `{"device_type": …}` with the accelerator's device type in torch, in the child process."""
+    """Return `{"device_type": …}`, the accelerator's device type in torch. Runs in the child process."""
     report_progress("device()")
     return {"device_type": chosen.accelerator.device().type}
 
 
 def _named_backend(name: Pin, settings: Settings) -> BackendNames:
-    """Return the names of the backend called `name`, from a plugin's declaration.
+    """Return the names of the backend that the user called `name`, from a plugin's declaration.
 
-    Raises `BackendNotFoundError` if no plugin declares `name`, and `BackendUnavailableError` if none of the
-    plugins that declare it can be loaded.
+    Raises `BackendNotFoundError` if no plugin declares `name`. Raises `BackendUnavailableError` if none of
+    the plugins that declare it can be loaded.
     """
     loader = IsolatedLoader(settings.probe_timeout)
     failures = []
@@ -162,7 +162,7 @@ def _backend_names(backend: Backend, device_type: str) -> BackendNames:
 
 
 def support_of(framework: Framework, backend: BackendNames) -> Support:
-    """Return how well a framework supports a backend's device, and how to use it."""
+    """Return how well a framework supports a backend's device, and how to use the framework with it."""
     if backend.device_type == "cpu":
         return Support("native", "every framework supports the CPU")
     native_names = sorted(backend.all_names.intersection(framework.native_devices))
@@ -217,7 +217,7 @@ def _entry_point_names(framework: Framework) -> list[str]:
 
 
 def _framework_row(framework: Framework, backend: BackendNames) -> dict[str, Any]:
-    """Return a framework's entry for the JSON document, which is also its row of the table."""
+    """Return a framework's entry for the JSON document, which is also its row in the printed table."""
     support = support_of(framework, backend)
     return {
         "framework": framework.name,

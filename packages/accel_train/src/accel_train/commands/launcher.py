@@ -16,17 +16,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Launcher(click.Command):
-    """A command whose arguments are parsed by a launcher. Its only click argument is for completion."""
+    """A click command that leaves the parsing of its arguments to a launcher.
+
+    Its only click argument exists for shell completion.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Store all arguments unchanged, because click would drop a `--` before the script."""
+        """Store all command-line arguments unchanged, because click would drop a `--` before the script."""
         ctx.params["arguments"] = tuple(args)
         return []
 
     def shell_complete(
         self, ctx: click.Context, incomplete: str
     ) -> list[CompletionItem]:
-        """Return completions for the word `incomplete`, even if it looks like an option."""
+        """Return shell completions for the word `incomplete`, even if it looks like an option."""
         [only_argument] = self.params
         return only_argument.shell_complete(ctx, incomplete)
 
@@ -37,9 +40,9 @@ def _matching_items(text: str, names: Iterable[str]) -> list[CompletionItem]:
 
 
 def all_arguments(*options: str) -> Callable[[F], F]:
-    """Return a decorator that gives a `Launcher` one click argument for the whole command line.
+    """Return a decorator that gives a `Launcher` command one click argument for the whole command line.
 
-    Shell completion offers `options`, backend names after `--backend`, and otherwise files. After the
+    Shell completion offers `options`, backend names after `--backend`, and files anywhere else. After the
     script's name, it offers only files, because all later words are the script's arguments.
     """
 

@@ -94,9 +94,9 @@ def _is_backend(name: Pin) -> bool:
 def document_in_child(
     chosen: Chosen, arguments: dict[str, Any], report_progress: Progress
 ) -> dict[str, Any]:
-    """Return the JSON document about all operators, or about `arguments["op"]`, in the child process.
+    """Return the JSON document about all operators, or about the operator `arguments["op"]`.
 
-    Returns `{"unknown": message}` if no operator is called `arguments["op"]`.
+    Returns `{"unknown": message}` if there is no such operator. This function runs in the child process.
     """
     accelerator, op = chosen.accelerator, arguments["op"]
     report_progress("operators()")
@@ -148,7 +148,10 @@ def _complete_operator(incomplete: str) -> list[CompletionItem]:
 
 
 def _normalize(name: str) -> str:
-    """Return a normalized name: `fusedadam` for `FusedAdamBuilder`, `FusedAdam` and `fused_adam`."""
+    """Return an operator's normalized name.
+
+    For example, `fusedadam` is the normalized name for `FusedAdamBuilder`, `FusedAdam` and `fused_adam`.
+    """
     return name.lower().replace("_", "").replace("-", "").removesuffix("builder")
 
 
@@ -241,7 +244,7 @@ def _footnote(doc: dict[str, Any]) -> page.Cell:
 
 
 def _operator_row(op: dict[str, Any]) -> list[page.Cell]:
-    """Return an operator's row of the table, with the provider that is used and the skipped providers."""
+    """Return an operator's row in the printed table, with the provider in use and the skipped providers."""
     used = _used_candidate(op)
     used_index = op["candidates"].index(used)
     skipped = "; ".join(

@@ -107,9 +107,10 @@ def _print_defaults(machine: Machine) -> None:
 
 
 def _module_before_script(parsed: argparse.Namespace) -> str:
-    """Return the module that each rank runs before the script with `--doctor`; empty without that option.
+    """Return the module that each rank runs before the script with `--doctor`.
 
-    Raises `IntegrationMissingError` if accel-tools, which has the module, is not installed.
+    Returns an empty string without that option. Raises `IntegrationMissingError` if accel-tools, which has
+    the module, is not installed.
     """
     if not parsed.doctor:
         return ""
@@ -125,7 +126,7 @@ def _module_before_script(parsed: argparse.Namespace) -> str:
 def _apply_network_settings(parsed: argparse.Namespace) -> None:
     """Set the variables and the torchrun option that a job on several hosts needs, and print notes.
 
-    Raises `LaunchError` if this host cannot connect to itself, for which torchrun would wait minutes.
+    Raises `LaunchError` if this host cannot connect to itself, because torchrun would then wait for minutes.
     """
     why = network.check_loopback()
     if why:

@@ -1,8 +1,8 @@
 """Make DeepSpeed use accel_core's accelerator: call `activate()` before or after `import deepspeed`.
 
 DeepSpeed's `get_accelerator()` then returns the same accelerator as `accel_core.get_accelerator()`, in this
-process and in its child processes. No file of DeepSpeed is changed. Importing this module does not import
-DeepSpeed.
+process and in its child processes. None of DeepSpeed's files are changed. Importing this module does not
+import DeepSpeed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class Activation(NamedTuple):
-    """The result of `activate()`."""
+    """The result of a call to `accel_train.deepspeed.activate()`."""
 
     #: The accelerator that DeepSpeed's `get_accelerator()` now returns.
     accelerator: Accelerator
@@ -38,16 +38,16 @@ class Activation(NamedTuple):
 def activate(*, force: bool = False, vendor_defaults: bool = True) -> Activation:
     """Make DeepSpeed's `get_accelerator()` return accel_core's accelerator, also in child processes.
 
-    Chooses an accelerator if none is chosen yet. Sets `ACCEL_INTEGRATIONS`, which child processes inherit.
-    May be called several times. With `force`, the accelerator is replaced even if DeepSpeed has already
-    chosen a different device. With `vendor_defaults`, the vendor's defaults
-    (`Backend.environment.defaults`, Gaudi's deterministic mode) are applied in this process and in child
-    processes, and are logged once. If DeepSpeed does not support the device, the features that do not work on
-    the device are logged once, as a warning.
+    An accelerator is chosen if none has been chosen yet. The function sets `ACCEL_INTEGRATIONS`, which child
+    processes inherit. It may be called several times. With `force`, the accelerator is replaced even if
+    DeepSpeed has already chosen a different device. With `vendor_defaults`, the default settings that the
+    vendor declares (`Backend.environment.defaults`, and Gaudi's deterministic mode) are applied in this
+    process and in child processes, and are logged once. If DeepSpeed does not support the device, a warning
+    that lists the features that do not work is logged once.
 
     Raises `IntegrationMissingError`, an `ImportError`, if DeepSpeed is missing or older than 0.16. Raises
     `IntegrationError` if DeepSpeed has already chosen a different device and `force` is False. Raises
-    `LaunchError` if torch has no communication backend for the device. Also raises the errors of
+    `LaunchError` if torch has no communication backend for the device. Also raises the same errors as
     `get_accelerator()`.
     """
     version = _release.require_supported_version()
@@ -79,9 +79,10 @@ def _missing_features(accelerator: Accelerator) -> tuple[str, ...]:
 
 
 def prepare() -> None:
-    """Prepare this process so that an accelerator is chosen and set when DeepSpeed is imported.
+    """Arrange for an accelerator to be chosen, and set in DeepSpeed, when DeepSpeed is imported.
 
-    Child processes of a process that has called `activate()` call this function at `import torch`.
+    This function is called at `import torch` in the child processes of a process that has called
+    `activate()`.
     """
     _install.prepare()
 
@@ -89,8 +90,8 @@ def prepare() -> None:
 def prepare_pin() -> None:
     """Prepare this process for DeepSpeed if DeepSpeed would reject the name in `DS_ACCELERATOR` as unknown.
 
-    Called before DeepSpeed is imported, in a process that has `DS_ACCELERATOR` and has not called
-    `activate()`. The vendor's defaults are not applied.
+    This function is called before DeepSpeed is imported, in a process that has `DS_ACCELERATOR` set and has
+    not called `activate()`. The vendor's default settings are not applied.
     """
     # The program may have deleted the variable since `import torch`.
     pinned_name = os.environ.get(DS_ACCELERATOR.name)
@@ -111,7 +112,8 @@ def _log_vendor_defaults(
         )
 
 
-#: Devices that DeepSpeed itself supports. Missing features are logged as information there, not as a warning.
+#: Devices that DeepSpeed itself supports. Missing features on these are logged as information, not as a
+#: warning.
 _FAMILIAR_DEVICES = frozenset(
     ("cuda", "cpu", "xpu", "npu", "mps", "hpu", "mlu", "sdaa", "supa")
 )

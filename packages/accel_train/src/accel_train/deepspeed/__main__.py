@@ -18,7 +18,7 @@ To start several ranks: accel deepspeed --num_gpus N SCRIPT [ARGUMENTS...]"""
 
 
 def main(arguments: list[str]) -> None:
-    """Call `activate()`, then run the script or module in `arguments` as Python would run it."""
+    """Call `activate()`, then run the script or module in `arguments` in the same way as Python does."""
     first_argument = arguments[0] if arguments else ""
     if first_argument in ("-h", "--help"):
         print(_USAGE)  # noqa: T201

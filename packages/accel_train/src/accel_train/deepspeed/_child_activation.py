@@ -17,7 +17,7 @@ _ENTRY_POINTS = (("torch.backends", "accel_train"), ("accel.integrations", "deep
 
 
 def missing_activation_reason() -> str:
-    """Return why child processes would not activate the DeepSpeed integration, and the next step.
+    """Return why child processes would not activate the DeepSpeed integration, and how to fix this.
 
     Returns an empty string if child processes activate the integration.
     """

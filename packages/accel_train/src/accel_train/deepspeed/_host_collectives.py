@@ -17,9 +17,10 @@ _NEEDS_CPU_STAGING = "_needs_cpu_staging"
 def patch_cpu_staging(comm_module: Any) -> None:
     """Keep DeepSpeed from copying tensors to the host if the process group, `staged`, copies them itself.
 
-    `comm_module` is DeepSpeed's module `TORCH_COMM_MODULE`. DeepSpeed 0.19.8 copies all arguments back to the
-    device, the output before the input. In ZeRO 3's reduce_scatter, the output is a part of the input, so the
-    second copy overwrites the result. Each rank would then train on its own gradients alone.
+    `comm_module` is DeepSpeed's module `TORCH_COMM_MODULE`. DeepSpeed 0.19.8 copies all arguments of a
+    collective back to the device, and the output before the input. In ZeRO 3's reduce_scatter, the output is
+    a part of the input, so the second copy overwrites the result. Without this patch, each rank would train
+    on its own gradients alone.
     """
     original = getattr(comm_module, _NEEDS_CPU_STAGING, None)
     is_patched = getattr(original, "is_patched_by_accel", False)

@@ -1,4 +1,4 @@
-"""Make DeepSpeed use accel_core's accelerator, when DeepSpeed is imported or after it was imported."""
+"""Make DeepSpeed use accel_core's accelerator, either when DeepSpeed is imported or afterwards."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ _NEVER_CALLED = frozenset(("amp",))
 
 
 def prepare(*, for_training: bool = True) -> None:
-    """Install an import hook that sets accel_core's accelerator when DeepSpeed is imported.
+    """Install an import hook that makes DeepSpeed use accel_core's accelerator once it is imported.
 
-    No accelerator is chosen before DeepSpeed is imported. With `for_training=False`, the vendor's defaults
-    are not applied, unless another call has prepared for training.
+    No accelerator is chosen before DeepSpeed is imported. With `for_training=False`, the vendor's default
+    settings are not applied, unless another call to this function has prepared for training.
     """
     global _skips_vendor_defaults
     is_prepared = _hook in sys.meta_path
@@ -86,11 +86,11 @@ def _install_on_import(module: ModuleType) -> Iterator[None]:
 def set_up(
     accelerator: Accelerator, *, vendor_defaults: bool = True
 ) -> tuple[str, ...]:
-    """Patch the imported DeepSpeed for `accelerator`, and apply the vendor's defaults.
+    """Patch the imported DeepSpeed for `accelerator`, and apply the vendor's default settings.
 
-    Returns a sentence for each default that was applied. No defaults are applied if `vendor_defaults` or the
-    variable `ACCEL_VENDOR_DEFAULTS` is false. Also imports the package that registers the communication
-    backend with torch, because DeepSpeed only reads the backend's name.
+    Returns a sentence for each setting that was applied. No settings are applied if `vendor_defaults` or the
+    environment variable `ACCEL_VENDOR_DEFAULTS` is false. The function also imports the package that
+    registers the communication backend with torch, because DeepSpeed only reads the backend's name.
     """
     # Imported here because a process that only imports DeepSpeed does not need this module.
     from accel_train.launch.communication import prepare_communication
@@ -139,7 +139,7 @@ def _chosen_or_temporary_accelerator() -> Accelerator:
 
 
 def replace_temporary_accelerator(accelerator: Accelerator) -> None:
-    """Set `accelerator` in DeepSpeed, if DeepSpeed has the temporary accelerator of the CPU.
+    """Set `accelerator` in DeepSpeed, if DeepSpeed still uses the CPU's accelerator as a temporary one.
 
     DeepSpeed has the temporary accelerator if it was imported while `accelerator` was being created.
     """
@@ -193,14 +193,17 @@ def _abstract_classes() -> list[Any]:
 
 
 def _attribute_of_imported(module: str, name: str) -> Any:
-    """Return the attribute `name` of an imported module; `None` if the module or the attribute is missing."""
+    """Return the attribute `name` of an imported module.
+
+    Returns `None` if the module or the attribute is missing.
+    """
     return getattr(sys.modules.get(module), name, None)
 
 
 def missing_members(accelerator: Accelerator) -> tuple[str, ...]:
-    """Return the abstract members of DeepSpeed's accelerator class that `accelerator` lacks, sorted.
+    """Return the names of the abstract members of DeepSpeed's accelerator class that `accelerator` lacks.
 
-    The result is empty if DeepSpeed is not imported.
+    The names are sorted. The result is empty if DeepSpeed is not imported.
     """
     required: set[str] = set()
     for abstract_class in _abstract_classes():
@@ -332,7 +335,10 @@ _hook = ImportHook(
 
 
 def supported_by_deepspeed() -> tuple[str, ...]:
-    """Return the device names in the imported DeepSpeed's list, to which `_set_accelerator` adds a name."""
+    """Return the device names in the imported DeepSpeed's list of supported accelerators.
+
+    accel_train adds its accelerator's name to this list.
+    """
     names: list[str] = []
     for module in _SELECTION_MODULES:
         names += _attribute_of_imported(module, "SUPPORTED_ACCELERATOR_LIST") or ()
@@ -340,15 +346,15 @@ def supported_by_deepspeed() -> tuple[str, ...]:
 
 
 def deepspeed_choice() -> Any:
-    """Return the accelerator that DeepSpeed uses in this process; `None` if none is chosen yet."""
+    """Return the accelerator that DeepSpeed uses in this process, or `None` if it has not chosen one yet."""
     return _attribute_of_imported(_SELECTION_MODULE, "ds_accelerator")
 
 
 def replace_accelerator(accelerator: Accelerator, *, force: bool) -> None:
-    """Replace the accelerator of an imported DeepSpeed, and the objects that DeepSpeed's modules got from it.
+    """Replace the accelerator in an imported DeepSpeed, and the objects that DeepSpeed's modules got from it.
 
-    Raises `IntegrationError` if DeepSpeed's accelerator is for a different device than `accelerator`, unless
-    `force` is True.
+    Raises `IntegrationError` if DeepSpeed has chosen a different device than `accelerator`, unless `force` is
+    True.
     """
     selection_modules = _imported_selection_modules()
     old_accelerators = _accelerators_to_replace(selection_modules, accelerator)

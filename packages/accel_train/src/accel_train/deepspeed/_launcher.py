@@ -21,7 +21,8 @@ __all__ = ["run_launcher"]
 def run_launcher(arguments: Sequence[str]) -> None:
     """Run DeepSpeed's launcher with `arguments`. If a rank fails, exit with the rank's exit status.
 
-    Raises the errors of `activate()`, and `IntegrationError` if the ranks would not activate the integration.
+    Raises the same errors as `activate()`. Raises `IntegrationError` if the ranks would not activate the
+    DeepSpeed integration.
     """
     reason = _child_activation.missing_activation_reason()
     if reason:

@@ -27,7 +27,10 @@ _INTEGERS = re.compile(r"\s*(\d+\s*(,\s*\d+\s*)*)?")
 
 
 def launcher_view(accelerator: Accelerator) -> Accelerator:
-    """Return an object that shares the state of `accelerator` and has the members that the launcher needs."""
+    """Return a view of `accelerator` with the members that DeepSpeed's launcher needs.
+
+    The view shares the accelerator's state.
+    """
     if isinstance(accelerator, _LauncherMembers):
         return accelerator
     accelerator_class = type(accelerator)
@@ -48,10 +51,10 @@ class _LauncherMembers:
     _all_device_ids: Any
 
     def export_envs(self) -> list[str]:
-        """Return the prefixes of the variables that the launcher forwards to other nodes.
+        """Return the prefixes of the environment variables that DeepSpeed's launcher forwards to other nodes.
 
-        They include the variables of accel_core's choice (DS_ACCELERATOR, ACCEL_ALLOW…) and of the activation
-        (ACCEL_INTEGRATIONS).
+        The forwarded variables include those that control accel_core's choice (DS_ACCELERATOR, ACCEL_ALLOW…)
+        and the activation of the integration (ACCEL_INTEGRATIONS).
         """
         from accel_train.launch.environment import SEARCH_PATHS, validate_prefixes
 
@@ -60,7 +63,7 @@ class _LauncherMembers:
         return [*exported, *SEARCH_PATHS, "ACCEL_", "DS_ACCELERATOR", AUTOLOAD]
 
     def visible_devices_envs(self) -> list[str]:
-        """Return the one visible-devices variable that the launcher may read and set."""
+        """Return the one visible-devices variable that DeepSpeed's launcher may read and set."""
         variable = self._visibility_variable()
         if (
             variable
@@ -75,7 +78,7 @@ class _LauncherMembers:
         current_env: MutableMapping[str, str],
         local_accelerator_ids: Sequence[int | str],
     ) -> None:
-        """Set the variables in `current_env` that make the devices `local_accelerator_ids` visible.
+        """Set the variables in `current_env` so that only the devices `local_accelerator_ids` are visible.
 
         If the user's value of the variable contains UUIDs, the ids are positions in the user's list.
         """
@@ -127,7 +130,7 @@ class _LauncherMembers:
     ) -> list[int | str]:
         """Return the ids at `positions`, counted from 0, in the variable's list.
 
-        Raises `ValueError` for a position beyond the end of the list.
+        Raises `ValueError` if a position is beyond the end of the list.
         """
         value = os.environ[variable]
         parsed = visible_devices.parse_visible_devices(

@@ -61,9 +61,9 @@ _RESTRICTED_FEATURES = (
 def missing_features(
     accelerator: Accelerator, missing_members: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
-    """Return a sentence for each feature that the installed DeepSpeed does not have on `accelerator`.
+    """Return a sentence for each feature that the installed DeepSpeed does not support on `accelerator`.
 
-    `missing_members` names members of DeepSpeed's abstract class that `accelerator` lacks.
+    `missing_members` lists the members of DeepSpeed's abstract accelerator class that `accelerator` lacks.
     """
     deepspeed = _release.package_folder()
     names = {

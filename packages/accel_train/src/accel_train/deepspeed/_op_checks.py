@@ -53,9 +53,10 @@ def wrap_load(
 ) -> None:
     """Replace `builder_class.load` with a method that reports compilation and returns a checked operator.
 
-    Only the first rank of a host writes the report, to stderr. `is_built(builder)` returns whether nothing is
-    left to compile. `build_folder(builder)` returns the folder for the compiled module, and
-    `lock_file(builder)` returns the lock that torch would wait for, or None. A second call changes nothing.
+    Only the first rank on each host reports compilation, on stderr. `is_built(builder)` returns whether
+    nothing is left to compile. `build_folder(builder)` returns the folder for the compiled module.
+    `lock_file(builder)` returns the lock file that torch would wait for, or `None`. A second call changes
+    nothing.
     """
     original = builder_class.load
     if getattr(original, "is_patched_by_accel", False):
@@ -83,7 +84,7 @@ def wrap_load(
 def _compilation_notice(operator: str, folder: str, lock: Path | None) -> str:
     """Return the line to print before torch compiles `operator` in `folder`.
 
-    `lock` is the file for which torch waits before it compiles; `None` if there is no such file.
+    `lock` is the file for which torch waits before it compiles, or `None` if there is no such file.
     """
     if lock is not None:
         return (
@@ -119,12 +120,11 @@ def _get_checked_operator(op: str, module: Any) -> CheckedOperator:
 
 
 class CheckedOperator:
-    """A compiled module of DeepSpeed whose optimizer updates are checked. Other calls are not changed.
+    """A compiled DeepSpeed operator whose optimizer updates check their arguments. Other calls are unchanged.
 
-    Before an update changes anything, it raises `OpInputError` for an optimizer that was not created, for
-    tensors that do not match, for tensors that are not dense or not on the CPU, and for numbers out of range.
-    Tensors that are not contiguous are updated too, although DeepSpeed's C++ leaves them unchanged. Autograd
-    is notified of the changes.
+    An update raises `OpInputError`, before it changes anything, if the optimizer was not created, if tensors
+    do not match, are not dense or are not on the CPU, or if a number is out of range. Non-contiguous tensors
+    are updated too, although DeepSpeed's C++ leaves them unchanged. Autograd is notified of the changes.
     """
 
     def __init__(self, op: str, module: Any) -> None:
@@ -141,7 +141,7 @@ class CheckedOperator:
         }
 
     def __getattr__(self, name: str) -> Any:
-        """Return the module's function called `name`, wrapped in its check if there is one."""
+        """Return the module's function named `name`, wrapped in its check if there is one."""
         # Copying and pickling look up such names.
         if name.startswith("_"):
             raise AttributeError(name)
@@ -225,7 +225,7 @@ class CheckedOperator:
     ) -> Any:
         """Check that a step of `cpu_adam` can be undone, then undo the step with the checks of `_update`.
 
-        Raises `OpInputError` for tensors that are not float32.
+        Raises `OpInputError` if a tensor is not float32.
         """
         # For any other number of arguments, the compiled function raises an error.
         has_every_argument = len(numbers_and_tensors) == 10
@@ -280,8 +280,8 @@ class CheckedOperator:
     def _validate_step(self, step: Any, numbers: dict[str, Any], *, bits: int) -> int:
         """Check the decay rates and the weight decay in `numbers`, and return `step` as an int.
 
-        Raises `OpInputError` for a number that is out of range, and for a step that does not fit in a signed
-        integer of `bits` bits.
+        Raises `OpInputError` if a number is out of range, or if the step does not fit in a signed integer of
+        `bits` bits.
         """
         if "beta1" in numbers:
             arguments.check_rates(

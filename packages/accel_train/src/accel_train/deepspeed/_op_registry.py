@@ -24,9 +24,9 @@ NOT_IMPLEMENTED = "deepspeed_not_implemented"
 
 
 def add_missing_ops(all_ops: Any, accelerator: Any) -> None:
-    """Complete the lists of operators in DeepSpeed's module `all_ops` with the operators of `accelerator`.
+    """Add those operators of `accelerator` to DeepSpeed's module `all_ops` that it does not list yet.
 
-    Adds nothing for an accelerator that lists no operators, such as an accelerator of DeepSpeed.
+    Nothing is added for an accelerator that lists no operators, such as one of DeepSpeed's own accelerators.
     """
     for builder_name in _listed_builders(accelerator):
         # An error of a builder that cannot be imported is raised again when a program requests the builder.
@@ -40,13 +40,13 @@ def add_missing_ops(all_ops: Any, accelerator: Any) -> None:
 
 
 def _listed_builders(accelerator: Any) -> Iterable[str]:
-    """Return the names of the accelerator's builders; empty if the accelerator cannot list them."""
+    """Return the names of the accelerator's builders, or nothing if the accelerator cannot list them."""
     op_builders = getattr(accelerator, "op_builders", None)
     return op_builders() if callable(op_builders) else ()
 
 
 def refresh_compatible_ops(accelerator: Any) -> None:
-    """Update DeepSpeed's record of compatible operators after `accelerator` became its accelerator."""
+    """Update DeepSpeed's record of compatible operators for `accelerator`, its new accelerator."""
     all_ops = sys.modules.get(ALL_OPS)
     if all_ops is None:
         return

@@ -26,9 +26,10 @@ UNKNOWN_VERSION = "of unknown version"
 
 
 def require_supported_version() -> str:
-    """Return the installed DeepSpeed's version, or `UNKNOWN_VERSION` for a source tree without metadata.
+    """Return the installed version of DeepSpeed, or raise an error if that version is not supported.
 
-    Raises `IntegrationMissingError` if DeepSpeed is not installed or older than `OLDEST_SUPPORTED`.
+    Returns `UNKNOWN_VERSION` for a source tree without metadata. Raises `IntegrationMissingError` if
+    DeepSpeed is not installed, or is older than `OLDEST_SUPPORTED`.
     """
     version = installed_version()
     if version is None:
@@ -44,7 +45,10 @@ def require_supported_version() -> str:
 
 
 def installed_version() -> str | None:
-    """Return DeepSpeed's version; `UNKNOWN_VERSION` without metadata, `None` if it is not installed."""
+    """Return the installed version of DeepSpeed, or `None` if DeepSpeed is not installed.
+
+    Returns `UNKNOWN_VERSION` if DeepSpeed is installed without metadata.
+    """
     # Metadata may remain after its package was removed, and a source tree has no metadata.
     if package_folder() is None:
         return None
@@ -58,7 +62,7 @@ def _version_in_metadata() -> str:
 
 
 def _is_too_old(version: str) -> bool:
-    """Return whether `version` is older than `OLDEST_SUPPORTED`; False if it cannot be parsed."""
+    """Return whether `version` is older than `OLDEST_SUPPORTED`, or False if it cannot be parsed."""
     major_minor = re.match(r"(\d+)\.(\d+)(\.\d+)*(\+[\w.]+)?$", version)
     if major_minor:
         oldest = tuple(map(int, OLDEST_SUPPORTED.split(".")))
@@ -80,13 +84,16 @@ def is_installed() -> bool:
 def has_accel_core_support() -> bool:
     """Return whether the installed DeepSpeed itself calls accel_core.
 
-    The patch lab/contrib/deepspeed-native.patch adds the call to DeepSpeed.
+    The patch lab/contrib/deepspeed-native.patch adds this call to DeepSpeed.
     """
     return "import accel_core" in _selection_source()
 
 
 def lists_accelerator(name: str) -> bool:
-    """Return whether `name` is in DeepSpeed's list of accelerators; True if the list cannot be read."""
+    """Return whether DeepSpeed's list of accelerators contains `name`.
+
+    Returns True if the list cannot be read.
+    """
     listed = re.search(
         r"^SUPPORTED_ACCELERATOR_LIST = (\[.*?\])",
         _selection_source(),
@@ -96,7 +103,10 @@ def lists_accelerator(name: str) -> bool:
 
 
 def _selection_source() -> str:
-    """Return the source of the module in which DeepSpeed selects its accelerator; empty if it is missing."""
+    """Return the source of the module in which DeepSpeed selects its accelerator.
+
+    Returns an empty string if it is missing.
+    """
     folder = package_folder()
     if folder is None:
         return ""
@@ -105,6 +115,6 @@ def _selection_source() -> str:
 
 
 def package_folder() -> Path | None:
-    """Return the folder of DeepSpeed's package; `None` if it is not installed."""
+    """Return the path of DeepSpeed's package folder, or `None` if DeepSpeed is not installed."""
     folders = package_folders("deepspeed")
     return Path(folders[0]) if folders else None

@@ -1,7 +1,7 @@
 """Make DeepSpeed work in one process without a launcher and without mpi4py.
 
-Without a launcher, DeepSpeed gets the rank from MPI, which fails if mpi4py is missing. The function that
-queries MPI is replaced with a function that makes this process rank 0 of 1.
+Without a launcher, DeepSpeed gets the rank from MPI, which fails if mpi4py is missing. This module replaces
+the function that queries MPI with a function that makes this process the only rank.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PO
 def patch_mpi_discovery(comm_module: Any) -> None:
     """Make DeepSpeed's `init_distributed()` start a group of one rank if no launcher started the process.
 
-    `comm_module` is DeepSpeed's module `COMM_MODULE`. If mpi4py is installed, DeepSpeed works as before. If
-    mpi4py is not installed and a launcher's variable shows several processes, `init_distributed()` raises
-    `IntegrationMissingError`, which names the missing variables.
+    `comm_module` is DeepSpeed's module `COMM_MODULE`. If mpi4py is installed, DeepSpeed's behavior does not
+    change. If mpi4py is not installed, and a launcher's variable shows that this process is one of several,
+    `init_distributed()` raises `IntegrationMissingError`, which names the missing variables.
     """
     original = getattr(comm_module, _MPI_DISCOVERY, None)
     is_patched = getattr(original, "is_patched_by_accel", False)
@@ -65,7 +65,10 @@ def _require_single_process(environ: Mapping[str, str]) -> None:
 
 
 def _variable_that_shows_several_processes(environ: Mapping[str, str]) -> str:
-    """Return the name of a variable that shows that this process is one of several; empty if none does."""
+    """Return the name of a variable that shows that this process is one of several.
+
+    Returns an empty string if none does.
+    """
     if environ.get("WORLD_SIZE", "1") not in ("", "1"):
         return "WORLD_SIZE"
     if environ.get("RANK", "0") != "0":

@@ -1,4 +1,4 @@
-"""Check whether the CUDA or ROCm toolkit with which torch would compile is installed and fits torch."""
+"""Check whether the CUDA or ROCm toolkit that torch would compile with is installed and suits torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ __all__ = ["missing_compiler_reason"]
 
 
 def missing_compiler_reason() -> str:
-    """Return why code for CUDA or HIP cannot be compiled here, as a clause; empty if it can be compiled."""
+    """Return a clause that states why CUDA or HIP code cannot be compiled on this machine.
+
+    Returns an empty string if the code can be compiled.
+    """
     from torch.utils import cpp_extension
 
     torch = import_torch()
@@ -24,16 +27,17 @@ def missing_compiler_reason() -> str:
 
 
 def _hipcc_problem(rocm_home: str | None, rocm_version: str) -> str:
-    """Return a clause that `rocm_home` has no hipcc; empty if it has one."""
+    """Return a clause that `rocm_home` has no hipcc, or an empty string if it has one."""
     if rocm_home and Path(rocm_home, "bin", "hipcc").exists():
         return ""
     return f"hipcc is missing (ROCM_HOME is {rocm_home}): install ROCm {rocm_version}"
 
 
 def _nvcc_problem(cuda_home: str | None, torch_cuda: str) -> str:
-    """Return a clause that `cuda_home` has no nvcc, or that nvcc does not fit torch; empty if it does.
+    """Return a clause that states that `cuda_home` has no nvcc, or that its nvcc does not suit torch.
 
-    nvcc fits if its major version equals that of `torch_cuda`, the version of CUDA that torch is built for.
+    Returns an empty string if nvcc suits torch: its major version equals that of `torch_cuda`, the CUDA
+    version that torch is built for.
     """
     nvcc = Path(cuda_home or "", "bin", "nvcc")
     if not cuda_home or not nvcc.exists():
@@ -52,7 +56,10 @@ def _nvcc_problem(cuda_home: str | None, torch_cuda: str) -> str:
 
 
 def _major_version_of(nvcc: Path) -> str:
-    """Return the major version that nvcc prints; empty if nvcc cannot be run or prints no version."""
+    """Return the major version that nvcc prints.
+
+    Returns an empty string if nvcc cannot be run or prints no version.
+    """
     try:
         process = subprocess.run(
             [nvcc, "--version"], capture_output=True, text=True, check=True

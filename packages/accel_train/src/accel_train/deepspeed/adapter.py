@@ -1,4 +1,4 @@
-"""Adapt a class of DeepSpeed's interface (`DeepSpeedAccelerator`) to accel_core's `Accelerator`.
+"""Adapt a class with DeepSpeed's interface (`DeepSpeedAccelerator`) to accel_core's `Accelerator`.
 
     Backend(name="acme", priority=950, device_type="acme", vendor_import="torch_acme",
             accelerator="acme_deepspeed.accelerator:ACME_Accelerator")
@@ -44,12 +44,13 @@ _NEVER_DELEGATED = frozenset(
 
 
 def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
-    """Return an accelerator that adapts `foreign`, which is a class of DeepSpeed's interface or its instance.
+    """Return an accel_core accelerator that adapts `foreign`, an accelerator with DeepSpeed's interface.
 
-    Returns `None` if `foreign` is neither. A class is called without arguments, even if it lacks members that
-    a newer DeepSpeed made abstract. If `backend` is `None`, a declaration is made from the values that the
-    instance reports. Raises `InvalidAcceleratorError` if no instance can be created, or if the instance is
-    for a different device type than `backend`.
+    `foreign` is an accelerator class or an instance of one. If it does not have DeepSpeed's interface, the
+    result is `None`. A class is called without arguments, even if it lacks members that a newer DeepSpeed
+    made abstract. If `backend` is `None`, a declaration is made from the values that the instance reports.
+    Raises `InvalidAcceleratorError` if the class cannot be instantiated, or if the instance's device type
+    differs from that of `backend`.
     """
     is_class = isinstance(foreign, type)
     foreign_class = foreign if isinstance(foreign, type) else type(foreign)
@@ -166,7 +167,7 @@ def _implemented_members(foreign_class: type) -> Iterator[str]:
 
 
 def _delegating_member(foreign_class: type, name: str) -> Any:
-    """Return a method or property that uses the member called `name` of the foreign instance.
+    """Return a method or property that uses the member named `name` of the foreign instance.
 
     The member is looked up on the instance, because a constructor may set members.
     """
@@ -236,10 +237,10 @@ class _Adapted:
         return getattr(self._foreign, name)
 
     def communication_backend_name(self) -> str | None:
-        """Return the communication backend's name from the foreign instance, or otherwise accel_core's.
+        """Return the name of the communication backend that the adapted accelerator reports.
 
-        Returns `staged` instead of gloo if gloo does not support the device. For example, DeepSpeed's class
-        for Metal returns gloo.
+        If it reports none, accel_core's default is returned. If it reports gloo and gloo does not support the
+        device, the result is `staged`. For example, DeepSpeed's class for Metal reports gloo.
         """
         name = (
             self._foreign.communication_backend_name()

@@ -47,21 +47,24 @@ _PINNED_MEMORY_BUILDER = "PinMemoryBuilder"
 
 
 class DeepSpeedProvider(OpProvider):
-    """DeepSpeed as a provider of operators."""
+    """A provider of operators that offers DeepSpeed's operators."""
 
     def compatibility(self, builder: Any) -> str:
-        """Return why DeepSpeed's `builder` cannot be used here; empty if it can be used."""
+        """Return why DeepSpeed's `builder` cannot be used on this machine.
+
+        Returns an empty string if it can be used.
+        """
         return incompatibility_reason(builder)
 
     def is_built(self, builder: Any) -> bool:
-        """Return whether nothing is left to compile for `builder`. DeepSpeed itself does not report that."""
+        """Return whether nothing is left to compile for `builder`. DeepSpeed itself does not report this."""
         return is_built(builder)
 
     def load(self, source: str) -> type[Any]:
-        """Import and return DeepSpeed's builder class that `source` names, such as `"module:Class"`.
+        """Import and return the DeepSpeed builder class that `source` names in the form `"module:Class"`.
 
-        When the module is imported, DeepSpeed uses accel_core's accelerator. The class is changed so that it
-        reports when it compiles, and checks the arguments of its C++ functions.
+        When the module is imported, DeepSpeed uses accel_core's accelerator. The class is modified to report
+        compilation, and to check the arguments of its C++ functions.
         """
         # Imported here because listing builders does not need this module.
         from accel_train.deepspeed import _install
@@ -78,10 +81,11 @@ class DeepSpeedProvider(OpProvider):
 
 @hookimpl
 def accel_op_builders(backend: Backend) -> OpProvider:
-    """Return a provider of DeepSpeed's builders for `backend`; without DeepSpeed, it has no builders.
+    """Return a provider of DeepSpeed's operator builders for `backend`.
 
-    The builders are those for the backend's name, or otherwise those for its device type. For example,
-    DeepSpeed has builders for klxpu, although klxpu's device type in torch is cuda.
+    Without DeepSpeed, the provider has no builders. The builders are those for the backend's name or, if
+    there are none, those for its device type. For example, DeepSpeed has builders for klxpu, although klxpu's
+    device type in torch is cuda.
     """
     version = _release.installed_version()
     if version is None:
@@ -134,7 +138,10 @@ def _path_in_checkout(path: str) -> str:
 
 
 def _checkout_folder() -> Path | None:
-    """Return the top folder of DeepSpeed's checkout; `None` if DeepSpeed is not imported from a checkout."""
+    """Return the top folder of DeepSpeed's checkout.
+
+    Returns `None` if DeepSpeed is not imported from a checkout.
+    """
     for folder in package_folders("op_builder"):
         if _has_deepspeed_mark(Path(folder, "__init__.py")):
             return Path(folder).parent
@@ -153,7 +160,7 @@ def builders_package(device_type: str) -> str:
     """Return the dotted name of DeepSpeed's package of builders for a device type.
 
     `device_type` may also be a name from DeepSpeed's list of accelerators. Returns an empty string if
-    DeepSpeed has no such package or is not installed.
+    DeepSpeed is not installed, or has no such package.
     """
     name = f"{_BUILDERS_ROOT}.{device_type}"
     if device_type == "cuda":
@@ -164,10 +171,10 @@ def builders_package(device_type: str) -> str:
 
 
 def builder_sources(device_type: str) -> dict[str, str]:
-    """Return the source of each of DeepSpeed's builders for a device type, by the builder's name.
+    """Return the sources of all DeepSpeed builders for a device type, by the builders' names.
 
-    An item is like `"FusedAdamBuilder": "module:Class"`. The builder that pins host memory is included for
-    every device, even if DeepSpeed does not support the device.
+    An item looks like `"FusedAdamBuilder": "module:Class"`. The builder of the operator that pins host memory
+    is included for every device, even if DeepSpeed does not support the device.
     """
     package = builders_package(device_type)
     builders: dict[str, str] = {}
@@ -189,10 +196,10 @@ def builder_sources(device_type: str) -> dict[str, str]:
 
 
 def incompatibility_reason(builder: Any) -> str:
-    """Return why `builder`, a builder of DeepSpeed, cannot be used on this machine; empty if it can be used.
+    """Return why the DeepSpeed builder `builder` cannot be used on this machine.
 
-    DeepSpeed's own check accepts most builders even if this machine cannot compile, so this function also
-    checks for the tools that compiling needs.
+    Returns an empty string if it can be used. DeepSpeed's own check accepts most builders even if this
+    machine cannot compile them, so this function also checks for the tools needed to compile.
     """
     if not builder.is_compatible(verbose=False):
         return _deepspeed_warnings(builder)
@@ -212,7 +219,10 @@ def incompatibility_reason(builder: Any) -> str:
 
 
 def _missing_tool(builder: Any, *, has_cuda_code: bool) -> str:
-    """Return which tool for compiling is missing, with the next step; empty if no tool is missing."""
+    """Return which tool for compiling is missing, with the next step.
+
+    Returns an empty string if no tool is missing.
+    """
     compiler_command = os.environ.get("CXX", "").split() or ["c++"]
     compiler = compiler_command[0]
     headers = sysconfig.get_path("include")
@@ -232,9 +242,10 @@ def _missing_tool(builder: Any, *, has_cuda_code: bool) -> str:
 
 
 def _missing_metal_source(builder: Any) -> str:
-    """Return the path of the builder's first Metal shader that is not installed; empty if none is missing.
+    """Return the path of the builder's first Metal shader that is not installed.
 
-    A builder for Metal reads its shaders only when its operator is used, so the check is made here.
+    Returns an empty string if none is missing. A builder for Metal reads its shaders only when its operator
+    is used, so the check is made here.
     """
     if not hasattr(builder, "metal_sources"):
         return ""
@@ -246,11 +257,11 @@ def _missing_metal_source(builder: Any) -> str:
 
 
 def is_built(builder: Any) -> bool:
-    """Return whether nothing is left to compile for `builder`.
+    """Return whether nothing is left to compile for the operator of `builder`.
 
-    Nothing is left if the operator is pure Python, was installed compiled, or is in torch's cache. torch
-    compiles again if torch itself is newer than the compiled module, or if a source or the compiler has
-    changed.
+    Nothing is left if the operator is pure Python, was installed in compiled form, or is in torch's cache.
+    torch compiles the operator again if torch itself is newer than the compiled module, or if a source file
+    or the compiler has changed.
     """
     if not builder.sources():
         return True
@@ -277,7 +288,7 @@ def build_folder(builder: Any) -> str:
 
 
 def build_folders(builder: Any) -> list[Path]:
-    """Return the folders in which torch may have kept modules that it compiled for `builder`.
+    """Return all folders in which torch may have stored the modules that it compiled for `builder`.
 
     Only folders for this version of Python are included.
     """
@@ -289,10 +300,10 @@ def build_folders(builder: Any) -> list[Path]:
 
 
 def lock_file(builder: Any) -> Path | None:
-    """Return the lock file that torch would wait for before it compiles `builder`; `None` without a lock.
+    """Return the lock file that torch would wait for before compiling `builder`, or `None` without a lock.
 
     torch creates the file `lock` in the build folder while it compiles. If the file exists already, torch
-    waits without a limit (`torch.utils.file_baton`). A process that is killed while it compiles leaves its
+    waits without a time limit (`torch.utils.file_baton`). A process that is killed while compiling leaves its
     lock file behind.
     """
     for folder in build_folders(builder):
@@ -351,7 +362,7 @@ def _sources_in_build_file(build_file: str) -> set[str]:
 def _newest_source_time(builder: Any) -> float:
     """Return the newest modification time of the builder's sources and torch's header.
 
-    The time is in seconds since the epoch; 0.0 if none of these files is found.
+    The time is in seconds since the epoch, or 0.0 if none of these files is found.
     """
     ops_folder = Path(_package_folder("deepspeed.ops"))
     files = [ops_folder / str(source) for source in builder.sources()]
@@ -384,7 +395,10 @@ def _deepspeed_warnings(builder: Any) -> str:
 
 
 def _package_folder(name: str) -> str:
-    """Return the folder of DeepSpeed's package with the dotted name `name`; empty without DeepSpeed."""
+    """Return the folder of DeepSpeed's package with the dotted name `name`.
+
+    Returns an empty string without DeepSpeed.
+    """
     deepspeed = _release.package_folder()
     if deepspeed is None:
         return ""

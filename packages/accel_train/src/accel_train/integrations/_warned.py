@@ -11,7 +11,10 @@ __all__ = ["errors_as_warning", "warn_user"]
 
 @contextmanager
 def errors_as_warning(framework: str, step: str) -> Iterator[None]:
-    """Convert an exception in a `with` block into a warning. `step` is the next step, for the user."""
+    """Return a context manager that turns an exception in its `with` block into a warning.
+
+    `step` tells the user what to do next.
+    """
     try:
         yield
     except Exception as error:
@@ -20,7 +23,10 @@ def errors_as_warning(framework: str, step: str) -> Iterator[None]:
 
 
 def warn_user(text: str) -> None:
-    """Issue a warning, even if warnings are errors, because an error would stop the framework's import."""
+    """Issue a warning that never becomes an error, even if the user's filters turn warnings into errors.
+
+    An error would stop the framework's import.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         warnings.warn(text, RuntimeWarning, stacklevel=2)

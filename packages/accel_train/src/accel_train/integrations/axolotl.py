@@ -22,7 +22,7 @@ _NATIVE_DEVICE_TYPES = ("cpu", "cuda", "mps", "npu")
 
 
 class Arguments(AcceleratorArguments):
-    """A mixin for the trainer's arguments that keeps axolotl's trainer from resetting Accelerate's state."""
+    """A mixin for trainer arguments that keeps axolotl's trainer from resetting Accelerate's state."""
 
     def __post_init__(self) -> None:
         """Make the trainer use Accelerate's existing state, which is for the chosen accelerator."""
@@ -32,7 +32,7 @@ class Arguments(AcceleratorArguments):
 
 
 class Members:
-    """The members that accel-train's plugin overrides in axolotl's `BasePlugin`."""
+    """The members of axolotl's `BasePlugin` that accel-train's plugin overrides."""
 
     @cached_property
     def accelerator(self) -> accel_core.Accelerator | None:
@@ -47,7 +47,7 @@ class Members:
         return None
 
     def get_training_args_mixin(self) -> str | None:
-        """Return the import path of the mixin for the trainer's arguments; `None` if none is needed."""
+        """Return the import path of the mixin for the trainer's arguments, or `None` if none is needed."""
         return f"{__name__}.{Arguments.__name__}" if self.accelerator else None
 
     def register(self, cfg: Any) -> None:
@@ -63,7 +63,7 @@ class Members:
             cfg["bf16"] = self.accelerator.is_bf16_supported()
 
     def pre_model_load(self, cfg: Any) -> None:
-        """Set the device for axolotl's callbacks in `cfg`. Otherwise the callbacks would use the CPU."""
+        """Set the device for axolotl's callbacks in `cfg`. Otherwise, the callbacks would use the CPU."""
         if self.accelerator is not None:
             cfg.device = str(partial_state().device)
 

@@ -23,14 +23,17 @@ _NEXT_STEP = "See why: accel why"
 def register() -> None:
     """Add the accelerator's device type to bitsandbytes' set of supported types when the set is first read.
 
-    An error becomes a warning, because an error would stop the import of bitsandbytes.
+    An error is reported as a warning, because it would otherwise stop the import of bitsandbytes.
     """
     with errors_as_warning("bitsandbytes", _NEXT_STEP):
         module = importlib.import_module("bitsandbytes")
         supported: set[str] = vars(module).pop(_DEVICES_ATTRIBUTE)
 
         def module_getattr(name: str) -> set[str]:
-            """Add the device type to the set and return the set. Python calls this if the set is missing."""
+            """Add the device type to bitsandbytes' set of supported types, and return the set.
+
+            Python calls this function if the module has no such set.
+            """
             if name != _DEVICES_ATTRIBUTE:
                 raise AttributeError(
                     f"module 'bitsandbytes' has no attribute {name!r}",

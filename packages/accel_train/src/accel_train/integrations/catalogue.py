@@ -11,7 +11,7 @@ __all__ = ["FRAMEWORKS", "TAKING_A_DEVICE", "Framework"]
 
 
 class Framework(NamedTuple):
-    """A framework, and how a program makes the framework use a device that it does not support itself."""
+    """A framework, and how a program can make it use a device that it does not support itself."""
 
     #: The framework's name in text, such as `"DeepSpeed"`.
     name: str
@@ -19,9 +19,10 @@ class Framework(NamedTuple):
     distribution: str
     #: The path of the framework's documentation page in this repository.
     url: str
-    #: accel_train's module for the framework; empty if the framework needs none.
+    #: accel_train's module for the framework, or an empty string if the framework needs none.
     adapter: str = ""
-    #: The group of entry points by which the framework loads the adapter; empty if a program calls it.
+    #: The group of entry points by which the framework loads the adapter, or an empty string if a program
+    #: calls it.
     group: str = ""
     #: A clause that names the features that do not work on such a device.
     limitation: str = ""
@@ -29,9 +30,9 @@ class Framework(NamedTuple):
     native_devices: tuple[str, ...] = ()
     #: The integration that `ACCEL_INTEGRATIONS=auto` prepares for the framework.
     integration: str = ""
-    #: The framework's module that a program imports to train; empty if `usage` is empty.
+    #: The framework's module that a program imports to train, or an empty string if `usage` is empty.
     module: str = ""
-    #: The line of code that makes a program use the device; empty if none is needed.
+    #: The line of code that makes a program use the device, or an empty string if none is needed.
     usage: str = ""
 
 
@@ -54,8 +55,8 @@ _LIGHTNING_USAGE = (
     "Trainer(**accel_train.lightning.trainer_options()), "
     "Fabric(**accel_train.lightning.fabric_options())"
 )
-#: Frameworks without an adapter, whose classes take a device. Each row has the framework's module, its name,
-#: and the argument.
+#: Frameworks without an adapter, whose classes take a device. Each tuple has the framework's module, its
+#: name, and the argument.
 TAKING_A_DEVICE = (
     (
         "sentence_transformers",

@@ -20,10 +20,10 @@ _NAME = "accel"
 
 
 def accelerator() -> Accelerator | None:
-    """Activate the integration and return accel_core's accelerator, or `None` to use DeepSpeed's class.
+    """Activate the integration and return accel_core's accelerator, or `None` to keep DeepSpeed's own.
 
-    Returns `None` for a device that DeepSpeed supports, unless `DS_ACCELERATOR` is set or a parent process
-    has called `activate()`. Raises the errors of `accel_train.deepspeed.activate()`.
+    Returns `None` if DeepSpeed supports the device, unless `DS_ACCELERATOR` is set or a parent process has
+    called `activate()`. Raises the same errors as `accel_train.deepspeed.activate()`.
     """
     pinned_name = os.environ.get(DS_ACCELERATOR.name, "").strip().lower()
     if pinned_name == _NAME:

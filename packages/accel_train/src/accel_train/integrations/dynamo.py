@@ -24,15 +24,15 @@ __all__ = ["accel"]
 def accel(
     graph: torch.fx.GraphModule, inputs: list[Any], **options: Any
 ) -> Callable[..., Any]:
-    """Compile `graph` with the chosen accelerator's compiler.
+    """Compile `graph` with the chosen accelerator's compiler, as a backend of `torch.compile`.
 
     `options` are the keyword arguments `mode` and `options` of `torch.compile`, which are passed to the
-    compiler. If no tensor of the graph is on the accelerator (for example, a part on the CPU between two
-    parts on the device), the graph is compiled with the compiler for the tensors' device.
+    compiler. If none of the graph's tensors are on the accelerator (for example, in a CPU part between two
+    device parts), the graph is compiled with the compiler for the tensors' device.
 
-    Raises the errors of choosing an accelerator. Raises `UnsupportedError` if torch does not list the
-    compiler, or if the compiler is inductor and inductor has no code for the device. torch wraps these errors
-    in `BackendCompilerFailed`.
+    Raises the same errors as `get_accelerator()`. Raises `UnsupportedError` if torch does not list the
+    compiler, or if the compiler is inductor and inductor cannot generate code for the device. torch wraps
+    these errors in `BackendCompilerFailed`.
     """
     import torch
     from torch._dynamo import lookup_backend
@@ -56,7 +56,7 @@ def _compile_with_inductor(
 ) -> Callable[..., Any]:
     """Compile `graph` with inductor.
 
-    Raises `UnsupportedError` if inductor has no code for one of `device_types`.
+    Raises `UnsupportedError` if inductor cannot generate code for one of `device_types`.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Provide a `DeviceSpec` called `accel` for LMCache, for a chosen accelerator that LMCache does not support.
+"""Provide a `DeviceSpec` named `accel` for LMCache, for a chosen accelerator that LMCache does not support.
 
 LMCache creates the specs that entry points of the group `lmcache.device_plugins` name. accel-train's spec
 uses LMCache's operators in pure torch, which engine-driven transfers call. Sharing memory handles between
@@ -44,25 +44,25 @@ def _device_type() -> str:
 
 
 class Members:
-    """The members that accel-train's spec overrides in LMCache's `DeviceSpec`."""
+    """The members of LMCache's `DeviceSpec` that accel-train's spec overrides."""
 
     device_type = torch_module_name = property(lambda self: _device_type())
     backend_name = _NAME
 
     def is_available(self) -> bool:
-        """Return whether this process chose an accelerator for which LMCache has no spec."""
+        """Return whether this process chose an accelerator for which LMCache itself has no spec."""
         return _accelerator_for_lmcache() is not None
 
     def current_stream(self, device: object) -> Any:
-        """Return the current stream of the device."""
+        """Return the device's current stream."""
         return self._accelerator().current_stream(device)
 
     def synchronize_device(self, device: object) -> None:
-        """Wait for the work on the device."""
+        """Wait until the device has finished its queued work."""
         self._accelerator().synchronize(device)
 
     def create_stream_event(self, device: object) -> Any:
-        """Return a new event of the accelerator, which LMCache can record on a stream."""
+        """Return a new accelerator event, which LMCache can record on a stream."""
         return self._accelerator().Event()
 
     def _accelerator(self) -> Any:

@@ -15,6 +15,6 @@ __all__ = ["staged"]
 def staged() -> None:
     """Register the communication backend `staged` with torch for the chosen accelerator.
 
-    Raises the errors of choosing an accelerator.
+    Raises the same errors as `get_accelerator()`.
     """
     register(accel_core.get_accelerator())

@@ -1,4 +1,4 @@
-"""Provide a platform called `accel` for verl, which uses the chosen accelerator and verl's FSDP engines.
+"""Provide a platform named `accel` for verl, which uses the chosen accelerator and verl's FSDP engines.
 
 verl loads the entry points of the group `verl.plugins` while it is imported, but does not call the loaded
 objects. Therefore importing the name `loaded` from this module registers the platform. verl uses the platform
@@ -40,7 +40,7 @@ def _delegated_method(name: str) -> Callable[..., Any]:
 
 
 class Members:
-    """The members that accel-train's platform overrides in verl's `PlatformBase`."""
+    """The members of verl's `PlatformBase` that accel-train's platform overrides."""
 
     current_device = _delegated_method("current_device")
     device_count = _delegated_method("device_count")
@@ -54,7 +54,7 @@ class Members:
 
     @cached_property
     def accelerator(self) -> accel_core.Accelerator:
-        """Return this process's accelerator. If none is chosen yet, choose one."""
+        """Return this process's accelerator, after choosing one if necessary."""
         return accel_core.get_accelerator()
 
     device_name = property(lambda self: self.accelerator.device_type)
@@ -63,7 +63,7 @@ class Members:
     def device_module(self) -> Any:
         """Return torch's module for the device type, such as `torch.cuda`.
 
-        Raises torch's error if there is no such module.
+        Raises torch's error if torch has no such module.
         """
         return importlib.import_module("torch").get_device_module(
             self.accelerator.device_type
@@ -95,7 +95,7 @@ class Members:
     def is_platform_available(self, use_smi_check: bool = False) -> bool:
         """Return whether an accelerator other than the CPU was chosen.
 
-        An error becomes a warning, because verl logs errors of this method only at DEBUG.
+        Errors are reported as warnings, because verl logs errors from this method only at the DEBUG level.
         """
         with errors_as_warning("verl", _NEXT_STEP):
             return self.accelerator.is_accelerator()
@@ -104,14 +104,14 @@ class Members:
     def get_device_capability(
         self, device_index: int = 0
     ) -> tuple[int | None, int | None]:
-        """Return the major and minor compute capability; `(None, None)` if the vendor defines none."""
+        """Return the major and minor compute capability, or `(None, None)` if the vendor defines none."""
         capability = self.accelerator.device_properties(device_index).capability
         if capability is None:
             return None, None
         return capability
 
     def set_allocator_settings(self, settings: str) -> Any:
-        """Pass `settings` to the vendor's allocator, or warn if the allocator accepts no settings."""
+        """Pass `settings` to the vendor's memory allocator, or warn if the allocator accepts no settings."""
         memory: Any = getattr(self.device_module, "memory", None)
         if not hasattr(memory, "_set_allocator_settings"):
             return warn_user(
@@ -120,12 +120,18 @@ class Members:
         return memory._set_allocator_settings(settings)
 
     def communication_backend_name(self) -> Any:
-        """Return the name of the communication backend, after registering `staged` with torch if needed."""
+        """Return the name of the communication backend.
+
+        If the backend is `staged`, it is first registered with torch.
+        """
         communication = importlib.import_module("accel_train.launch.communication")
         return communication.communication_of(self.accelerator)
 
     def visible_devices_envvar(self) -> str:
-        """Return the visible-devices variable that takes precedence; empty if the vendor has none."""
+        """Return the visible-devices variable that takes precedence.
+
+        Returns an empty string if the vendor has no such variable.
+        """
         variables = self.accelerator.visible_devices_envs()
         return variables[0] if variables else ""
 
@@ -134,22 +140,23 @@ class Members:
         return self.accelerator.range(msg)
 
     def ray_resource_name(self) -> str:
-        """Return Ray's resource name for the device; `"GPU"` if Ray does not support the device.
+        """Return Ray's resource name for the device, or `"GPU"` if Ray does not support the device.
 
         If the name is `"GPU"`, start Ray with the number of devices, such as `ray start --num-gpus 8`. Before
-        PPO, verl counts only Ray's resources `GPU` and `NPU` (0.9.1, single_controller/ray/base.py:230).
+        it starts PPO training, verl counts only Ray's resources `GPU` and `NPU` (0.9.1,
+        single_controller/ray/base.py:230).
         """
         return self.accelerator.backend.request.ray or "GPU"
 
     def ray_noset_envvars(self) -> list[str]:
-        """Return the variables that stop Ray from setting the visible-devices variable."""
+        """Return the environment variables that stop Ray from setting the visible-devices variable."""
         request = self.accelerator.backend.request
         if not request.ray:
             return [_NOSET_OF_GPU]
         return [request.ray_noset] if request.ray_noset else []
 
     def is_ipc_supported(self) -> Any:
-        """Return whether processes can share tensors by memory handles, which only CUDA supports.
+        """Return whether processes can share tensors through memory handles, which only CUDA supports.
 
         On other devices, verl copies the tensors through host memory.
         """

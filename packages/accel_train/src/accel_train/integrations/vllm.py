@@ -30,8 +30,8 @@ __all__ = ["DeviceMembers"]
 class DeviceMembers:
     """A mixin with the device members of vLLM's `Platform`, to put before `Platform` in the base classes.
 
-    `backend` is the declaration of the backend. The mixin sets attributes from this declaration when a
-    subclass is created. The other members call the accelerator, which is created at the first call.
+    `backend` is the declaration of the vendor's backend. The mixin sets attributes from this declaration when
+    a subclass is created. The other members call the accelerator, which is created on the first call.
     """
 
     backend: accel_core.Backend
@@ -70,7 +70,7 @@ class DeviceMembers:
 
     @classmethod
     def _device_property(cls, name: str, device_id: int) -> Any:
-        """Return the property called `name` of the device `device_id`.
+        """Return the property `name` of the device `device_id`.
 
         Raises `UnsupportedError` if the vendor does not report the property.
         """
@@ -119,7 +119,7 @@ class DeviceMembers:
 
     @classmethod
     def check_if_supports_dtype(cls, dtype: torch.dtype) -> None:
-        """Raise `ValueError` for a data type that the device does not support."""
+        """Raise `ValueError` if the device does not support the data type."""
         supported = cls._accelerator().supported_dtypes()
         if dtype not in supported:
             expected = ", ".join(map(str, supported))
@@ -129,9 +129,9 @@ class DeviceMembers:
 
     @classmethod
     def get_device_capability(cls, device_id: int = 0) -> Any:
-        """Return the compute capability of a CUDA device; `None` for other vendors.
+        """Return the compute capability of a CUDA device, or `None` for other vendors' devices.
 
-        vLLM interprets every capability as CUDA's.
+        vLLM interprets every compute capability as that of a CUDA device.
         """
         capability = cls._accelerator().device_properties(device_id).capability
         if capability is None or cls.backend.device_type != "cuda":
@@ -141,18 +141,21 @@ class DeviceMembers:
 
     @classmethod
     def get_current_memory_usage(cls, device: Any = None) -> float:
-        """Return the allocated memory in bytes. Also resets the device's peak to this value."""
+        """Return the memory allocated on the device, in bytes.
+
+        Also resets the device's peak memory to this value.
+        """
         cls._accelerator().reset_peak_memory_stats(device)
         return float(cls._accelerator().max_memory_allocated(device))
 
     @classmethod
     def is_integrated_gpu(cls, device_id: int = 0) -> bool:
-        """Return whether the device shares the host's memory."""
+        """Return whether the device shares memory with the host."""
         return bool(cls._accelerator().device_properties(device_id).integrated)
 
     @classmethod
     def get_all_gpu_pci_bus_ids(cls) -> dict[int, str]:
-        """Return the PCI address of each device, by index."""
+        """Return the PCI address of each device, in the order of the device indices."""
         return {
             index: cls._device_property("pci_address", index)
             for index in range(cls._accelerator().device_count())

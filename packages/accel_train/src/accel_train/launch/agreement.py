@@ -50,7 +50,7 @@ CLOSING = "accel/closing"
 
 
 class Record(NamedTuple):
-    """The accelerator that one rank chose, or the reason why the rank cannot start."""
+    """A rank's record in the store: the accelerator that it chose, or the reason why it cannot start."""
 
     rank: int
     host: str
@@ -65,15 +65,15 @@ class Record(NamedTuple):
     selection_reason: str = ""
     #: For each backend that was not selected, the reason why not.
     rejected: dict[str, str] = {}  # noqa: RUF012 - never written to
-    #: The reason why this rank cannot start; empty if it can.
+    #: The reason why this rank cannot start, or an empty string if it can.
     problem: str = ""
 
     @classmethod
     def from_json(cls, rank: int, data: bytes) -> Record:
         """Parse the record that the rank with the number `rank` wrote to the store.
 
-        If a different version of accel-train wrote the record, it may have different fields. Then the result
-        has the parse error as its `problem`.
+        If a different version of accel-train wrote the record, the record may have different fields. If it
+        cannot be parsed, the result's `problem` is the parse error.
         """
         try:
             return cls(**json.loads(data))
@@ -86,7 +86,7 @@ class Record(NamedTuple):
 
     @property
     def choice(self) -> tuple[str, ...]:
-        """Return the values, other than `build`, that must be equal on every rank."""
+        """Return the fields of the record, other than `build`, that must be equal on every rank."""
         return (self.backend, self.distribution, self.version, self.communication)
 
     def __str__(self) -> str:
@@ -98,7 +98,7 @@ class Record(NamedTuple):
 class _Verdict(NamedTuple):
     """Rank 0's verdict on the records of all ranks, which every rank reads."""
 
-    #: The message of the error that every rank raises; empty if the ranks agree.
+    #: The message of the error that every rank raises, or an empty string if the ranks agree.
     error: str
     #: The ranks that wrote no record.
     absent: list[int]
@@ -107,7 +107,7 @@ class _Verdict(NamedTuple):
 
 
 class AgreementRound(NamedTuple):
-    """The result of an agreement of all ranks. It is equal on every rank."""
+    """The result of one agreement among all ranks. It is equal on every rank."""
 
     #: The unique name of this round, which is the prefix of the round's keys in the store.
     name: str
@@ -116,7 +116,7 @@ class AgreementRound(NamedTuple):
 
 
 class OldStoreError(RankLostError):
-    """Raised if the store closes before rank 0 has replied, so the store may belong to an earlier job."""
+    """The store closed before rank 0 replied, so the store may belong to an earlier job."""
 
 
 def agree(
@@ -124,9 +124,9 @@ def agree(
 ) -> AgreementRound:
     """Wait until all ranks have written their records, and check that all ranks made the same choice.
 
-    `record` is this rank's record. Raises `RankMismatchError`, with the same message on every rank, if the
-    choices differ or a rank cannot start. Raises `RankLostError` if a rank does not write its record within
-    `timeout` seconds.
+    `record` is this rank's record. If the choices differ or a rank cannot start, `RankMismatchError` is
+    raised with the same message on every rank. If a rank does not write its record within `timeout` seconds,
+    `RankLostError` is raised.
     """
 
     def build_verdict(other_records: Mapping[int, bytes]) -> str:
@@ -164,7 +164,7 @@ def _build_verdict(
 
 
 class Exchange(NamedTuple):
-    """The result that `exchange_records` returns on one rank: the round, and rank 0's verdict."""
+    """The result of `exchange_records` on one rank: the round's name and rank 0's verdict."""
 
     #: The unique name of this round, which is the prefix of the round's keys in the store.
     round_name: str
@@ -175,9 +175,9 @@ class Exchange(NamedTuple):
     store: Store
 
     def wait_for_readers(self) -> None:
-        """Wait for up to 5 seconds until all other ranks have read the verdict.
+        """Wait for up to 5 seconds until all other ranks have read rank 0's verdict.
 
-        Only rank 0 calls this method. Its process, which may contain the store, is about to end.
+        Only rank 0 calls this method, before its process ends. That process may contain the store.
         """
         end = time.monotonic() + _GRACE
         # RuntimeError means that the store is closed. Then no rank can read the verdict.
@@ -199,9 +199,10 @@ def exchange_records(
 ) -> Exchange:
     """Send this rank's record to rank 0, and return rank 0's verdict, which is the same on every rank.
 
-    On rank 0, `build_verdict` is called with the other ranks' records by rank, and returns the verdict. It is
-    called when all ranks have written a record, or after `timeout` seconds with the existing records. Keys of
-    an earlier round in the store are ignored. Raises `RankLostError` if rank 0 does not respond.
+    On rank 0, `build_verdict` is called with a dict of the other ranks' records, and returns the verdict. It
+    is called once all ranks have written a record. After `timeout` seconds, it is called with the records
+    that exist by then. Keys of an earlier round in the store are ignored. Raises `RankLostError` if rank 0
+    does not respond.
     """
     from torch._C._distributed_c10d import PrefixStore
 
@@ -330,7 +331,7 @@ def _absent_message(absent: list[int], world_size: int, timeout: float) -> str:
 
 
 def _problems_message(records: Iterable[Record]) -> str:
-    """Return a line for each rank that cannot start; empty if all ranks can start."""
+    """Return a message with a line for each rank that cannot start, or an empty string if all can start."""
     lines = [
         f"rank {record.rank} (host {record.host}) cannot start: {record.problem}"
         for record in records
@@ -340,7 +341,10 @@ def _problems_message(records: Iterable[Record]) -> str:
 
 
 def _differences_message(records: Sequence[Record]) -> str:
-    """Return the message for different choices, with a line for each choice; empty if all are equal."""
+    """Return the message for different choices, with a line for each choice.
+
+    Returns an empty string if all are equal.
+    """
     groups: dict[tuple[tuple[str, ...], str], list[Record]] = {}
     for record in records:
         groups.setdefault((record.choice, record.build), []).append(record)
@@ -384,7 +388,7 @@ def _choice_line(group: Sequence[Record], backend_of_rank_0: str) -> str:
 
 
 def format_ranks(ranks: Sequence[int], max_ranks: int = 8) -> str:
-    """Return the numbers of ranks as text, such as `"rank 1"` or `"ranks 1, 2 and 30 more"`.
+    """Return rank numbers as text, such as `"rank 1"` or `"ranks 1, 2 and 30 more"`.
 
     The text lists at most `max_ranks` numbers.
     """

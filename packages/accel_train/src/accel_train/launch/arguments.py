@@ -11,10 +11,10 @@ __all__ = ["check_seconds", "check_type", "to_timedelta"]
 
 
 def to_timedelta(name: str, value: Any) -> timedelta | None:
-    """Return `value`, a `timedelta` or a number of seconds, as a `timedelta`; return `None` for `None`.
+    """Convert `value`, a `timedelta` or a number of seconds, to a `timedelta`. `None` is returned unchanged.
 
-    `name` is the argument's name for messages. Raises `InvalidArgumentError`, a `TypeError`, for any other
-    type. Raises `LaunchError`, a `ValueError`, for a time of 0 or less.
+    `name` is the argument's name for error messages. Raises `InvalidArgumentError`, a `TypeError`, if `value`
+    has any other type. Raises `LaunchError`, a `ValueError`, if the time is 0 or negative.
     """
     if value is None:
         return None
@@ -34,9 +34,9 @@ def to_timedelta(name: str, value: Any) -> timedelta | None:
 
 
 def check_seconds(name: str, value: Any, expected: str = "seconds above 0") -> None:
-    """Check that the argument called `name` is a number of seconds above 0.
+    """Check that the argument named `name` is a positive number of seconds.
 
-    Raises the errors of `to_timedelta`.
+    Raises the same errors as `to_timedelta`.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise _wrong_type_error(name, value, expected)
@@ -45,9 +45,10 @@ def check_seconds(name: str, value: Any, expected: str = "seconds above 0") -> N
 
 
 def check_type(name: str, value: Any, kind: type, expected: str) -> None:
-    """Check that `value`, the argument called `name`, is `None` or an instance of `kind`, and not a bool.
+    """Check that `value`, the argument named `name`, is `None` or an instance of `kind`, and not a bool.
 
-    `expected` describes the valid values. Raises `InvalidArgumentError`, a `TypeError`, for any other value.
+    `expected` describes the valid values for the error message. Raises `InvalidArgumentError`, a `TypeError`,
+    if the value is invalid.
     """
     if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
         raise _wrong_type_error(name, value, expected)

@@ -68,7 +68,7 @@ TORCHRUN_OPTIONS = {
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the options of torchrun and of `accel run`, in any order.
+    """Parse the command line of `accel run`: its own options and torchrun's options, in any order.
 
     Exits with status 0 after printing a help text, and with status 2 after a usage error. Raises
     `BackendUnavailableError` if torch, which contains torchrun's parser, is not installed. Raises
@@ -135,7 +135,8 @@ def _combined_parser(
 ) -> argparse.ArgumentParser:
     """Return a parser with the options of `parsers` and of `accel run`, and `--help` and `--help-all`.
 
-    `missing_reason` is why torchrun's options are missing, for the help text; empty if they are included.
+    `missing_reason` is why torchrun's options are missing, for the help text, or an empty string if they are
+    included.
     """
     parser = argparse.ArgumentParser(
         prog="accel run",
@@ -170,7 +171,7 @@ def _add_own_options(parser: Any) -> None:
 
 
 def _parse_seconds(text: str) -> float:
-    """Parse a number of seconds above 0. Raises `ArgumentTypeError` for other text."""
+    """Parse a positive number of seconds. Raises `ArgumentTypeError` if `text` is anything else."""
     with contextlib.suppress(ValueError):
         seconds = float(text)
         if 0 < seconds < float("inf"):
@@ -210,7 +211,7 @@ def _format_help(*, show_all: bool = False, missing_reason: str = "") -> str:
     """Return the help text with the options of `accel run`, and with torchrun's most used options.
 
     With `show_all`, the text has all of torchrun's options. `missing_reason` is why torchrun's options cannot
-    be shown; empty if they can be shown.
+    be shown, or an empty string if they can be shown.
     """
     if not missing_reason and torch_build() is None:
         missing_reason = (

@@ -1,4 +1,4 @@
-"""Find torch.distributed's backend for an accelerator's tensors, before a process group starts."""
+"""Find the torch.distributed backend for an accelerator's tensors, before a process group starts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _CCL_PACKAGE = "oneccl_bindings_for_pytorch"
 
 
 def communication_of(accelerator: Accelerator, requested: str | None = None) -> str:
-    """Return the communication backend for `torch.distributed.init_process_group`, such as `"hccl"`.
+    """Return the communication backend to pass to `torch.distributed.init_process_group`, such as `"hccl"`.
 
-    The backend is `requested`, or the value of `ACCEL_COMMUNICATION_BACKEND` (which `accel run` sets), or the
-    accelerator's default, in this order. Raises `LaunchError` if torch does not have the backend for the
-    device type.
+    This is `requested` if given, or otherwise the value of `ACCEL_COMMUNICATION_BACKEND` (which `accel run`
+    sets), or otherwise the accelerator's default. Raises `LaunchError` if torch does not have this backend
+    for the device type.
     """
     if accelerator.device_name() != "cpu":
         # "staged" may be requested even for a device with its own communication backend.
@@ -49,8 +49,8 @@ def communication_of(accelerator: Accelerator, requested: str | None = None) -> 
 def prepare_communication(accelerator: Accelerator) -> str:
     """Import the package that registers the accelerator's communication backend with torch, if one is needed.
 
-    Returns the backend's name. Only `ccl`, a backend for the CPU, needs the import. If oneCCL's bindings
-    fail, the accelerator uses gloo, and a warning is issued.
+    Returns the backend's name. Only `ccl`, a backend for the CPU, needs such a package: oneCCL's bindings. If
+    the bindings fail, a warning is issued and the accelerator uses gloo.
     """
     is_cpu = accelerator.device_name() == "cpu"
     if is_cpu and accelerator.communication_backend_name() == "ccl":

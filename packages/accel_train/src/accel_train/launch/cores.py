@@ -22,7 +22,7 @@ _MAX_CORES = 1 << 16
 
 
 def numa_nodes(root: str = "/") -> dict[int, tuple[int, ...]]:
-    """Return the logical cores of each NUMA node, by the node's number.
+    """Return the logical cores of each NUMA node, by node number.
 
     Nodes that have only memory (CXL, HBM) are left out. `root` is the folder that contains `sys`.
     """
@@ -37,7 +37,10 @@ def numa_nodes(root: str = "/") -> dict[int, tuple[int, ...]]:
 
 
 def numa_node_of(pci_address: str | None, root: str = "/") -> int | None:
-    """Return the NUMA node of the device at a PCI address such as `"0000:3B:00.0"`; `None` if unknown."""
+    """Return the NUMA node of the device at a PCI address such as `"0000:3B:00.0"`.
+
+    Returns `None` if the node is unknown.
+    """
     if not pci_address:
         return None
     file = f"{_PCI_DEVICES}/{pci_address.lower()}/numa_node"
@@ -46,9 +49,9 @@ def numa_node_of(pci_address: str | None, root: str = "/") -> int | None:
 
 
 def parse_ranges(text: str) -> tuple[int, ...] | None:
-    """Parse a list of cores in the kernel's format: `"0-3,8"` gives `(0, 1, 2, 3, 8)`.
+    """Parse a list of cores in the Linux kernel's format: `"0-3,8"` gives `(0, 1, 2, 3, 8)`.
 
-    Returns `None` for a text in any other format.
+    Returns `None` if the text is not in this format.
     """
     cores: set[int] = set()
     for part in text.strip().split(","):
@@ -62,7 +65,7 @@ def parse_ranges(text: str) -> tuple[int, ...] | None:
 
 
 def physical_cores(ids: Collection[int], root: str = "/") -> list[tuple[int, ...]]:
-    """Return the logical cores `ids` grouped by physical core: one tuple of hyper-threads per physical core.
+    """Group the logical cores `ids` by physical core: return one tuple of hyper-threads per physical core.
 
     The groups are ordered by the lowest logical core of the physical core.
     """
@@ -77,7 +80,7 @@ def physical_cores(ids: Collection[int], root: str = "/") -> list[tuple[int, ...
 
 
 def format_ranges(cores: Sequence[int]) -> str:
-    """Format sorted core numbers in the kernel's format: `(0, 1, 2, 3, 8)` gives `"0-3,8"`."""
+    """Format sorted core numbers in the Linux kernel's format: `(0, 1, 2, 3, 8)` gives `"0-3,8"`."""
     ranges: list[list[int]] = []
     for core in cores:
         if ranges and core == ranges[-1][1] + 1:

@@ -61,18 +61,19 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def forwarded(
     accelerator: Accelerator | Backend, environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the variables that ranks on other hosts need, sorted by name.
+    """Return the environment variables that ranks on other hosts need, sorted by name.
 
     `accelerator` may also be a declaration (`Backend`), for a host on which the accelerator cannot be
-    created, such as a login node without the vendor's torch. `environ` is by default this process's
+    created, such as a login node without the vendor's torch. `environ` defaults to this process's
     environment.
 
-    The result has the variables in `environ` whose names begin with a prefix in `COMMON` or in
-    `accelerator.export_envs()`, and the declaration's default values of variables that are not set. The
-    result always has `DS_ACCELERATOR`, with the accelerator's name, so that every host makes the same choice.
-    The result has no visible-devices variables, because the devices differ between hosts.
+    The result contains the variables in `environ` whose names begin with a prefix in `COMMON` or in
+    `accelerator.export_envs()`, and the declaration's default values for variables that are not set. It
+    always contains `DS_ACCELERATOR`, set to the accelerator's name, so that every host makes the same choice.
+    It contains no visible-devices variables, because the devices differ between hosts.
 
-    Raises `LaunchError` if `export_envs()` returns an invalid prefix, or a prefix that matches too much.
+    Raises `LaunchError` if `export_envs()` returns an invalid prefix, or a prefix that matches too many
+    variables.
     """
     env = os.environ if environ is None else environ
     if isinstance(accelerator, Backend):
@@ -95,10 +96,10 @@ def forwarded(
 
 
 def validate_prefixes(name: str, prefixes: Iterable[str]) -> list[str]:
-    """Return `prefixes`, which `export_envs()` of the accelerator called `name` returned, as a list.
+    """Validate the prefixes that the accelerator's `export_envs()` returned, and return them as a list.
 
-    Raises `LaunchError` for an invalid prefix, and for a prefix that would send most of the environment to
-    other hosts.
+    `name` is the accelerator's name for error messages. Raises `LaunchError` if a prefix is invalid, or would
+    send most of the environment to other hosts.
     """
     prefix_list = [prefixes] if isinstance(prefixes, str) else list(prefixes)
     for prefix in prefix_list:
@@ -111,11 +112,11 @@ def validate_prefixes(name: str, prefixes: Iterable[str]) -> list[str]:
 
 
 def isolation_env(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return variables that stop torch from loading other vendors' packages in the ranks.
+    """Return the environment variables that stop torch from loading other vendors' packages in the ranks.
 
-    These variables are needed if another vendor's package breaks `import torch`. A `sitecustomize` module,
-    whose folder comes first in `PYTHONPATH`, then loads accel-train's integrations. The other entries of
-    `PYTHONPATH` are those in `environ`, which is by default this process's environment.
+    They are needed if another vendor's package breaks `import torch`. A `sitecustomize` module then loads
+    accel-train's integrations; its folder comes first in `PYTHONPATH`. The other entries of `PYTHONPATH` are
+    those in `environ`, which defaults to this process's environment.
     """
     env = os.environ if environ is None else environ
     entries = [startup.AT_START]
@@ -130,11 +131,11 @@ def import_variables(
     conflicts: Sequence[AutoloadConflict],
     environ: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the variables with which `import torch` makes the backend's device available in every rank.
+    """Return the environment variables that make `import torch` load the backend's device in every rank.
 
-    `conflicts` are packages of other vendors that break `import torch`. If there are any, the variables keep
+    `conflicts` are packages of other vendors that break `import torch`. If there are any, the variables stop
     torch from loading packages by entry points. `ACCEL_IMPORT` names the vendor's package, because torch may
-    not load it. `environ` is by default this process's environment.
+    not load it. `environ` defaults to this process's environment.
     """
     env = os.environ if environ is None else environ
     variables = isolation_env(env) if conflicts else {}
@@ -148,9 +149,10 @@ def import_variables(
 
 
 def _package_to_import(backend: Backend, *, autoload: bool) -> str:
-    """Return the package that `ACCEL_IMPORT` must name for the backend's device; empty if none is needed.
+    """Return the package that `ACCEL_IMPORT` must name for the backend's device.
 
-    `autoload` is True if torch loads packages by their entry points.
+    Returns an empty string if none is needed. `autoload` is True if torch loads packages by their entry
+    points.
     """
     installed = installed_imports(backend)
     vendor_package = installed[0] if installed else backend.vendor_imports[0]
@@ -205,16 +207,16 @@ def _exclusion_reason(
 
 
 def isolation_reason(conflicts: Sequence[AutoloadConflict]) -> str:
-    """Return the sentence that explains why torch loads no vendor's package automatically in the ranks."""
+    """Return a sentence that explains why torch loads no vendor packages automatically in the ranks."""
     reasons = "; ".join(conflict.reason for conflict in conflicts)
     return f"{AUTOLOAD}=0 is set for the ranks: {reasons}."
 
 
 def pin_of(accelerator: Accelerator | Backend) -> str:
-    """Return the value of `DS_ACCELERATOR` that selects only this accelerator or declaration.
+    """Return the value of `DS_ACCELERATOR` that selects exactly this accelerator or declaration.
 
-    The value is the backend's name, which DeepSpeed accepts too, or `name@distribution` if several installed
-    distributions declare that name.
+    The value is the backend's name, which DeepSpeed accepts too. If several installed distributions declare
+    that name, the value is `name@distribution`.
     """
     from accel_core import discover
 
@@ -235,10 +237,10 @@ def pin_of(accelerator: Accelerator | Backend) -> str:
 
 
 def as_shell(variables: Mapping[str, str]) -> str:
-    """Return lines for a POSIX shell, such as `export NAME='any value'`.
+    """Format the variables as lines for a POSIX shell, such as `export NAME='any value'`.
 
-    The text is ASCII, so that no locale changes it. Bytes that are not ASCII are written in octal as an
-    argument of the shell's `printf`, which prints the original bytes.
+    The text is ASCII, so it does not depend on the locale. Bytes that are not ASCII are written in octal as
+    an argument of the shell's `printf`, which prints the original bytes.
     """
     return "\n".join(
         f"export {name}={quote_for_shell(value)}" for name, value in variables.items()
@@ -246,7 +248,7 @@ def as_shell(variables: Mapping[str, str]) -> str:
 
 
 def quote_for_shell(value: str) -> str:
-    """Quote `value` as one word for a POSIX shell, in ASCII."""
+    """Quote `value` as a single word for a POSIX shell, using only ASCII characters."""
     if value.isascii():
         return shlex.quote(value)
     quoted = []
@@ -271,11 +273,11 @@ def is_utf8(value: str) -> bool:
 
 
 def as_deepspeed(variables: Mapping[str, str]) -> str:
-    """Return lines for DeepSpeed's file `.deepspeed_env`, such as `NAME=value`.
+    """Format the variables as lines for DeepSpeed's file `.deepspeed_env`, such as `NAME=value`.
 
     DeepSpeed (0.19.8, `launcher/runner.py`) reads the file as text, line by line, and strips each value. For
     a shell, it puts the value between double quotes without escapes. For Slurm's `srun --export`, it joins
-    all values with commas. Raises `LaunchError` for values that these steps would change.
+    all values with commas. Raises `LaunchError` if these steps would change a value.
     """
     faulty = sorted(
         name for name, value in variables.items() if not _fits_deepspeed(value)

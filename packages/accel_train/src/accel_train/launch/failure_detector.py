@@ -3,7 +3,7 @@
 Each rank has its own key in the store. A thread of the rank changes the key's value at regular intervals;
 each change is a heartbeat. Rank 0 reads the keys of all ranks at once. When a rank is lost, rank 0 publishes
 a status and overwrites every rank's key. The next heartbeat of a rank then finds the overwritten value, and
-the rank reads the status. So a heartbeat needs only one request, which also shows whether there is a new
+the rank reads the status. So each heartbeat needs only one request, which also shows whether there is a new
 status.
 
 Each rank appends its reports (the error that ended it, its arrival at the end) to one more key, which rank 0
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["FailureDetector"]
 
 _log = logging.getLogger("accel_train")
-#: The most ranks that one error, or one change of the status, lists.
+#: The maximum number of ranks listed in one error, or for one change of the status.
 _MAX_LISTED = 8
 #: The number of keys that one request reads or writes.
 _BATCH = 500
@@ -49,9 +49,9 @@ _STOPPED_INTERVALS = 3
 
 @dataclass(frozen=True)
 class _Status:
-    """The state of the job, as rank 0 publishes it."""
+    """The state of the job, as published by rank 0."""
 
-    #: For each lost rank, what happened: `"has been silent for 10 s"`.
+    #: For each lost rank, what happened to it, such as `"has been silent for 10 s"`.
     lost: dict[int, str] = field(default_factory=dict)
     #: Ranks that ended without an error and without `shutdown()`.
     left_early: tuple[int, ...] = ()
@@ -75,12 +75,12 @@ class _Status:
 
 
 class FailureDetector:
-    """Sends this rank's heartbeats, detects lost ranks, and waits for all ranks at the end of the job.
+    """A detector of lost ranks, which also sends this rank's heartbeats and waits for all ranks at the end.
 
     `hosts` lists the host of each rank. `silence` is the number of seconds without a heartbeat after which a
     rank counts as lost. `store` is a connection to torch's store that nothing else uses, with a prefix that
-    is unique to the job. `communication` is the name of torch's communication backend, by which errors of
-    collectives are recognized.
+    is unique to the job. `communication` is the name of torch's communication backend. It is used to
+    recognize errors of collectives.
     """
 
     def __init__(
@@ -151,10 +151,11 @@ class FailureDetector:
                 self._store_thread.start()
 
     def stop(self, failure: str = "") -> None:
-        """End the heartbeats, and report to the other ranks that this rank has left.
+        """Stop sending heartbeats, and report to the other ranks that this rank has left.
 
-        `failure` is the error that ended this rank; empty without an error. Rank 0, whose process may have
-        the store, waits briefly until the other ranks have read the report. A second call does nothing.
+        `failure` is the error that ended this rank, or an empty string without an error. Rank 0, whose
+        process may contain the store, waits briefly until the other ranks have read the report. A second call
+        does nothing.
         """
         # A forked child is not a rank of the job.
         if self._stop.is_set() or os.getpid() != self._process:
@@ -177,16 +178,16 @@ class FailureDetector:
 
     @property
     def has_lost_ranks(self) -> bool:
-        """Return whether a rank, or the store, is lost."""
+        """Return whether a rank or the store has been lost."""
         return bool(self._status.lost or self._store_failure)
 
     def lost_ranks_error(
         self, *, count_early_leavers: bool = False
     ) -> RankLostError | None:
-        """Return the error for the ranks that are lost now; `None` if no rank is lost.
+        """Return the error for the ranks that are currently lost, or `None` if no rank is lost.
 
-        With `count_early_leavers`, ranks that ended without `shutdown()` count as lost if no other rank is
-        lost.
+        With `count_early_leavers`, if no other rank is lost, ranks that ended without calling `shutdown()`
+        count as lost.
         """
         status = self._status
         lost = dict(status.lost)
@@ -214,10 +215,10 @@ class FailureDetector:
     def explain_or_report(self, error: BaseException) -> RankLostError | None:
         """Return the `RankLostError` for the lost rank that caused `error`, or report `error` to other ranks.
 
-        Call this method when `error` ends this rank. Only an error of a collective can have a lost rank as
-        its cause. For such an error, the method waits as long as the detection of a lost rank takes. If no
-        rank is lost, the method reports `error` to the other ranks and returns `None`. For a `RankLostError`,
-        the method only returns `None`.
+        Call this method when `error` ends this rank. Only an error of a collective can be caused by a lost
+        rank. For such an error, the method waits as long as it takes to detect a lost rank. If no rank is
+        lost, the method reports `error` to the other ranks and returns `None`. If `error` is itself a
+        `RankLostError`, the method only returns `None`.
         """
         if isinstance(error, RankLostError):
             return None
@@ -266,10 +267,10 @@ class FailureDetector:
         return self._status.complete or has_loss
 
     def release_store(self) -> None:
-        """Stop using the store, after `wait_for_all`.
+        """Stop using the store after `wait_for_all` has returned.
 
         On rank 0, whose process may contain the store, this method first waits until the other ranks have
-        stopped using the store, for at most 5 seconds or `silence` seconds, whichever is longer.
+        stopped using the store. It waits for at most 5 seconds or `silence` seconds, whichever is longer.
         """
         if self._rank == 0:
             with self._frequent_heartbeats():
@@ -414,7 +415,10 @@ class FailureDetector:
         }
 
     def _read_heartbeats(self) -> dict[int, bytes]:
-        """Return the value of each watched rank's key; empty until all of them have sent a heartbeat."""
+        """Return the value of each watched rank's key.
+
+        Returns an empty dict until all of them have sent a heartbeat.
+        """
         keys = [str(rank) for rank in self._watched]
         # Reading a key that does not exist yet would block.
         if not self._has_all_keys:
@@ -532,7 +536,7 @@ class FailureDetector:
 
 @dataclass
 class _Reports:
-    """The reports of all ranks about themselves."""
+    """The reports that all ranks have made about themselves."""
 
     #: Ranks that have called `shutdown()`.
     arrived: set[int] = field(default_factory=set)
@@ -545,7 +549,10 @@ class _Reports:
 
     @classmethod
     def parse(cls, data: bytes) -> _Reports:
-        """Parse the reports of all ranks: lines of the form `RANK KIND DETAIL`. The detail may be empty."""
+        """Parse the reports of all ranks.
+
+        Each report is a line of the form `RANK KIND DETAIL`. The detail may be empty.
+        """
         reports = cls()
         for line in data.decode().splitlines():
             number, kind, detail = line.split(" ", 2)
@@ -580,7 +587,7 @@ def _rank_that_watches_rank_0(hosts: Sequence[str]) -> int:
 
 
 def _library_pattern(communication: str) -> re.Pattern[str] | None:
-    """Return a pattern that matches the names of the communication libraries; `None` without a library.
+    """Return a pattern that matches the names of the communication libraries, or `None` without a library.
 
     For example, the pattern for `"cpu:gloo,cuda:nccl"` matches gloo and nccl.
     """

@@ -18,9 +18,10 @@ __all__ = ["ForkedChild", "child_starter"]
 
 
 def child_starter() -> Callable[..., Any] | None:
-    """Return `ForkedChild` if a fork of this process can be used instead of a new process, else `None`.
+    """Return `ForkedChild` if this process can be forked instead of starting a new process, or `None` if not.
 
-    Call this function before torch is imported, because a forked child cannot undo the effects of the import.
+    Call this function before torch is imported, because a forked child cannot undo the effects of that
+    import.
     """
     if sys.platform != "linux":
         return None
@@ -36,7 +37,7 @@ def child_starter() -> Callable[..., Any] | None:
 
 
 class ForkedChild:
-    """A fork of this process that runs `child.main`, with the members of `Popen` that `child.run` uses."""
+    """A forked child process that runs `child.main`, with the members of `Popen` that `child.run` uses."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class ForkedChild:
             _run_child([stdin, stdout, stderr], folder=command[-1])
 
     def poll(self) -> int | None:
-        """Return the exit status, negative for a signal; `None` while the child runs."""
+        """Return the child's exit status, which is negative for a signal, or `None` while the child runs."""
         if self._status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -68,9 +69,9 @@ class ForkedChild:
         return self._status
 
     def wait(self, timeout: float = float("inf")) -> int:
-        """Wait until the child ends; return its exit status, negative for a signal.
+        """Wait until the child ends, and return its exit status, which is negative for a signal.
 
-        Raises `subprocess.TimeoutExpired` after `timeout` seconds.
+        Raises `subprocess.TimeoutExpired` if the child has not ended after `timeout` seconds.
         """
         end = time.monotonic() + timeout
         while True:

@@ -1,4 +1,4 @@
-"""Format variables for ranks for Ray, Slurm and Docker, and a device for Transformers' tests.
+"""Format the ranks' environment variables for Ray, Slurm and Docker, and a device for Transformers' tests.
 
 The formats of DeepSpeed and of a shell are in `environment`.
 """
@@ -38,7 +38,7 @@ _LEFT_OUT = {
 def variables_in_format(
     output_format: str, variables: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the variables that the format (such as `"docker"`) passes to ranks."""
+    """Return the environment variables that a format (such as `"docker"`) passes to ranks."""
     left_out = _LEFT_OUT.get(output_format, ())
     return {
         name: value
@@ -48,10 +48,11 @@ def variables_in_format(
 
 
 def as_ray(variables: Mapping[str, str]) -> str:
-    """Return a JSON object for `ray.init(runtime_env=...)`, and for `ray job submit --runtime-env-json`.
+    """Format the variables as a JSON object for Ray.
 
-    Raises `LaunchError` for values that Ray would change. Ray (2.60.0, `_private/utils.py:1674`) replaces
-    `$NAME` and `${NAME}` in each value, has no quotes against this, and accepts only UTF-8 text.
+    The object suits `ray.init(runtime_env=...)` and `ray job submit --runtime-env-json`. Raises `LaunchError`
+    if Ray would change a value. Ray (2.60.0, `_private/utils.py:1674`) replaces `$NAME` and `${NAME}` in each
+    value, provides no way to quote them, and accepts only UTF-8 text.
     """
     _check_values(
         variables, _fits_ray, "Ray replaces $NAME in values, and accepts UTF-8 only"
@@ -65,10 +66,10 @@ def _fits_ray(value: str) -> bool:
 
 
 def as_slurm(variables: Mapping[str, str]) -> str:
-    """Return a `#SBATCH` line for a batch script; its option also works for `sbatch` and `srun`.
+    """Format the variables as a `#SBATCH` line for a batch script.
 
-    Raises `LaunchError` for values that need quotes, because batch scripts, `--export` and releases of Slurm
-    treat quotes differently.
+    The option in this line also works for `sbatch` and `srun`. Raises `LaunchError` if a value needs quotes,
+    because batch scripts, `--export` and different Slurm releases treat quotes differently.
     """
     _check_values(
         variables,
@@ -85,7 +86,7 @@ def _fits_slurm(value: str) -> bool:
 
 
 def as_docker(variables: Mapping[str, str], backend: Backend) -> str:
-    """Return options of `docker run`, quoted for a shell: the backend's devices and the variables."""
+    """Return options for `docker run`, quoted for a shell: the backend's devices and the variables."""
     devices = [shlex.quote(flag) for flag in container_flags(backend)]
     assignments = [
         f"-e {name}={quote_for_shell(value)}" for name, value in variables.items()
@@ -94,10 +95,10 @@ def as_docker(variables: Mapping[str, str], backend: Backend) -> str:
 
 
 def container_flags(backend: Backend) -> list[str]:
-    """Return the declaration's options of `docker run` that give a container access to the devices.
+    """Return the declared `docker run` options that give a container access to the backend's devices.
 
-    The declaration's `--device` names one device node. The result has a `--device` for each such node of this
-    host.
+    Each `--device` option in the declaration names one device node. The result has a `--device` option for
+    each such node that exists on this host.
     """
     flags: list[str] = []
     previous_word = ""
@@ -126,7 +127,7 @@ def _matching_device_nodes(node: str, backend: Backend) -> list[str]:
 def as_transformers_spec(name: str) -> str:
     """Return the text of a Python file for `TRANSFORMERS_TEST_DEVICE_SPEC`, for the accelerator `name`.
 
-    Transformers' tests import the file, and read `DEVICE_NAME` and three functions from it (5.23.0,
+    Transformers' tests import this file, and read `DEVICE_NAME` and three functions from it (5.23.0,
     `testing_utils.py:3545-3596`).
     """
     return f'''\

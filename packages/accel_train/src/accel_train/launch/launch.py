@@ -32,7 +32,7 @@ __all__ = ["check_script", "examine_machine", "launch"]
 
 
 def check_script(arguments: argparse.Namespace) -> None:
-    """Raise `LaunchError` if the script does not exist."""
+    """Raise `LaunchError` if the script to launch does not exist."""
     is_path = not (arguments.module or arguments.no_python)
     if is_path and not Path(arguments.training_script).exists():
         raise LaunchError(
@@ -52,13 +52,13 @@ def examine_machine(
 ) -> Machine:
     """Choose the accelerator in a child process, and return a description of the accelerator on this host.
 
-    `backend` is the value of `--backend`, which replaces `DS_ACCELERATOR`. `communication` is the
-    communication backend of torch.distributed; `None` means the accelerator's default. `timeout` is the time
-    limit for each probe in seconds; `None` means the setting's value. `start` is called with the arguments of
-    `subprocess.Popen` to start the child process; the default is `subprocess.Popen`.
+    `backend` is the value of `--backend`, which takes the place of `DS_ACCELERATOR`. `communication` is the
+    torch.distributed communication backend; `None` means the accelerator's default. `timeout` is the time
+    limit for each probe in seconds; `None` means the value of the setting. `start` is called with the
+    arguments of `subprocess.Popen`, its default, to start the child process.
 
-    Raises the `AccelError` that the choice raises, and `BackendUnavailableError` if the child process does
-    not respond. Raises `LaunchError` if no child process can be started, or if torch does not have the
+    Raises the same `AccelError` as the choice. Raises `BackendUnavailableError` if the child process does not
+    respond. Raises `LaunchError` if no child process can be started, or if torch does not have the
     communication backend for the device.
     """
     if backend is not None:
@@ -107,7 +107,7 @@ def _with_backend_option(message: str, backend: str | None) -> str:
 def describe_machine_in_child(
     chosen: Chosen, arguments: dict[str, Any], report_progress: Progress
 ) -> dict[str, Any]:
-    """Return the fields of `Machine` for the chosen accelerator, in the child process.
+    """Return the fields of `Machine` for the chosen accelerator. This function runs in the child process.
 
     `report_progress` is called with the name of each step, for the error message if the child process does
     not respond.
@@ -188,10 +188,11 @@ def visibility_report(
 
 
 def _visibility_limit(values: str, count: int, total: int | None) -> str:
-    """Return a clause such as `"CUDA_VISIBLE_DEVICES='0' shows 1 of 8"`; empty if no device is hidden.
+    """Return a clause about hidden devices, such as `"CUDA_VISIBLE_DEVICES='0' shows 1 of 8"`.
 
-    `values` is the text of the variables with their values; may be empty. `count` is the number of visible
-    devices. `total` is the number of devices of this host; `None` if unknown.
+    Returns an empty string if no device is hidden. `values` is the text of the variables with their values,
+    which may be empty. `count` is the number of visible devices. `total` is the number of devices on this
+    host, or `None` if it is unknown.
     """
     if not values:
         return ""
@@ -215,9 +216,9 @@ def _device_ids(accelerator: Any) -> Any:
 
 
 def _single_device_error(accelerator: Any, ids: Any, count: int) -> str:
-    """Return the reason why a rank cannot be limited to one of the `count` devices; empty if it can be.
+    """Return the reason why a rank cannot be limited to one of the `count` devices.
 
-    `ids` is the result of `_device_ids`.
+    Returns an empty string if it can be. `ids` is the result of `_device_ids`.
     """
     variables = accelerator.visible_devices_envs()
     if not variables:
@@ -240,7 +241,7 @@ def _single_device_env(accelerator: Any, ids: Sequence[Any]) -> list[dict[str, s
 
 
 def _pci_address(accelerator: Any, index: int) -> str | None:
-    """Return the PCI address of the device with the index `index`; `None` if it cannot be read.
+    """Return the PCI address of the device with the index `index`, or `None` if it cannot be read.
 
     The address is only used to find the device's NUMA node. Ranks without a known node are spread over all
     nodes, so any error is ignored.
@@ -265,7 +266,7 @@ def launch(
 
     `module_before` is the name of a module that each rank runs before its script. `started_file` is the path
     of a file that each rank creates when it starts. Either may be empty. Raises torch's `ChildFailedError` if
-    ranks failed and no restart is left.
+    ranks failed and no restarts are left.
     """
     from torch.distributed.elastic.multiprocessing.errors import record
     from torch.distributed.run import run

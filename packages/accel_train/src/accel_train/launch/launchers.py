@@ -26,7 +26,7 @@ __all__ = [
 
 
 class Launcher(NamedTuple):
-    """A launcher, and the names of the variables that it sets for each process.
+    """A launcher, with the names of the environment variables that it sets for each process.
 
     A name is empty if the launcher does not set such a variable.
     """
@@ -71,7 +71,7 @@ _DEFAULT_PORT = 29500
 
 
 def find_launcher(environ: Mapping[str, str]) -> Launcher | None:
-    """Return the launcher that started this process as one of several ranks; `None` if no launcher did."""
+    """Return the launcher that started this process as one of several ranks, or `None` if no launcher did."""
     for launcher in LAUNCHERS:
         rank = environ.get(launcher.rank)
         if not rank:
@@ -87,9 +87,9 @@ def find_launcher(environ: Mapping[str, str]) -> Launcher | None:
 
 
 def torchrun_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return torchrun's variables for this process, translated from the variables of any other launcher.
+    """Return torchrun's environment variables for this process, derived from another launcher's variables.
 
-    Variables that are set already are left out. The result is empty if `RANK` or `WORLD_SIZE` is set, or if
+    Variables that are already set are left out. The result is empty if `RANK` or `WORLD_SIZE` is set, or if
     no launcher set a rank and a world size. The result includes `MASTER_ADDR` if all ranks are on one host,
     or if Slurm provides the list of hosts.
     """
@@ -122,17 +122,17 @@ def _launcher_with_size(environ: Mapping[str, str]) -> Launcher | None:
 
 
 def set_torchrun_variables() -> None:
-    """Set torchrun's variables in this process's environment, from the variables of any other launcher.
+    """Set torchrun's variables in this process's environment, derived from another launcher's variables.
 
-    torch, the vendors' packages and the frameworks can then read the rank too.
+    torch, vendor packages and frameworks can then read the rank too.
     """
     os.environ.update(torchrun_variables(os.environ))
 
 
 def _local_rank(launcher: Launcher, environ: Mapping[str, str]) -> str:
-    """Return the rank's number on its host; empty if it is unknown.
+    """Return the rank's number on its host, or an empty string if it is unknown.
 
-    The number may be in a variable of a second launcher: `srun --mpi=pmi2` sets MPICH's rank and size, but
+    A second launcher's variable may contain the number: `srun --mpi=pmi2` sets MPICH's rank and size, but
     Slurm's local rank. The second launcher's rank and size then equal those of `launcher`.
     """
     rank_and_size = (environ[launcher.rank], environ[launcher.world_size])
@@ -146,7 +146,7 @@ def _local_rank(launcher: Launcher, environ: Mapping[str, str]) -> str:
 
 
 def _rank_0_address(launcher: Launcher, environ: Mapping[str, str]) -> str:
-    """Return the address of rank 0's host; empty if it is unknown."""
+    """Return the address of rank 0's host, or an empty string if it is unknown."""
     world_size = environ[launcher.world_size]
     ranks_on_this_host = environ.get(launcher.local_world_size)
     if launcher.name == "Slurm":

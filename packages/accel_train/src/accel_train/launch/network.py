@@ -23,7 +23,7 @@ __all__ = [
 
 #: torchrun's port for an endpoint without one.
 _DEFAULT_PORT = 29500
-#: Seconds to connect to this host itself.
+#: The number of seconds within which this host must be able to connect to itself.
 _LOOPBACK_SECONDS = 5.0
 #: The ioctl for an interface's IPv4 address (linux/sockios.h), and the bytes of the address in its answer.
 _SIOCGIFADDR = 0x8915
@@ -35,7 +35,7 @@ class NetworkSettings(NamedTuple):
 
     #: Environment variables to set.
     variables: dict[str, str]
-    #: An addition to torchrun's `--rdzv-conf`; may be empty.
+    #: An addition to torchrun's `--rdzv-conf`, which may be empty.
     rdzv_conf: str
     #: A sentence about each setting.
     notes: list[str]
@@ -44,9 +44,9 @@ class NetworkSettings(NamedTuple):
 def network_settings(arguments: argparse.Namespace) -> NetworkSettings:
     """Return the network settings that a job on several hosts needs on this host.
 
-    The settings are empty unless this host's name resolves only to a loopback address. If the rendezvous
+    There are no settings unless this host's name resolves only to a loopback address. If the rendezvous
     endpoint is this host, torchrun gets `is_host=1` and starts the store here. `GLOO_SOCKET_IFNAME`, unless
-    it is set already, becomes the interface with the route to the endpoint.
+    it is already set, becomes the network interface with the route to the endpoint.
     """
     _, _, max_hosts = str(arguments.nnodes).rpartition(":")
     if max_hosts == "1":
@@ -93,7 +93,7 @@ def _note_on_waiting(arguments: argparse.Namespace, host: str, port: int) -> str
 
 
 def check_loopback() -> str:
-    """Connect from this host to itself at 127.0.0.1; return the error, or an empty string on success."""
+    """Connect from this host to itself at 127.0.0.1, and return the error, or an empty string on success."""
     try:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
@@ -112,9 +112,10 @@ def _needs_is_host(arguments: argparse.Namespace, host: str) -> bool:
 
 
 def rendezvous_endpoint(arguments: argparse.Namespace) -> tuple[str, int]:
-    """Return the host and port of `--rdzv-endpoint`, or otherwise of `--master-addr` and `--master-port`.
+    """Return the rendezvous host and port from torchrun's options.
 
-    For an endpoint without a port, torchrun's default port is returned.
+    They come from `--rdzv-endpoint`, or otherwise from `--master-addr` and `--master-port`. For an endpoint
+    without a port, torchrun's default port is returned.
     """
     if not arguments.rdzv_endpoint:
         # torch 2.13 leaves the port open, to use a free one on a single host.
@@ -126,7 +127,10 @@ def rendezvous_endpoint(arguments: argparse.Namespace) -> tuple[str, int]:
 
 
 def _loopback_address_of(name: str) -> str:
-    """Return the loopback address of `name`; empty if `name` resolves to any other address, or to none."""
+    """Return the loopback address of `name`.
+
+    Returns an empty string if `name` resolves to any other address, or to none.
+    """
     addresses = _addresses(name)
     if addresses and all(_is_loopback(address) for address in addresses):
         return addresses[0]
@@ -134,7 +138,7 @@ def _loopback_address_of(name: str) -> str:
 
 
 def _addresses(name: str) -> list[str]:
-    """Return the IP addresses that `name` resolves to; empty if there are none."""
+    """Return the IP addresses that `name` resolves to, or an empty list if there are none."""
     with suppress(OSError, UnicodeError):
         return [str(row[4][0]) for row in socket.getaddrinfo(name, None)]
     return []
@@ -160,7 +164,10 @@ def _is_this_host(host: str) -> bool:
 
 
 def _interface_with_route_to(host: str, port: int) -> str:
-    """Return the interface with the IPv4 route to `host`; empty if there is none, or on Windows."""
+    """Return the interface with the IPv4 route to `host`.
+
+    Returns an empty string if there is none, or on Windows.
+    """
     with (
         suppress(OSError),
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
@@ -175,7 +182,10 @@ def _interface_with_route_to(host: str, port: int) -> str:
 
 
 def _ipv4_address_of(interface: str, any_socket: socket.socket) -> str:
-    """Return the IPv4 address of a network interface; empty if it has none, or if this is not Linux."""
+    """Return the IPv4 address of a network interface.
+
+    Returns an empty string if it has none, or if this is not Linux.
+    """
     try:
         from fcntl import ioctl
     except ImportError:  # Windows

@@ -34,12 +34,13 @@ __all__ = [
 ]
 
 
-#: More ranks than any host has cores. The limit keeps a typing error from filling the memory with processes.
+#: More ranks than any host has cores. The limit keeps a typing error from filling the host's memory with
+#: processes.
 _MAX_RANKS = 1 << 12
 
 
 class Machine(NamedTuple):
-    """The description of the accelerator on this host that the launcher needs."""
+    """A description of this host's accelerator, with all that the launcher needs to know."""
 
     #: The backend's name.
     name: str
@@ -55,20 +56,20 @@ class Machine(NamedTuple):
     communication: str
     #: The name of each device in torch, such as `"npu:0"`.
     device_names: list[str]
-    #: Each device's PCI address; `None` if it is unknown.
+    #: Each device's PCI address, or `None` if it is unknown.
     pci_addresses: list[str | None]
     #: For each device, the variables that hide all other devices.
     single_device_env: list[dict[str, str]]
-    #: The reason why a rank cannot be limited to one device; empty if it can be.
+    #: The reason why a rank cannot be limited to one device, or an empty string if it can be.
     single_device_error: str
-    #: The warnings that were issued during the choice; empty if there were none.
+    #: The warnings that were issued during the choice, or an empty string if there were none.
     warning: str
     #: The declaration's default values of variables that are not set.
     defaults: dict[str, str] = {}  # noqa: RUF012 - never changed
     #: Variables that make `import torch` in a rank load the chosen device's package. They also keep torch
     #: from loading a package of another vendor that breaks the import.
     import_variables: dict[str, str] = {}  # noqa: RUF012
-    #: A sentence about packages that break `import torch`; empty if there are none.
+    #: A sentence about packages that break `import torch`, or an empty string if there are none.
     isolation_reason: str = ""
     #: What is wrong with the value of a visible-devices variable, and the next step; or both empty.
     visibility_problem: str = ""
@@ -80,10 +81,11 @@ class Machine(NamedTuple):
 
 
 class RankPlan(NamedTuple):
-    """The device, cores and variables of one rank on this host."""
+    """The device, cores and environment variables of one rank on this host."""
 
     device: str
-    #: The rank's cores in the kernel's format, such as `0-3,8`; empty if the rank is not bound to cores.
+    #: The rank's cores in the kernel's format, such as `0-3,8`, or an empty string if the rank is not bound
+    #: to cores.
     cores: str
     environment: dict[str, str]
 
@@ -93,8 +95,8 @@ def plan_ranks(
 ) -> list[RankPlan]:
     """Return a plan for each rank on this host, ordered by local rank.
 
-    `root` is the folder that contains `sys` and `proc`. Raises `LaunchError` for an impossible number of
-    ranks, and for options that cannot be used on this host or together.
+    `root` is the folder that contains `sys` and `proc`. Raises `LaunchError` if the number of ranks is
+    impossible, or if options cannot be used on this host or cannot be combined.
     """
     count = _rank_count(arguments, machine)
     _check_options(arguments, machine)
@@ -116,7 +118,7 @@ def plan_ranks(
 
 
 def _check_options(arguments: argparse.Namespace, machine: Machine) -> None:
-    """Raise `LaunchError` for options of `accel run` that cannot be used on this host or together."""
+    """Raise `LaunchError` if options of `accel run` cannot be used on this host or cannot be combined."""
     if arguments.one_device_per_rank and machine.single_device_error:
         raise LaunchError(
             f"--one-device-per-rank is not possible: {machine.single_device_error}"
@@ -134,7 +136,7 @@ def _check_options(arguments: argparse.Namespace, machine: Machine) -> None:
 def _rank_count(arguments: argparse.Namespace, machine: Machine) -> int:
     """Return the number of ranks on this host.
 
-    Raises `LaunchError` for fewer than 1, for more than `_MAX_RANKS`, and for more ranks than devices.
+    Raises `LaunchError` if this is below 1, above `_MAX_RANKS`, or above the number of devices.
     """
     option: str = arguments.nproc_per_node
     if option == "auto":
@@ -174,7 +176,7 @@ def _too_few_devices_error(option: str, ranks: int, machine: Machine) -> LaunchE
 def _torchrun_rank_count(option: str) -> int:
     """Return the number of ranks that torchrun starts for a `--nproc-per-node` such as `4` or `gpu`.
 
-    Raises `LaunchError` for a value that torchrun rejects.
+    Raises `LaunchError` if torchrun rejects the value.
     """
     from torch.distributed.run import determine_local_world_size
 
@@ -189,7 +191,7 @@ def _torchrun_rank_count(option: str) -> int:
 def _cores_by_rank(
     arguments: argparse.Namespace, machine: Machine, count: int, root: str
 ) -> list[Cores] | None:
-    """Return the cores of each rank on this host; `None` if ranks are not bound to cores.
+    """Return the cores of each rank on this host, or `None` if ranks are not bound to cores.
 
     Ranks are not bound with `--no-bind`, or if torchrun binds the ranks (`--numa-binding`), or if the worker
     of `accel run` is bypassed, or if this system cannot bind processes to cores.
@@ -219,7 +221,7 @@ def bypasses_worker(arguments: argparse.Namespace) -> bool:
 
 
 class Cores(NamedTuple):
-    """The cores of one rank."""
+    """The CPU cores assigned to one rank."""
 
     #: The sorted numbers of the logical cores. If there are more ranks than cores, ranks share cores.
     ids: tuple[int, ...]
@@ -236,14 +238,14 @@ def assign_cores(
     *,
     quota: float | None = None,
 ) -> list[Cores]:
-    """Return the cores of each rank, ordered by local rank.
+    """Return the CPU cores of each rank on this host, ordered by local rank.
 
     `device_nodes` is the NUMA node of each rank's device; ranks with `None` are spread evenly over the nodes.
-    `allowed` is the set of logical cores that may be used. `quota` is the control group's CPU limit in cores,
-    for all ranks together; `None` means no limit. `root` is the folder that contains `sys`.
+    `allowed` is the set of logical cores that may be used. `quota` is the cgroup CPU limit in cores, for all
+    ranks together; `None` means no limit. `root` is the folder that contains `sys`.
 
-    The ranks of a NUMA node divide its physical cores evenly, so no two ranks share a physical core by
-    hyper-threading.
+    The ranks on a NUMA node divide its physical cores evenly among themselves, so no two ranks share a
+    physical core through hyper-threading.
     """
     cores_of_node = _usable_cores_of_nodes(allowed, root)
     nodes = sorted(cores_of_node)
@@ -323,7 +325,7 @@ def describe(
 ) -> str:
     """Return the launch plan as text: a line for the job, a line for its variables, and a line for each rank.
 
-    `plans` has the plan of each rank on this host.
+    `plans` contains the plan of each rank on this host.
     """
     name = machine.name
     if machine.origin:
@@ -349,7 +351,7 @@ def _format_assignments(environment: dict[str, str]) -> str:
 
 
 def common_variables(machine: Machine, arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the variables that every rank on this host gets."""
+    """Return the environment variables that every rank on this host gets."""
     if arguments.no_integrations:
         integrations = startup.NONE
     else:

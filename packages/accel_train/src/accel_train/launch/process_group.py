@@ -58,7 +58,7 @@ __all__ = ["ProcessGroupOptions", "RankContext", "init_process_group"]
 
 
 class ProcessGroupOptions(TypedDict, total=False):
-    """Options that `init_process_group` passes to torch's function of that name."""
+    """The options that `init_process_group` passes to the torch function of the same name."""
 
     group_name: str
     pg_options: Any
@@ -77,10 +77,10 @@ class _Chosen(NamedTuple):
 class RankContext:
     """This process as a rank of a job, with torch's process group.
 
-    Use the object in a `with` statement, or call `shutdown()` at the end. When the block ends, the object
-    waits for all ranks and destroys the process group. If an exception leaves the block, the object destroys
-    the group without waiting. If a collective failed because a rank was lost, the object raises a
-    `RankLostError` that names the rank and its host, in place of the collective's exception.
+    Use the object in a `with` statement, or call `shutdown()` at the end. At the end of the block, the object
+    waits for all ranks and destroys the process group. If an exception leaves the block, the group is
+    destroyed without waiting. If a collective failed because a rank was lost, the collective's exception is
+    replaced with a `RankLostError` that names the rank and its host.
     """
 
     def __init__(
@@ -126,9 +126,9 @@ class RankContext:
             print(*values, **options)  # noqa: T201 - the user's program prints
 
     def barrier(self) -> None:
-        """Wait until every rank has called this method, and this rank's device has finished its work.
+        """Wait until every rank has called this method, and this rank's device has finished its queued work.
 
-        The end of the `with` block also waits for the other ranks, so no barrier is needed before it.
+        The end of the `with` block also waits for the other ranks, so no barrier is needed right before it.
         """
         torch = import_torch()
         # torch's barrier() is not used: some communication backends reject its `device_ids`, and some
@@ -240,15 +240,17 @@ def init_process_group(
 ) -> RankContext:
     """Make this process a rank: select its device, agree with the other ranks, start torch's process group.
 
-    `backend` is the communication backend of torch.distributed. The default is the current accelerator's
+    `backend` is the torch.distributed communication backend. The default is the current accelerator's
     backend, such as `"hccl"`. For a device without collectives, the default is `"staged"`: gloo through host
-    memory. `timeout`, a `timedelta` or a number of seconds, limits the time of the start, of each collective,
-    and of the wait at the end. `None` means torch's default: 10 minutes for nccl, and otherwise 30 minutes. A
-    collective with a lost host fails only after this time. `silence` is the number of seconds without a
-    heartbeat after which a rank counts as lost. If such a rank was only busy and sends heartbeats again, it
-    no longer counts as lost, except at the end of the job.
+    memory.
 
-    Without `init_method` or `store`, the ranks connect with torchrun's variables. `rank`, `world_size`,
+    `timeout`, a `timedelta` or a number of seconds, limits the start, each collective, and the wait at the
+    end. `None` means torch's default: 10 minutes for nccl, and 30 minutes for all others. A collective with a
+    lost host fails only after this time. `silence` is the number of seconds without a heartbeat after which a
+    rank counts as lost. If such a rank was only busy and sends heartbeats again, it no longer counts as lost,
+    except at the end of the job.
+
+    Without `init_method` or `store`, the ranks connect using torchrun's variables. `rank`, `world_size`,
     `init_method`, `store` and `options` are arguments of `torch.distributed.init_process_group`. With
     `single_process`, a job of one rank is started if no launcher started this process and no rank is passed.
 
@@ -256,11 +258,11 @@ def init_process_group(
     `LOCAL_RANK`. If this variable is not set (`torch.multiprocessing` does not set it), and there are at
     least as many devices as ranks, the rank uses the device with the index `rank`.
 
-    Raises `InvalidArgumentError`, a `TypeError`, for an argument of a wrong type. Raises `LaunchError` for a
-    time of 0 or less, if a variable is missing, if a process group exists already, or, on rank 0, if the port
-    is in use. Raises `RankMismatchError` on every rank if the ranks chose different accelerators, versions or
-    communication backends, or if a rank cannot start. Raises `RankLostError` on every rank if a rank does
-    not connect, or cannot reach rank 0.
+    Raises `InvalidArgumentError`, a `TypeError`, if an argument has a wrong type. Raises `LaunchError` if a
+    time is 0 or negative, if a variable is missing, if a process group already exists, or, on rank 0, if the
+    port is in use. Raises `RankMismatchError` on every rank if the ranks chose different accelerators,
+    versions or communication backends, or if a rank cannot start. Raises `RankLostError` on every rank if a
+    rank does not connect, or cannot reach rank 0.
     """
     distributed = import_torch().distributed
     if not distributed.is_available():
@@ -317,7 +319,7 @@ def _second_group_error(
     store: Store | None,
     timeout: timedelta,
 ) -> LaunchError:
-    """Return the error for a process that already has a process group.
+    """Return the error to raise if the process already has a process group.
 
     The other ranks may be waiting for this rank, so this function first reports the error to them.
     """
@@ -414,8 +416,8 @@ def _connect_and_agree(
 ) -> _Start:
     """Connect to the other ranks, choose the accelerator, and check that all ranks made the same choice.
 
-    `own_error` is an error that keeps this rank from starting; `None` if there is none. With such an error,
-    every other rank raises `RankMismatchError`. Raises the errors of `rendezvous` and `agree`.
+    `own_error` is an error that keeps this rank from starting, or `None` if there is none. With such an
+    error, every other rank raises `RankMismatchError`. Raises the same errors as `rendezvous` and `agree`.
     """
     global _had_job
     end = time.monotonic() + timeout.total_seconds()

@@ -27,11 +27,11 @@ __all__ = ["Rank", "Rendezvous", "is_launched", "read_rank", "rendezvous"]
 
 
 class Rank(NamedTuple):
-    """One process of a job."""
+    """A process's rank in a job, with the number of ranks and the process's host."""
 
     rank: int
     world_size: int
-    #: The rank's number on its host; `None` if it is unknown.
+    #: The rank's number on its host, or `None` if it is unknown.
     local_rank: int | None
     host: str
 
@@ -48,9 +48,10 @@ def read_rank(
 ) -> Rank:
     """Return this process's rank from torchrun's variables, which `rank` and `world_size` override.
 
-    With `needs_address`, `MASTER_ADDR` and `MASTER_PORT` must be set too. `environ` is by default this
-    process's environment. Raises `LaunchError` if variables are missing, with the names of all of them, or if
-    the rank is not below the world size. Raises `SettingError` for a value that is not a number.
+    With `needs_address`, `MASTER_ADDR` and `MASTER_PORT` must be set too. `environ` defaults to this
+    process's environment. Raises `LaunchError`, which names all missing variables, if a variable is not set.
+    Raises `LaunchError` if the rank is not below the world size. Raises `SettingError` if a value is not a
+    number.
     """
     env = os.environ if environ is None else environ
     _require_set(_needed_variables(rank, world_size, needs_address=needs_address), env)
@@ -95,7 +96,7 @@ def _require_set(names: Sequence[str], environ: Mapping[str, str]) -> None:
 
 
 def _is_variable_set(name: str, environ: Mapping[str, str]) -> bool:
-    """Return whether the variable called `name` is set to a value other than spaces."""
+    """Return whether the variable named `name` is set to a value other than spaces."""
     return bool(environ.get(name, "").strip())
 
 
@@ -128,14 +129,14 @@ def is_launched() -> bool:
 
 
 class Rendezvous(NamedTuple):
-    """The store that all ranks share, and this rank's connection to the store."""
+    """The store that all ranks share, and this rank's connection to it."""
 
     #: This rank's connection.
     store: Store
-    #: The listening store, on rank 0 only; `None` if the caller passed a store. It listens as long as it is
-    #: referenced, so no other object may hold a reference.
+    #: The listening store, on rank 0 only, or `None` if the caller passed a store. It listens as long as it
+    #: is referenced, so no other object may hold a reference.
     server: Store | None
-    #: The store's address; `None` and 0 for a store that is not a `TCPStore`.
+    #: The store's address, or `None` and 0 for a store that is not a `TCPStore`.
     host: str | None
     port: int
 

@@ -26,7 +26,7 @@ ACCEL_COMMUNICATION_BACKEND = Variable("ACCEL_COMMUNICATION_BACKEND", str, "")
 
 
 def _parse_ignore(text: str) -> bool:
-    """Return True for `ignore`. Raises `ValueError`, with what is expected, for any other text."""
+    """Return True if `text` is `ignore`. Raises `ValueError` if it is anything else."""
     if text.lower() != "ignore":
         raise ValueError("ignore")
     return True

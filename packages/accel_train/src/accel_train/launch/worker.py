@@ -26,14 +26,14 @@ __all__ = ["REFUSED", "main"]
 #: If the module before the script exits with this status, the script is not started. It is EX_CONFIG of
 #: sysexits.h.
 REFUSED = 78
-#: The option of prctl() that sets the signal for the death of the parent process (linux/prctl.h).
+#: The prctl() option that sets the signal to receive when the parent process dies (linux/prctl.h).
 _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: Sequence[str]) -> None:
     """Prepare this process according to the plan for `LOCAL_RANK`, then replace the process with the script.
 
-    `arguments` are the arguments of the command line in this module's docstring, without `python -m`.
+    `arguments` are the command-line arguments shown in this module's docstring, without `python -m`.
     """
     plan_option, script_option, *command = arguments
     module_before = ""

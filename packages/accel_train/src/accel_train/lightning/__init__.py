@@ -5,9 +5,9 @@
 
     trainer = Trainer(**trainer_options(), max_epochs=3)
 
-Lightning recognizes its own accelerators by class. It gives any other accelerator the device `cpu`, unless
-the strategy sets the device, so this module returns the accelerator and the strategy together. Importing this
-module does not import Lightning. The functions here use the package `lightning`. They use
+Lightning recognizes its own accelerators by class. Any other accelerator gets the device `cpu`, unless the
+strategy sets the device. Therefore, this module returns the accelerator and the strategy together. Importing
+this module does not import Lightning. The functions here use the package `lightning`. They use
 `pytorch_lightning` (or `lightning_fabric`) if the process has imported only that package, or if only that
 package is installed.
 """
@@ -57,7 +57,7 @@ _UNSUPPORTED_STRATEGY = (
 
 
 class LightningOptions(TypedDict):
-    """Arguments for `Trainer(**options)` or `Fabric(**options)`."""
+    """The arguments for `Trainer(**options)` or `Fabric(**options)`."""
 
     #: The `Accelerator` and `Strategy` are from the Lightning package that the process uses.
     accelerator: Any
@@ -67,12 +67,12 @@ class LightningOptions(TypedDict):
 
 
 def accelerator(name: str | None = None) -> Any:
-    """Return a Lightning `Accelerator` for the backend called `name`, or for the chosen accelerator.
+    """Return a Lightning `Accelerator` for the backend named `name`, or for the chosen accelerator.
 
     On the CPU, pass the result as `Trainer(accelerator=...)` or `Fabric(accelerator=...)`. On any other
-    device, Lightning also needs a strategy for the device: `trainer_options` and `fabric_options` return the
-    accelerator and the strategy. Raises `IntegrationMissingError` unless Lightning 2.3 or newer is installed.
-    Also raises the errors of `accel_core.accelerator(name)`.
+    device, Lightning also needs a strategy for the device; `trainer_options` and `fabric_options` return
+    both. Raises `IntegrationMissingError` unless Lightning 2.3 or newer is installed. Also raises the same
+    errors as `accel_core.accelerator(name)`.
     """
     return _classes.accelerator_class("pytorch", name)()
 
@@ -85,17 +85,17 @@ def trainer_options(
     strategy: str = "auto",
     **options: Any,
 ) -> LightningOptions:
-    """Return the arguments `accelerator`, `strategy`, `devices` and `num_nodes` of a Lightning `Trainer`.
+    """Return the arguments `accelerator`, `strategy`, `devices` and `num_nodes` for a Lightning `Trainer`.
 
     `name` is the name of a backend; `None` means the chosen accelerator. `devices` is a count, a list of
     indices, text such as `"0,2"`, or -1 for all devices. If torchrun or `accel run` started the ranks,
-    `devices="auto"` means the number of ranks on this host. Otherwise it means all devices, or one process on
-    the CPU. `strategy` is `"ddp"`, `"fsdp"`, `"model_parallel"` or `"auto"`. `strategy="auto"` means DDP for
-    several devices or nodes, and otherwise a single device. `options` are arguments of Lightning's class for
-    the strategy: `DDPStrategy`, `FSDPStrategy` or `ModelParallelStrategy`.
+    `devices="auto"` means the number of ranks on this host. Otherwise, it means all devices or, on the CPU,
+    one process. `strategy` is `"ddp"`, `"fsdp"`, `"model_parallel"` or `"auto"`. `strategy="auto"` means DDP
+    for several devices or nodes, and a single-device strategy otherwise. `options` are arguments of
+    Lightning's class for the strategy: `DDPStrategy`, `FSDPStrategy` or `ModelParallelStrategy`.
 
-    Raises `ValueError` for devices that do not exist, `IntegrationError` for any other `strategy`, and the
-    errors of `accelerator`.
+    Raises `ValueError` if a device does not exist, and `IntegrationError` if `strategy` has any other value.
+    Also raises the same errors as `accelerator`.
     """
     return _lightning_options("pytorch", name, devices, num_nodes, strategy, options)
 
@@ -108,11 +108,11 @@ def fabric_options(
     strategy: str = "auto",
     **options: Any,
 ) -> LightningOptions:
-    """Return the arguments `accelerator`, `strategy`, `devices` and `num_nodes` of a Lightning `Fabric`.
+    """Return the arguments `accelerator`, `strategy`, `devices` and `num_nodes` for a Lightning `Fabric`.
 
-    The parameters and errors are those of `trainer_options`. In a script that the command `fabric run`
-    started, the command's `--devices` and `--num-nodes` take precedence. Such a script must leave `devices`
-    at `"auto"`, or pass the command's value.
+    The parameters and errors are those of `trainer_options`. In a script started by the command `fabric run`,
+    the command's `--devices` and `--num-nodes` take precedence. Such a script must leave `devices` at
+    `"auto"`, or pass the same value as the command.
     """
     is_started_by_fabric_run = bool(os.environ.get("LT_CLI_USED"))
     if not is_started_by_fabric_run:
@@ -179,7 +179,7 @@ def _lightning_options(
 ) -> LightningOptions:
     """Return the arguments for Lightning's `Trainer` (`subpackage` "pytorch") or `Fabric` ("fabric").
 
-    `strategy_options` are arguments of the strategy's class. Raises the errors of `trainer_options`.
+    `strategy_options` are arguments of the strategy's class. Raises the same errors as `trainer_options`.
     """
     accelerator_class = _classes.accelerator_class(subpackage, name)
     if devices == "auto":

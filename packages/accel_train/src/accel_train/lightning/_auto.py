@@ -34,7 +34,7 @@ _FP16 = ("16-mixed", "16", 16)
 
 
 def register(subpackage: str) -> None:
-    """Replace the entries of Lightning's registries that `auto` uses. A second call changes nothing."""
+    """Replace the entries that `auto` uses in Lightning's registries. A second call changes nothing."""
     accelerators, strategies = _classes.registries(subpackage)
     cpu_accelerator = accelerators[_CPU]["accelerator"]
     is_registered = issubclass(cpu_accelerator, _AcceleratorEntry)
@@ -130,7 +130,10 @@ class _AutoMembers:
 
     @classmethod
     def auto_device_count(cls) -> int:
-        """Return how many ranks a launcher started on this host, or the number of devices if none did."""
+        """Return the number of ranks that a launcher started on this host.
+
+        If no launcher started this process, the result is the number of devices.
+        """
         count: int = super().auto_device_count()  # type: ignore[misc]
         return launched_rank_count(cls.num_nodes) or count
 

@@ -43,10 +43,10 @@ _REGISTRY_NAMES = {
 
 @functools.cache
 def derived_classes(subpackage: str) -> Any:
-    """Return a namespace with accel-train's accelerator class and strategy classes. Imports Lightning.
+    """Import Lightning, and return a namespace with accel-train's accelerator and strategy classes.
 
     `subpackage` is `"pytorch"` or `"fabric"`. Raises `IntegrationMissingError` if Lightning is missing or too
-    old, and `IntegrationError` if this release of Lightning lacks one of the base classes.
+    old. Raises `IntegrationError` if the installed Lightning lacks one of the base classes.
     """
     try:
         classes = _derive_classes(subpackage)
@@ -66,7 +66,7 @@ def _derive_classes(subpackage: str) -> list[Any]:
     names = _MEMBER_NAMES[subpackage]
 
     def derive(name: str, mixin: Any, lightning_class: Any, **attributes: Any) -> Any:
-        """Return a class derived from `mixin` and `lightning_class`, which pickle can find by its name."""
+        """Return a class derived from `mixin` and `lightning_class` that pickle can find by name."""
         return type(
             name,
             (mixin, lightning_class),
@@ -81,7 +81,7 @@ def _derive_classes(subpackage: str) -> list[Any]:
     def derive_strategy(
         name: str, mixin: Any, lightning_class: Any, sharded_precision: Any = None
     ) -> Any:
-        """Return a strategy class whose precision plugin is for the accelerator's device."""
+        """Return a strategy class whose precision plugin targets the accelerator's device."""
         precision = _members.precision_for_device(
             getattr(lightning_class, names.precision), sharded_precision
         )
@@ -129,10 +129,10 @@ def _derive_classes(subpackage: str) -> list[Any]:
 
 
 def accelerator_class(subpackage: str, name: str | None) -> Any:
-    """Return accel-train's Lightning accelerator class for the backend called `name`.
+    """Return accel-train's Lightning accelerator class for the backend named `name`.
 
-    `None` means the chosen accelerator's backend. Raises the errors of `derived_classes`, and the errors of
-    choosing an accelerator if the backend cannot be used.
+    `None` means the chosen accelerator's backend. Raises the same errors as `derived_classes`. If the backend
+    cannot be used, raises the same errors as `accel_core.accelerator(name)`.
     """
     # Raises an error if Lightning is missing, before an accelerator is chosen.
     derived_classes(subpackage)
@@ -144,7 +144,7 @@ def accelerator_class(subpackage: str, name: str | None) -> Any:
 
 @functools.cache
 def _class_for_backend(subpackage: str, name: str) -> Any:
-    """Return the subclass of accel-train's Lightning accelerator for the backend called `name`."""
+    """Return the subclass of accel-train's Lightning accelerator for the backend named `name`."""
     base = derived_classes(subpackage).AccelAccelerator
     return type(
         f"AccelAccelerator[{name}]",
@@ -154,7 +154,7 @@ def _class_for_backend(subpackage: str, name: str) -> Any:
 
 
 def create_unpickled(subpackage: str, name: str) -> Any:
-    """Return a new Lightning accelerator for the backend called `name`. pickle calls this function.
+    """Return a new Lightning accelerator for the backend named `name`, when pickle restores a pickled one.
 
     Lightning pickles the accelerator for the processes that it spawns.
     """
@@ -162,7 +162,7 @@ def create_unpickled(subpackage: str, name: str) -> Any:
 
 
 def registries(subpackage: str) -> tuple[Any, Any]:
-    """Return Lightning's registry of accelerators and Lightning's registry of strategies."""
+    """Return two Lightning registries: the registry of accelerators and the registry of strategies."""
     accelerator_registry, strategy_registry = _REGISTRY_NAMES[subpackage]
     return (
         getattr(lightning_module(subpackage, "accelerators"), accelerator_registry),
@@ -174,8 +174,8 @@ def register(strategies: dict[str, str]) -> list[str]:
     """Add accel-train's accelerators and strategies to the registries of Lightning's `Trainer` and `Fabric`.
 
     `strategies` maps the name of each strategy to the name of accel-train's class. Returns the sorted names
-    of the registered accelerators: the names of backends with an installed plugin, except names that
-    Lightning itself uses.
+    of the registered accelerators. These are the names of the backends with an installed plugin, except names
+    that Lightning itself uses.
     """
     backends = sorted({candidate.name for candidate in discover() if candidate.name})
     registered = set()

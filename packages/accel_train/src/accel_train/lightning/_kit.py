@@ -24,11 +24,12 @@ _OLDEST_SUPPORTED = "2.3"
 
 
 def lightning_module(subpackage: str, name: str) -> ModuleType:
-    """Import and return Lightning's module called `name`, such as `"strategies"`.
+    """Import and return the Lightning module `name`, such as `"strategies"`.
 
-    `subpackage` is `"pytorch"` or `"fabric"`. The module is from the Lightning package that this process has
-    imported, or otherwise from an installed Lightning package; `lightning` takes precedence. Raises
-    `IntegrationMissingError` if no Lightning package is installed, or if the installed release is too old.
+    `subpackage` is `"pytorch"` or `"fabric"`. The module is taken from the Lightning package that this
+    process has imported, or otherwise from an installed one. If there are several, `lightning` takes
+    precedence. Raises `IntegrationMissingError` if no Lightning package is installed, or if the installed
+    release is too old.
     """
     package = _package_name(subpackage)
     if not package:
@@ -47,7 +48,8 @@ def lightning_module(subpackage: str, name: str) -> ModuleType:
 def installed_release(subpackage: str) -> tuple[str, str]:
     """Return the name and version of the installed Lightning distribution.
 
-    The version is an empty string without metadata. Both are empty strings if Lightning is not installed.
+    The version is an empty string if there is no metadata. Both are empty strings if Lightning is not
+    installed.
     """
     top_package, _, _ = _package_name(subpackage).partition(".")
     distribution = top_package.replace("_", "-")
@@ -70,7 +72,7 @@ def _package_name(subpackage: str) -> str:
 
 
 def _is_too_old(version: str) -> bool:
-    """Return whether `version` is older than `_OLDEST_SUPPORTED`; False if it cannot be parsed."""
+    """Return whether `version` is older than `_OLDEST_SUPPORTED`, or False if it cannot be parsed."""
     # Imported here because importing packaging takes longer than importing this module.
     from packaging.version import InvalidVersion, Version
 
@@ -81,7 +83,7 @@ def _is_too_old(version: str) -> bool:
 
 
 def launched_rank_count(num_nodes: int) -> int:
-    """Return how many ranks a launcher started on this host; 0 if Lightning itself starts the ranks."""
+    """Return the number of ranks that a launcher started on this host, or 0 if Lightning starts the ranks."""
     if not import_torch().distributed.is_torchelastic_launched():
         return 0
     return WORLD_SIZE.read(os.environ) // num_nodes

@@ -31,7 +31,7 @@ _NEXT_STEP = "Use Trainer(**accel_train.lightning.trainer_options()), or fabric_
 
 
 class Names(NamedTuple):
-    """The names of a strategy's members that differ between Lightning's `Trainer` and its `Fabric`."""
+    """The names of strategy members that differ between Lightning's `Trainer` and `Fabric`."""
 
     precision: str
     set_ranks: str
@@ -43,7 +43,7 @@ class Names(NamedTuple):
 class AcceleratorMembers:
     """The members of Lightning's `Accelerator`, implemented with the accelerator of `backend_name`.
 
-    Lightning calls most of these members on the class, so each backend has a separate class.
+    Lightning calls most of these members on the class, so each backend has its own class.
     """
 
     backend_name: ClassVar[str]
@@ -53,13 +53,13 @@ class AcceleratorMembers:
 
     @classmethod
     def core_accelerator(cls) -> Accelerator:
-        """Return accel_core's accelerator. Raises the errors of `accel_core.accelerator(name)`."""
+        """Return accel_core's accelerator. Raises the same errors as `accel_core.accelerator(name)`."""
         return accel_core.accelerator(cls.backend_name)
 
     def setup_device(self, device: torch.device) -> None:
-        """Select `device` for this process, and make the device's compiler torch.compile's default.
+        """Select `device` for this process, and make the device's compiler the default for torch.compile.
 
-        Raises `IntegrationError` if the device's type is not the accelerator's device type.
+        Raises `IntegrationError` if the type of `device` is not the accelerator's device type.
         """
         accelerator = self.core_accelerator()
         if device.type != accelerator.device().type:
@@ -76,7 +76,7 @@ class AcceleratorMembers:
             self._compiler_context.__enter__()
 
     def setup(self, trainer: Any) -> None:
-        """Raise `IntegrationError` if the autocast of the `Trainer` is for a different device type."""
+        """Raise `IntegrationError` if the `Trainer` uses autocast for a different device type."""
         accelerator = self.core_accelerator()
         autocast_device = getattr(trainer.precision_plugin, "device", None)
         if not isinstance(autocast_device, str):
@@ -89,14 +89,14 @@ class AcceleratorMembers:
             )
 
     def teardown(self) -> None:
-        """Release cached memory of the device, and restore torch.compile's default compiler."""
+        """Release the device's cached memory, and restore torch.compile's default compiler."""
         if self._compiler_context is not None:
             self._compiler_context.__exit__(None, None, None)
             self._compiler_context = None
         self.core_accelerator().empty_cache()
 
     def get_device_stats(self, device: torch.device) -> dict[str, float]:
-        """Return the device's memory statistics, in bytes and counts under torch's keys."""
+        """Return the device's memory statistics, as bytes and counts under torch's keys."""
         stats = self.core_accelerator().memory_stats(device.index)
         return {
             key: value for key, value in stats.items() if isinstance(value, int | float)
@@ -104,9 +104,9 @@ class AcceleratorMembers:
 
     @classmethod
     def parse_devices(cls, devices: int | str | list[int]) -> list[int] | int:
-        """Return the indices of `devices`; on the CPU, return the number of processes instead.
+        """Return the device indices for `devices` or, on the CPU, the number of processes.
 
-        Raises `ValueError` for devices that do not exist.
+        Raises `ValueError` if a device does not exist.
         """
         indices = device_indices(cls.core_accelerator(), devices)
         return len(indices) if _is_cpu(cls.core_accelerator()) else indices
@@ -121,7 +121,7 @@ class AcceleratorMembers:
 
     @classmethod
     def auto_device_count(cls) -> int:
-        """Return the number of devices; on the CPU, return 1, like Lightning's accelerator for the CPU."""
+        """Return the number of devices or, on the CPU, 1, as Lightning's CPU accelerator does."""
         accelerator = cls.core_accelerator()
         if _is_cpu(accelerator):
             return 1
@@ -142,7 +142,7 @@ class AcceleratorMembers:
 
     @classmethod
     def register_accelerators(cls, accelerator_registry: Any) -> None:
-        """Add this class to Lightning's `accelerator_registry`, under the backend's name."""
+        """Add this class to Lightning's `accelerator_registry` under the backend's name."""
         accelerator_registry.register(
             cls.backend_name, cls, description=f"accel_core: {cls.backend_name}"
         )
@@ -151,9 +151,9 @@ class AcceleratorMembers:
 def device_indices(accelerator: Accelerator, devices: Any) -> list[int]:
     """Return the device indices for `devices`: a count, -1 for all devices, a list, or any of these as text.
 
-    On the CPU, any count is valid, because processes share the CPU. If torchrun started the ranks and one
-    device is visible to each rank, each rank uses index 0. Raises `ValueError` for any other value, and for
-    devices that do not exist.
+    On the CPU, any count is valid, because processes share the CPU. If torchrun started the ranks and each
+    rank sees only one device, each rank uses index 0. Raises `ValueError` if a device does not exist, or if
+    `devices` has any other value.
     """
     is_cpu, count = _is_cpu(accelerator), accelerator.device_count()
     # Under torchrun, only one device may be visible to each rank, with index 0.
@@ -226,14 +226,14 @@ def _is_cpu(accelerator: Accelerator) -> bool:
 
 
 class SingleDeviceMembers:
-    """Members of a strategy for one process on one device."""
+    """The members of a Lightning strategy for one process on one device."""
 
     #: Lightning's connector sets this to the return value of the accelerator's `get_parallel_devices`.
     parallel_devices: list[torch.device] | None = None
 
     @property
     def root_device(self) -> torch.device:
-        """Return the device of the model."""
+        """Return the device that the model is placed on."""
         if self.parallel_devices:
             return self.parallel_devices[0]
         device: torch.device = super().root_device  # type: ignore[misc]
@@ -241,21 +241,24 @@ class SingleDeviceMembers:
 
 
 class ProcessesMembers:
-    """Members of a strategy with one process per device and the accelerator's communication backend."""
+    """The members of a strategy with one process per device and the accelerator's communication backend."""
 
     names: ClassVar[Names]
     accelerator: Any
     root_device: torch.device
 
     def setup_environment(self) -> None:
-        """Select the device and start the process group."""
+        """Select this process's device and start the process group."""
         set_world_ranks = getattr(self, self.names.set_ranks)
         set_world_ranks()
         _start_process_group(self)
         super().setup_environment()  # type: ignore[misc]
 
     def device_ids(self) -> list[int] | None:
-        """Return the `device_ids` for DistributedDataParallel: a list of one index on CUDA, else `None`."""
+        """Return the `device_ids` for DistributedDataParallel.
+
+        This is a list with one index on CUDA, and `None` on any other device.
+        """
         # With device ids, Lightning opens a CUDA stream on any device. DDP itself needs no ids.
         if self.root_device.type == "cuda":
             return [self.root_device.index or 0]
@@ -285,12 +288,12 @@ class ProcessesMembers:
 
 
 class FullyShardedMembers(ProcessesMembers):
-    """Members that make Lightning's FullyShardedDataParallel strategy work on every accelerator."""
+    """The members that make Lightning's FullyShardedDataParallel strategy work on every accelerator."""
 
     def setup_environment(self) -> None:
         """Select the device, start the process group, and create the device mesh if one was requested.
 
-        Raises `IntegrationError` on the CPU.
+        Raises `IntegrationError` if the accelerator is the CPU.
         """
         if self.root_device.type == "cpu":
             raise IntegrationError(
@@ -311,7 +314,7 @@ class FullyShardedMembers(ProcessesMembers):
 
 
 class ShardedPrecisionMembers:
-    """Members of a precision plugin for FSDP that uses `device`. Lightning's own plugin uses CUDA."""
+    """The members of an FSDP precision plugin that uses `device`. Lightning's own plugin uses CUDA."""
 
     precision: str
     scaler: Any
@@ -323,7 +326,7 @@ class ShardedPrecisionMembers:
             self.scaler = type(self.scaler)(device)
 
     def forward_context(self) -> Any:
-        """Return an autocast context for the device in mixed precision, else Lightning's context."""
+        """Return an autocast context for the device in mixed precision, or Lightning's context otherwise."""
         if "mixed" not in self.precision:
             return super().forward_context()  # type: ignore[misc]
         torch = import_torch()
@@ -334,10 +337,10 @@ class ShardedPrecisionMembers:
 def precision_for_device(precision: property, sharded: Any = None) -> property:
     """Return a property that replaces the property `precision` of a strategy class.
 
-    When a precision plugin is set, it is converted for the accelerator's device, because Lightning creates
-    mixed precision for CUDA if it does not support the accelerator. `sharded` is the class that replaces
-    Lightning's `FSDPPrecision`. Setting the property raises `IntegrationError` for a data type that the
-    device does not support.
+    A precision plugin assigned to the property is converted for the accelerator's device, because Lightning
+    creates mixed-precision plugins for CUDA if it does not support the accelerator. `sharded` is the class
+    that replaces Lightning's `FSDPPrecision`. The assignment raises `IntegrationError` if the device does not
+    support the plugin's data type.
     """
 
     def get_plugin(strategy: Any) -> Any:

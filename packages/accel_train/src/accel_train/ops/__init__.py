@@ -1,1 +1,1 @@
-"""Provide DeepSpeed's optimizer operators for every device, written with torch's functions."""
+"""Provide DeepSpeed's optimizer operators for every device, implemented with torch's functions."""

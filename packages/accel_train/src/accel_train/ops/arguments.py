@@ -40,10 +40,10 @@ def _torch() -> Any:
 
 
 def whole_number(op: str, name: str, value: Any, minimum: int, bits: int) -> int:
-    """Return `value` as an int. The value may be a float or a tensor that contains a whole number.
+    """Return `value` as an int. It may also be a float or a tensor, if it contains a whole number.
 
-    `name` is the argument's name for messages. Raises `OpInputError` if `value` is not a whole number, is
-    below `minimum`, or does not fit in a signed integer of `bits` bits.
+    `name` is the argument's name for error messages. Raises `OpInputError` if `value` is not a whole number,
+    is below `minimum`, or does not fit in a signed integer of `bits` bits.
     """
     number = 0
     try:
@@ -64,7 +64,7 @@ def whole_number(op: str, name: str, value: Any, minimum: int, bits: int) -> int
 def check_rates(op: str, beta1: float, beta2: float, *, float32: bool = False) -> None:
     """Raise `OpInputError` if a decay rate is not in [0, 1).
 
-    With `float32`, the error is also raised if float32 rounds a decay rate to 1.
+    With `float32`, the error is also raised if a decay rate rounds to 1 in float32.
     """
     limit, suffix = 1.0, ""
     if float32:
@@ -77,7 +77,10 @@ def check_rates(op: str, beta1: float, beta2: float, *, float32: bool = False) -
 
 
 def check_decay(op: str, weight_decay: float) -> None:
-    """Raise `OpInputError` for a weight decay below 0, which torch rejects and compiled kernels ignore."""
+    """Raise `OpInputError` if the weight decay is negative.
+
+    torch rejects a negative weight decay, but compiled kernels ignore it.
+    """
     if not _is_from_0_to_below(weight_decay, math.inf):
         raise OpInputError(
             f"{op}: weight_decay is {weight_decay!r}, expected 0 or more"
@@ -87,9 +90,9 @@ def check_decay(op: str, weight_decay: float) -> None:
 def check_undoable(
     op: str, beta1: float, beta2: float, decoupled_decay: float = 0.0, lr: float = 0.0
 ) -> None:
-    """Raise `OpInputError` if a step of Adam cannot be undone, because the step multiplied a tensor by 0.
+    """Raise `OpInputError` if a step of Adam cannot be undone, because it multiplied a tensor by 0.
 
-    The factors of a step are `beta1`, `beta2` and, with decoupled weight decay, `1 - lr * decoupled_decay`.
+    The step's factors are `beta1`, `beta2` and, with decoupled weight decay, `1 - lr * decoupled_decay`.
     """
     factors = (beta1, beta2, 1 - lr * decoupled_decay)
     if 0 in factors:
@@ -136,7 +139,7 @@ def named_lists(op: str, names: Sequence[str], lists: Any) -> dict[str, Sequence
 
 
 def missing_function_error(op: str, name: str) -> AttributeError:
-    """Return the error for a function called `name` that the portable operator `op` does not have.
+    """Return the error to raise if the portable operator `op` does not have the function `name`.
 
     DeepSpeed's compiled operator also has functions for ZenFlow. For the name of such a function, the message
     explains how to find out why the compiled operator is not used.
@@ -150,13 +153,16 @@ def missing_function_error(op: str, name: str) -> AttributeError:
 
 
 def check_mode(op: str, mode: Any) -> None:
-    """Raise `OpInputError` unless `mode` is 0 or 1."""
+    """Raise `OpInputError` unless the optimizer's `mode` is 0 or 1."""
     if mode not in (0, 1):
         raise OpInputError(f"{op}: mode is {mode}, expected 0 (Adam) or 1 (AdamW)")
 
 
 def require_tensor(argument_name: str, value: Any) -> None:
-    """Raise `OpInputError` unless `value` is a tensor. The message names the argument `argument_name`."""
+    """Raise `OpInputError` unless `value` is a tensor.
+
+    The error message names the argument `argument_name`.
+    """
     if not isinstance(value, _torch().Tensor):
         raise OpInputError(
             f"{argument_name} is {value!r} ({type(value).__name__}), expected a tensor"
@@ -181,16 +187,17 @@ def update_on_host(
     rows: Sequence[Sequence[Any]],
     update: Callable[[list[list[Any]]], Any],
 ) -> Any:
-    """Call `update` on contiguous CPU tensors that compiled code can use by address, and return its result.
+    """Call `update` on contiguous CPU tensors whose memory compiled code can access, and return its result.
 
-    Each of `rows` is `(gradient, parameter, *states)`, in the order of `names`. `update` is called once, with
-    all rows. For a tensor that is not contiguous, `update` gets a contiguous copy. The copy is then copied
-    back, unless the tensor is a gradient, which `update` only reads. Autograd is notified of the changes.
+    Each of `rows` is a tuple `(gradient, parameter, *states)`, in the order of `names`. `update` is called
+    once, with all rows. For a tensor that is not contiguous, `update` gets a contiguous copy. The copy is
+    then copied back, unless the tensor is a gradient, which `update` only reads. Autograd is notified of the
+    changes.
 
-    Raises `OpInputError` before any tensor is changed, unless these conditions hold. Every tensor is dense,
-    is on the CPU, and has memory. The tensors of one row have the same number of elements. Parameters and
-    gradients have the same data type: float32, bfloat16 or float16. The states of a row are all float32, or
-    all have the parameter's data type.
+    Raises `OpInputError`, before any tensor is changed, unless the following conditions hold. Every tensor is
+    dense, is on the CPU, and has memory. The tensors of a row have the same number of elements. Parameters
+    and gradients have the same data type: float32, bfloat16 or float16. The states of a row are all float32,
+    or all have the parameter's data type.
     """
     for index, row in enumerate(rows):
         row_names = list(names)

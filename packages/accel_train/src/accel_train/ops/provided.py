@@ -14,7 +14,7 @@ _PORTABLE_BUILDERS = (
 
 @hookimpl
 def accel_op_builders(backend: Backend) -> OpProvider:
-    """Return the provider of the portable operators. Operators of all other providers take precedence."""
+    """Return the provider of the portable operators. The operators of all other providers take precedence."""
     return OpProvider(
         {op: f"accel_train.ops.portable:{op}" for op in _PORTABLE_BUILDERS},
         name="accel-train portable",

@@ -51,21 +51,22 @@ _UINT8_OP_OF_BOOL = {
 
 
 class Reduction(NamedTuple):
-    """The steps that reduce tensors of one data type: conversion, gloo's operation, conversion back."""
+    """The steps that reduce tensors of one data type: conversion, gloo's operation, and conversion back."""
 
     #: gloo's operation, an element of `ReduceOp.RedOpType`.
     op: Any
     #: Converts a contiguous host tensor to the tensor for gloo, which may share the host tensor's memory.
     to_gloo: Callable[[Tensor], Tensor]
-    #: Writes gloo's result into the host tensor; `None` if `to_gloo` returns a tensor with the same memory.
+    #: Writes gloo's result into the host tensor, or `None` if `to_gloo` returns a tensor with the same
+    #: memory.
     from_gloo: Callable[[Tensor, Tensor], None] | None
-    #: The last step, which changes the host tensor in place; `None` if no such step is needed.
+    #: The last step, which changes the host tensor in place, or `None` if no such step is needed.
     finish: Callable[[Tensor], object] | None = None
 
     def write_result(
         self, host: Tensor, reduced: Tensor, *, separate_memory: bool = False
     ) -> None:
-        """Convert gloo's result `reduced` back, and write it into the host tensor `host`.
+        """Convert gloo's result `reduced` back to the original data type, and write it to the tensor `host`.
 
         `separate_memory` is True if `reduced` and `host` do not share memory.
         """
@@ -78,9 +79,9 @@ class Reduction(NamedTuple):
 
 
 def reduction_for(dtype: torch.dtype, op: Any, ranks: int) -> Reduction:
-    """Return the steps that reduce tensors of `dtype` with the reduce operation `op`.
+    """Return the steps that reduce tensors of the data type `dtype` with the reduce operation `op`.
 
-    `ranks` is the number of ranks. Raises `ValueError` for an operation that is not defined for `dtype`.
+    `ranks` is the number of ranks. Raises `ValueError` if the operation is not defined for `dtype`.
     """
     name = getattr(op, "op", op).name
     if name == "PREMUL_SUM":
@@ -132,7 +133,7 @@ def _plain_reduction(dtype: torch.dtype, name: str) -> Reduction:
 
 
 def _is_defined(name: str, dtype: torch.dtype) -> bool:
-    """Return whether the operation called `name` is defined for `dtype`."""
+    """Return whether the operation named `name` is defined for `dtype`."""
     if dtype.is_complex:
         return name == "SUM"
     if dtype.is_floating_point:
@@ -194,7 +195,7 @@ def _divide_uint64(host: Tensor, divisor: int) -> None:
 
 
 def copy_bytes(host: Tensor, reduced: Tensor) -> None:
-    """Copy the bytes of `reduced` to `host`. Both tensors have the same data type."""
+    """Copy the bytes of `reduced` to `host`. Both tensors must have the same data type."""
     bytes_of(host).copy_(bytes_of(reduced))
 
 

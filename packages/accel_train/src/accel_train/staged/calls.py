@@ -1,4 +1,4 @@
-"""Read the arguments with which torch.distributed calls a process group: lists, options and splits."""
+"""Read the arguments that torch.distributed passes to a process group: lists, options and splits."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ __all__ = [
 
 
 def tensor_list(tensors: Any) -> list[Tensor]:
-    """Return `tensors`, which is a single tensor or several tensors, as a list."""
+    """Return `tensors`, a single tensor or several tensors, as a list."""
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
 
 def gloo_options(options_class: Any, torch_options: Any, op: Any = None) -> Any:
-    """Return an object of gloo's `options_class` with the timeout and root that torch passed.
+    """Return an instance of gloo's `options_class` with the timeout and root rank that torch passed.
 
-    `torch_options` are the options that torch passed. `op` is the reduce operation, for classes that have
-    one.
+    `torch_options` are the options that torch passed. `op` is the reduce operation, for option classes that
+    have one.
     """
     options = options_class()
     if op is not None:
@@ -41,7 +41,7 @@ def gloo_options(options_class: Any, torch_options: Any, op: Any = None) -> Any:
 
 
 def reduce_op(op_or_options: Any) -> Any:
-    """Return the reduce operation that torch passed, directly or in options. The default is a sum."""
+    """Return the reduce operation that torch passed, either directly or in options. The default is a sum."""
     if op_or_options is None:
         return torch.distributed.ReduceOp.SUM
     return getattr(op_or_options, "reduceOp", op_or_options)
@@ -58,7 +58,7 @@ def require_dense(tensors: Iterable[Tensor]) -> None:
 
 
 def require_parts(total: int, part_size: int, ranks: int) -> None:
-    """Raise `ValueError` unless `total` is `ranks` times `part_size`."""
+    """Raise `ValueError` unless `total` equals `ranks` times `part_size`."""
     if total != part_size * ranks:
         raise ValueError(
             f"{ranks} parts of {part_size} do not add up to {total}: expected {part_size * ranks} in total"
@@ -68,8 +68,8 @@ def require_parts(total: int, part_size: int, ranks: int) -> None:
 def split_sizes(tensor: Tensor, row_counts: list[int], ranks: int) -> list[int]:
     """Return the size in bytes of each rank's part of `tensor`, which is split along dimension 0.
 
-    `row_counts` has the number of rows in each rank's part; empty means equal parts. Raises `ValueError` if
-    the parts do not add up to the tensor.
+    `row_counts` contains the number of rows in each rank's part; if it is empty, the parts are equal. Raises
+    `ValueError` if the parts do not add up to the tensor.
     """
     length = tensor.shape[0] if tensor.dim() else 0
     if not row_counts:

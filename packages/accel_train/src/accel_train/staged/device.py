@@ -1,4 +1,4 @@
-"""Declare the accelerator members that the staged process group needs, and the group's name."""
+"""Declare the accelerator members that the staged process group needs, and the name of the group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STAGED = "staged"
 
 
 class Device(Protocol):
-    """The members of an accelerator that the staged process group calls."""
+    """The accelerator members that the staged process group calls."""
 
     @property
     def Event(self) -> Any:  # noqa: N802 - torch's names
@@ -24,11 +24,11 @@ class Device(Protocol):
     def Stream(self) -> Any:  # noqa: N802
         """Return the class of the device's streams.
 
-        The class attribute `one_queue` is True if the device has a single queue.
+        The class attribute `one_queue` is True if the device has only a single queue.
         """
 
     def device_name(self, device_index: int | None = None) -> str:
-        """Return the device type."""
+        """Return the device type, such as `npu`."""
 
     def device_guard(self, device_index: int | None) -> AbstractContextManager[Any]:
         """Return a context manager that selects the device with the index `device_index`."""
@@ -37,4 +37,4 @@ class Device(Protocol):
         """Return a context manager that makes `stream` the current stream."""
 
     def current_stream(self, device_index: int | None = None) -> Any:
-        """Return the calling thread's current stream on a device."""
+        """Return the calling thread's current stream on the device with the given index."""

@@ -1,4 +1,4 @@
-"""Wait for gloo's threads before a group ends, because these threads must drop their tensors first."""
+"""Wait for gloo's threads before a group ends, because the threads must drop their tensors first."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ _POLL_INTERVAL = 0.01
 def wait_for_gloo() -> None:
     """Wait until all of gloo's threads sleep, for at most 60 seconds.
 
-    Works on Linux with torch 2.11 or newer, which names the threads; otherwise returns immediately. After a
-    collective has ended, gloo's threads drop their tensors, for which they need Python's lock (GIL). When
-    DistributedDataParallel's reducer drops the last reference to a group, it waits for the threads while it
-    holds the lock, so the process deadlocks (pytorch#56297). If a thread needs the lock after Python has shut
-    down, the process aborts (pytorch#190489).
+    This works on Linux with torch 2.11 or newer, which names the threads. Elsewhere, the function returns
+    immediately.
+
+    After a collective has ended, gloo's threads drop their tensors, for which they need Python's global lock
+    (GIL). When DistributedDataParallel's reducer drops the last reference to a group, it waits for the
+    threads while it holds the lock, so the process deadlocks (pytorch#56297). If a thread needs the lock
+    after Python has shut down, the process aborts (pytorch#190489).
     """
     end = time.monotonic() + _TIMEOUT
     while any(_gloo_thread_states()) and time.monotonic() < end:

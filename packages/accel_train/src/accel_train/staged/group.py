@@ -40,13 +40,12 @@ _MAX_SMALL_WORKS = 256
 
 
 class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
-    """A process group that sends tensors through host memory, over gloo.
+    """A process group that sends tensors through host memory, using gloo.
 
-    The group accepts dense tensors of the device and of the CPU, of every data type,
-    including empty and non-contiguous tensors. Results equal those of gloo for the same
-    tensors on the CPU. Every collective returns a `Work`, and runs in a thread of the
-    group, in parallel with the program. `wait()` of a failed collective raises
-    `CommunicationError`, a `RuntimeError`.
+    The group accepts dense tensors of every data type, on the device and on the CPU, including empty and
+    non-contiguous tensors. Results equal those of gloo for the same tensors on the CPU. Every collective
+    returns a `Work`, and runs in a thread of the group, in parallel with the program. If a collective failed,
+    `wait()` raises `CommunicationError`, a `RuntimeError`.
 
     torch.distributed defines the names and arguments of the members.
     """
@@ -84,7 +83,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         #: The latest handles of small collectives. DistributedDataParallel's `join()` passes such a handle to
         #: C++, which crashes if it calls a handle whose Python object no longer exists.
         self._small_works: deque[Any] = deque(maxlen=_MAX_SMALL_WORKS)
-        #: The handles of the calls that torch is coalescing; `None` if torch is not coalescing.
+        #: The handles of the calls that torch is coalescing, or `None` if torch is not coalescing.
         self._coalesced: list[Any] | None = None
 
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
@@ -96,12 +95,12 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         self._own_messages.timeout = timeout
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Set the timeout of all later collectives."""
+        """Set the timeout of all collectives that are started from now on."""
         self._gloo.set_timeout(timeout)
         self._own_messages.timeout = timeout
 
     def shutdown(self) -> None:
-        """End the group's thread. torch calls this when the group is destroyed."""
+        """End the group's thread. torch calls this method when the group is destroyed."""
         self._close()
 
     def abort(self) -> None:
@@ -109,7 +108,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         self._close()
 
     def on_call(self) -> None:
-        """Do nothing at the start of each collective. A subclass may override this method."""
+        """Do nothing. This method is called at the start of each collective. A subclass may override it."""
 
     # How every collective runs
 
@@ -178,7 +177,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return self._receive(tensors, receive_bytes, "recv")
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
-        """Receive a tensor from any rank. The returned `Work` reports which rank sent the tensor."""
+        """Receive a tensor from any rank. The returned `Work` reports which rank sent it."""
         return self._receive(
             tensors, lambda row: self._gloo.recv_anysource([row], tag), "recv"
         )
@@ -219,7 +218,10 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return self._add_to_coalesced(MessageWork(description, gloo_work, finish))
 
     def barrier(self, opts: Any = None) -> Any:
-        """Start a barrier. It runs after all earlier collectives, and ends when every rank has called it."""
+        """Start a barrier, which runs after all earlier collectives.
+
+        The barrier ends once every rank has called this method.
+        """
         options = gloo_options(c10d.BarrierOptions, opts)
 
         def barrier_on_host(_: list[Tensor]) -> list[Tensor]:
@@ -235,7 +237,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return self._reduce_all("all_reduce", tensor_list(tensors), opts)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
-        """Reduce all tensors over all ranks, in place."""
+        """Reduce all tensors over all ranks in one call, in place."""
         return self._reduce_all("all_reduce_coalesced", list(tensors), opts)
 
     def _reduce_all(self, name: str, tensors: list[Tensor], opts: Any) -> Any:
@@ -272,7 +274,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
             reduction.write_result(host_tensor, gloo_tensor)
 
     def reduce(self, tensors: Any, opts: Any = None) -> Any:
-        """Reduce the tensors over all ranks. Only the root's tensors change."""
+        """Reduce the tensors over all ranks. Only the root rank's tensors change."""
         tensors = tensor_list(tensors)
         reductions = self._reductions(tensors, opts)
         is_root = gloo_options(c10d.ReduceOptions, opts).rootRank == self.rank()
@@ -300,14 +302,14 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     ) -> Any:
         """Reduce `source` over all ranks, and write this rank's part of the result to `output`.
 
-        The parts are equal and in the order of ranks.
+        The parts are equal in size and in the order of the ranks.
         """
         return self.reduce_scatter_single_coalesced([output], [source], opts)
 
     def reduce_scatter_single_coalesced(
         self, outputs: Any, inputs: Any, opts: Any = None
     ) -> Any:
-        """Do `reduce_scatter_single` for each pair of an output and an input."""
+        """Perform `reduce_scatter_single` for each pair of an output and an input."""
         outputs, inputs = list(outputs), list(inputs)
         for output, source in zip(outputs, inputs, strict=True):
             require_parts(source.numel(), output.numel(), self.size())
@@ -346,7 +348,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return part
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Reduce `inputs[0][r]` over all ranks, for each rank `r`. Rank `r` gets the result for `r`.
+        """Reduce `inputs[0][r]` over all ranks, and give the result to rank `r`, for each rank `r`.
 
         The tensors for different ranks may differ in size.
         """
@@ -374,7 +376,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     # Data movement
 
     def broadcast(self, tensors: Any, opts: Any = None) -> Any:
-        """Copy the root's tensors to all ranks."""
+        """Copy the root rank's tensors to all ranks."""
         tensors = tensor_list(tensors)
         options = gloo_options(c10d.BroadcastOptions, opts)
         is_root = options.rootRank == self.rank()
@@ -405,13 +407,13 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     def all_gather_single(
         self, output: Tensor, source: Tensor, opts: Any = None
     ) -> Any:
-        """Gather every rank's `source` into `output`, in the order of ranks."""
+        """Gather every rank's `source` into `output`, in the order of the ranks."""
         return self.all_gather_single_coalesced([output], [source], opts)
 
     def all_gather_single_coalesced(
         self, outputs: Any, inputs: Any, opts: Any = None
     ) -> Any:
-        """Do `all_gather_single` for each pair of an output and an input."""
+        """Perform `all_gather_single` for each pair of an output and an input."""
         outputs, inputs = list(outputs), list(inputs)
         for output, source in zip(outputs, inputs, strict=True):
             require_parts(output.nbytes, source.nbytes, self.size())
@@ -435,14 +437,14 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Gather every rank's `inputs[0]` into the list `outputs[0]`.
 
-        The sizes may differ between ranks.
+        The tensors of different ranks may differ in size.
         """
         return self._all_gather(outputs, [outputs[0]], inputs, opts)
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Gather `inputs[i]` of every rank `r` into `outputs[r][i]`, for each `i`.
 
-        The sizes may differ between ranks.
+        The tensors of different ranks may differ in size.
         """
         inputs = list(inputs)
         lengths = [len(row) for row in outputs]
@@ -510,9 +512,9 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         _wait_for_all(works)
 
     def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Gather every rank's `inputs[0]` into the root's list `outputs[0]`.
+        """Gather every rank's `inputs[0]` into the list `outputs[0]` on the root rank.
 
-        Ranks other than the root pass no list.
+        Ranks other than the root pass no output list.
         """
         source = tensor_list(inputs)[0]
         options = gloo_options(c10d.GatherOptions, opts)
@@ -531,9 +533,9 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         )
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Send the tensor `inputs[0][r]` of the root to rank `r`, for each rank `r`.
+        """Send the root rank's tensor `inputs[0][r]` to rank `r`, for each rank `r`.
 
-        Ranks other than the root pass no list.
+        Ranks other than the root pass no input list.
         """
         target = tensor_list(outputs)[0]
         options = gloo_options(c10d.ScatterOptions, opts)
@@ -559,7 +561,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     ) -> Any:
         """Send a part of `source` to each rank, and receive a part from each rank into `output`.
 
-        The splits are the numbers of rows in the parts. Without splits, the parts are equal.
+        The splits are the numbers of rows in the parts. Without splits, the parts are equal in size.
         """
         received_sizes = split_sizes(output, list(output_splits), self.size())
         sent_sizes = split_sizes(source, list(input_splits), self.size())
@@ -568,7 +570,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     alltoall_base = all_to_all_single
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Send `inputs[r]` to each rank `r`, and receive into `outputs[r]` from rank `r`."""
+        """Send `inputs[r]` to each rank `r`, and receive `outputs[r]` from each rank `r`."""
         outputs, inputs = list(outputs), list(inputs)
         received_sizes = [tensor.nbytes for tensor in outputs]
         sent_sizes = [tensor.nbytes for tensor in inputs]

@@ -1,4 +1,4 @@
-"""Copy tensors between device and host in order with the device's other work, in reused host memory."""
+"""Copy tensors between device and host, in order with the device's other work, using reusable host memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accel_train.staged.device import Device
 
 __all__ = ["Copies", "HostMemory", "bytes_of"]
 
-#: The most bytes of host memory that are kept between collectives.
+#: The maximum number of bytes of host memory that are kept between collectives.
 _MAX_REUSED_BYTES = 1 << 28
 #: Each host tensor starts at a multiple of this number of bytes, because a view of a data type must start at
 #: a multiple of the type's size.
@@ -22,7 +22,7 @@ _ALIGNMENT = 64
 
 
 def bytes_of(tensor: Tensor) -> Tensor:
-    """Return a view of a contiguous host tensor as a 1-D uint8 tensor of its bytes."""
+    """Return the bytes of a contiguous host tensor as a one-dimensional uint8 view."""
     if not tensor.numel():
         return tensor.new_empty(0, dtype=torch.uint8)
     # A tensor of one element is contiguous with any stride, but with some strides, torch
@@ -33,8 +33,7 @@ def bytes_of(tensor: Tensor) -> Tensor:
 class HostMemory:
     """Host memory for the tensors of one collective at a time. The next collective reuses the memory.
 
-    New memory causes a page fault for every 4 KiB, which doubles the time of a large
-    collective.
+    New memory causes a page fault for every 4 KiB, which doubles the time that a large collective takes.
     """
 
     def __init__(self) -> None:
@@ -42,7 +41,7 @@ class HostMemory:
         self._used_bytes = 0
 
     def empty_like(self, tensor: Tensor) -> Tensor:
-        """Return an uninitialized, contiguous host tensor of the same shape and data type."""
+        """Return an uninitialized, contiguous host tensor with the shape and data type of `tensor`."""
         size = tensor.numel() * tensor.element_size()
         start = self._used_bytes
         aligned_size = math.ceil(size / _ALIGNMENT) * _ALIGNMENT
@@ -68,12 +67,12 @@ class HostMemory:
         self._used_bytes = 0
 
     def discard(self) -> None:
-        """Stop using the memory after a collective failed, because gloo may still write to it."""
+        """Stop using the memory after a collective has failed, because gloo may still write to it."""
         self._buffer = torch.empty(0, dtype=torch.uint8)
 
 
 class Copies:
-    """Runs copies between device and host in the right order relative to the device's other work."""
+    """Copies between device and host that run in order with the device's other work."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -81,7 +80,7 @@ class Copies:
         self._streams: dict[int, Any] = {}
 
     def device_index(self, tensors: Iterable[Tensor]) -> int | None:
-        """Return the index of the tensors' device; `None` if all tensors are on the host."""
+        """Return the index of the tensors' device, or `None` if all tensors are on the host."""
         for tensor in tensors:
             if tensor.device.type == self._type:
                 return tensor.device.index or 0
@@ -90,8 +89,8 @@ class Copies:
     def record_event(self, index: int | None) -> Any:
         """Record an event in the calling thread's stream, and return the event for `on_side_stream`.
 
-        `index` is the device's index; `None` means the host. Returns `None` if no event
-        is needed: on the host, or on a device with a single queue.
+        `index` is the device's index; `None` means the host. Returns `None` if no event is needed: on the
+        host, or on a device with a single queue.
         """
         # DeepSpeed's classes have no Stream for a device with a single queue.
         stream = self._device.Stream
@@ -104,10 +103,10 @@ class Copies:
 
     @contextmanager
     def on_side_stream(self, index: int | None, event: Any) -> Iterator[None]:
-        """Run the copies of a `with` block in a separate stream, after the `event` of `record_event`.
+        """Return a context manager that runs the copies in its block in a separate stream, after `event`.
 
-        The copies run in parallel with the program's work, and have finished at the end
-        of the block. `index` is the device's index; `None` means the host.
+        `event` is the result of `record_event`. The copies run in parallel with the program's work, and have
+        finished at the end of the block. `index` is the device's index; `None` means the host.
         """
         if index is None:
             yield
@@ -127,8 +126,9 @@ class Copies:
             stream.synchronize()
 
     def on_current_stream(self, index: int | None) -> AbstractContextManager[Any]:
-        """Run the copies of a `with` block in the calling thread's stream, in order with its other work.
+        """Return a context manager that runs the copies in its block in the calling thread's stream.
 
-        `index` is the device's index; `None` means the host.
+        The copies run in order with the stream's other work. `index` is the device's index; `None` means the
+        host.
         """
         return self._device.device_guard(index)

@@ -12,9 +12,9 @@ __all__ = ["OwnMessages"]
 
 
 class OwnMessages:
-    """The messages that one rank sends to itself.
+    """The messages that a rank sends to itself.
 
-    Messages with the same tag arrive in the order of the calls.
+    Messages with the same tag arrive in the order in which they were sent.
     """
 
     def __init__(self, timeout: timedelta) -> None:
@@ -27,7 +27,10 @@ class OwnMessages:
         )
 
     def send(self, message: Tensor, tag: int) -> _SendHandle:
-        """Send a host tensor, which must not change afterwards, and return the handle of the send."""
+        """Send a host tensor to this rank itself, and return the handle of the send.
+
+        The tensor must not change afterwards.
+        """
         with self._lock:
             if self._waiting_receives[tag]:
                 receive_handle = self._waiting_receives[tag].popleft()
@@ -37,7 +40,7 @@ class OwnMessages:
         return _SendHandle()
 
     def receive(self, target: Tensor, tag: int) -> _ReceiveHandle:
-        """Return the handle of a receive into `target`. The handle's `wait` copies the message."""
+        """Return the handle of a receive operation into `target`. The handle's `wait` copies the message."""
         receive_handle = _ReceiveHandle(target, tag, self.timeout)
         with self._lock:
             if self._unreceived_messages[tag]:
@@ -72,7 +75,7 @@ class _ReceiveHandle:
         self._arrived.set()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait for the message, and copy the message into the target.
+        """Wait for the message, and copy the message into the target tensor.
 
         Raises `RuntimeError` if no message arrives in time, or if the message has a different size.
         """

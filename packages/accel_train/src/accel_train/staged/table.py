@@ -15,7 +15,7 @@ __all__ = ["STAGED", "is_registered_for", "register", "unusable_reason"]
 
 
 def is_registered_for(name: str, device_type: str) -> bool:
-    """Return whether the installed torch has a communication backend called `name` for the device type."""
+    """Return whether the installed torch has a communication backend `name` for the device type."""
     distributed = import_torch().distributed
     if not distributed.is_available() or not distributed.is_backend_available(name):
         return False
@@ -25,9 +25,10 @@ def is_registered_for(name: str, device_type: str) -> bool:
 
 
 def unusable_reason(name: str, device_type: str) -> str:
-    """Return why `init_process_group(name)` does not work for the device type, or an empty string.
+    """Return why `init_process_group(name)` does not work for the device type.
 
-    `name` is a backend such as `"nccl"`, or pairs of a device and a backend, such as `"cpu:gloo,cuda:nccl"`.
+    Returns an empty string if it works. `name` is a backend such as `"nccl"`, or pairs of a device and a
+    backend, such as `"cpu:gloo,cuda:nccl"`.
     """
     distributed = getattr(import_torch(), "distributed", None)
     if distributed is None:
@@ -55,9 +56,10 @@ def unusable_reason(name: str, device_type: str) -> str:
 
 
 def _unusable_backend_reason(backend: str, device_type: str | None) -> str:
-    """Return why the communication backend cannot be used for `device_type`; empty if it can be used.
+    """Return why the communication backend cannot be used for `device_type`.
 
-    `device_type` is `None` if the program names the device together with the backend.
+    Returns an empty string if it can be used. `device_type` is `None` if the program names the device
+    together with the backend.
     """
     distributed = import_torch().distributed
     if not distributed.is_backend_available(backend):
@@ -96,7 +98,7 @@ def _usable_backends_sentence(device_type: str) -> str:
 def register(device: Device) -> None:
     """Make `torch.distributed.init_process_group("staged")` work for the type of `device`.
 
-    A second call with the same device changes nothing. In a build of torch without torch.distributed or
+    A second call with the same device changes nothing. If torch was built without torch.distributed or
     without gloo, the function does nothing.
     """
     distributed = getattr(import_torch(), "distributed", None)

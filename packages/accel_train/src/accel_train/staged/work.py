@@ -40,10 +40,10 @@ def _call_immediately(function: Callable[[], None]) -> None:
 
 
 class StagedWork(c10d.Work):
-    """The handle of a running collective.
+    """The handle of a collective that is running or has ended.
 
-    `wait` returns when the tensors on the device contain the result. If the collective
-    failed, every `wait` raises `CommunicationError`.
+    `wait` returns when the tensors on the device contain the result. If the collective failed, every call to
+    `wait` raises `CommunicationError`.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class StagedWork(c10d.Work):
         result: Any,
         run_callbacks: Callable[[Callable[[], None]], object] = _call_immediately,
     ) -> None:
-        """Create the handle of the collective called `description`, whose result will be `result`.
+        """Create the handle of the collective named `description`, whose result will be `result`.
 
         `run_callbacks` runs the function that is passed to it, by default immediately. The
         function completes the future of `get_future()` and calls the future's callbacks.
@@ -67,7 +67,7 @@ class StagedWork(c10d.Work):
         self._lock = threading.Lock()
 
     def end(self, error: BaseException | None = None) -> None:
-        """Mark the collective as ended, with its `error` if it failed."""
+        """Mark the collective as ended, with `error` if it failed."""
         if error is not None:
             self._error = _communication_error(self._description, error)
         with self._lock:
@@ -79,9 +79,8 @@ class StagedWork(c10d.Work):
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait for the collective's result, and return True.
 
-        `timeout` limits only this wait; the collective itself has its group's timeout.
-        Raises `CommunicationError`, a `RuntimeError`, if the collective failed or
-        `timeout` has passed.
+        `timeout` limits only this wait; the collective itself has its group's timeout. Raises
+        `CommunicationError`, a `RuntimeError`, if the collective failed or `timeout` has passed.
         """
         seconds = None
         if timeout is not None and timeout > timedelta(0):
@@ -108,16 +107,16 @@ class StagedWork(c10d.Work):
         return self._ended.is_set() and self._error is None
 
     def exception(self) -> BaseException | None:
-        """Return the collective's error; `None` if it has not failed."""
+        """Return the collective's error, or `None` if it has not failed."""
         return self._error
 
     def result(self) -> Any:
-        """Wait for the collective, and return the tensors that it wrote."""
+        """Wait for the collective to end, and return the tensors that it wrote."""
         self.wait()
         return self._result
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """Return a future that gets the value of `result()` when the collective has ended."""
+        """Return a future that receives the value of `result()` when the collective has ended."""
         with self._lock:
             if self._future is not None:
                 return self._future
@@ -135,13 +134,16 @@ class StagedWork(c10d.Work):
 
 
 class MessageWork(c10d.Work):
-    """The handle of a send or receive. The waiting thread copies a received tensor to the device."""
+    """The handle of a send or receive operation.
+
+    A received tensor is copied to the device by the thread that waits for the message.
+    """
 
     def __init__(self, description: str, gloo: Any, finish: Callable[[], None]) -> None:
         super().__init__()
         self._description = description
         self._gloo = gloo
-        #: Copies a received tensor to the device; `None` once it has run or failed.
+        #: Copies a received tensor to the device, or `None` once it has run or failed.
         self._finish: Callable[[], None] | None = finish
         self._error: CommunicationError | None = None
         self._lock = threading.Lock()
@@ -180,11 +182,11 @@ class MessageWork(c10d.Work):
         return self._finish is None and self._error is None
 
     def exception(self) -> BaseException | None:
-        """Return the message's error; `None` if it has not failed."""
+        """Return the error of the send or receive operation, or `None` if it has not failed."""
         return self._error
 
     def get_future(self) -> None:  # type: ignore[override]
-        """Raise `CommunicationError`, because only `wait()` completes a message."""
+        """Raise `CommunicationError`, because only `wait()` completes a send or receive operation."""
         raise CommunicationError(f"{self._description} has no future. Call wait().")
 
     def _source_rank(self) -> int:
@@ -193,7 +195,7 @@ class MessageWork(c10d.Work):
 
 
 class CoalescedWork(c10d.Work):
-    """One handle for several collectives, which torch has coalesced."""
+    """A single handle for several collectives that torch has coalesced."""
 
     def __init__(self, works: Sequence[Any]) -> None:
         super().__init__()
@@ -206,7 +208,7 @@ class CoalescedWork(c10d.Work):
         return True
 
     def is_completed(self) -> bool:
-        """Return whether all collectives have ended."""
+        """Return whether all of the coalesced collectives have ended."""
         return all(work.is_completed() for work in self._works)
 
 

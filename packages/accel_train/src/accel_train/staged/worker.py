@@ -27,12 +27,12 @@ __all__ = ["Worker"]
 #: Seconds that `close` waits for running collectives. If the program has waited for all
 #: of its collectives, none is running.
 _CLOSE_TIMEOUT = 2.0
-#: Most callbacks that run at the same time. A thread is started only if the others are busy.
+#: The maximum number of callbacks that run at the same time. A thread is started only if the others are busy.
 _MAX_CALLBACKS = 64
 
 
 class Worker:
-    """Runs the collectives of one group in the order of their calls."""
+    """A thread that runs a process group's collectives in the order of their calls."""
 
     def __init__(
         self, group_name: str, copies: Copies, abort: Callable[[], None]
@@ -58,12 +58,12 @@ class Worker:
         writes: Sequence[Tensor],
         result: Any,
     ) -> StagedWork:
-        """Queue a collective, and return its handle.
+        """Queue a collective for the thread, and return the collective's handle.
 
-        `compute` gets host copies of `reads`, and returns a host tensor for each tensor
-        in `writes`. Each host tensor is then copied to its tensor in `writes`. `name` is
-        the collective's name for error messages. `result` is the handle's result. Raises
-        `CommunicationError` if the group was destroyed.
+        `compute` gets host copies of `reads`, and returns a host tensor for each tensor in `writes`. Each
+        host tensor is then copied to its tensor in `writes`. `name` is the collective's name for error
+        messages. `result` is the handle's result. Raises `CommunicationError` if the process group has been
+        destroyed.
         """
         tensors = list(reads)
         for tensor in writes:
@@ -85,7 +85,7 @@ class Worker:
         return work
 
     def require_open(self) -> None:
-        """Raise `CommunicationError` if the group was destroyed."""
+        """Raise `CommunicationError` if the process group has been destroyed."""
         if self._closed:
             raise CommunicationError(
                 f"{self._group_name}: the process group has been destroyed"

@@ -1,4 +1,4 @@
-"""Provide the optimizer operators for any device, written with torch's own operators.
+"""Provide the optimizer operators for any device, implemented with torch's own operators.
 
 Nothing is compiled. `load()` returns a module with the same functions and arguments as DeepSpeed's compiled
 module. Importing this package does not import torch.
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class _Portable:
-    """A builder with DeepSpeed's interface whose operator is the Python module called `NAME`."""
+    """A builder with DeepSpeed's interface whose operator is the Python module named in `NAME`."""
 
     NAME: ClassVar[str]
     #: Empty, because nothing is built. DeepSpeed's `setup.py` reads this attribute of each builder.
@@ -36,27 +36,27 @@ class _Portable:
         return self.NAME
 
     def absolute_name(self) -> str:
-        """Return the name of the module that `load()` returns."""
+        """Return the full name of the module that `load()` returns."""
         return f"{__name__}.{self.NAME}"
 
     def compatibility(self) -> str:
-        """Return why the operator cannot be used here; empty if it can be used."""
+        """Return why the operator cannot be used on this machine, or an empty string if it can be used."""
         return "" if torch_build() else "torch is not installed"
 
     def is_compatible(self, verbose: bool = False) -> bool:
-        """Return whether the operator can be used here."""
+        """Return whether the operator can be used on this machine."""
         return not self.compatibility()
 
     def is_built(self) -> bool:
-        """Return True, because nothing has to be built."""
+        """Return True, because a portable operator needs no build."""
         return True
 
     def load(self, verbose: bool = True) -> ModuleType:
-        """Import and return the module with the operator's functions."""
+        """Import and return the module that contains the operator's functions."""
         return import_module(self.absolute_name())
 
     def builder(self) -> NoReturn:
-        """Raise `UnsupportedError`, because the operator has no extension to build ahead of time."""
+        """Raise `UnsupportedError`, because a portable operator has no extension to build ahead of time."""
         raise UnsupportedError(
             f"{self.NAME}: the portable operator is written in Python, so it has no extension to build. "
             "Call load() instead."
@@ -64,19 +64,19 @@ class _Portable:
 
 
 class FusedAdamBuilder(_Portable):
-    """The builder of a module with `multi_tensor_adam`, which runs Adam and AdamW on lists of tensors."""
+    """The builder of a module with `multi_tensor_adam`, which performs Adam and AdamW on lists of tensors."""
 
     NAME = "fused_adam"
 
 
 class FusedLambBuilder(_Portable):
-    """The builder of a module with `lamb`, which runs LAMB on one parameter."""
+    """The builder of a module with `lamb`, which performs LAMB on one parameter."""
 
     NAME = "fused_lamb"
 
 
 class FusedLionBuilder(_Portable):
-    """The builder of a module with `multi_tensor_lion`, which runs Lion on lists of tensors."""
+    """The builder of a module with `multi_tensor_lion`, which performs Lion on lists of tensors."""
 
     NAME = "fused_lion"
 

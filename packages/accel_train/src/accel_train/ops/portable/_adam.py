@@ -1,4 +1,4 @@
-"""Do a step of Adam or AdamW, for the operators `fused_adam` and `cpu_adam`."""
+"""Perform a step of Adam or AdamW, for the operators `fused_adam` and `cpu_adam`."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ def adam(
     bias_correction: bool,
     weight_decay: float,
 ) -> None:
-    """Do one step of Adam in place.
+    """Perform one step of Adam or AdamW in place.
 
-    `lists` has, in this order, the gradients, parameters, averages, and averages of squares. `op` is the
-    operator's name for messages. `decoupled` applies the weight decay directly to the parameters (AdamW)
-    instead of through the gradients. torch's fused kernel does the step on the CPU if the bias is corrected
-    and the four tensors of a parameter have the same data type. Otherwise, the step is computed in float32 or
-    float64, with the rounding of `torch.optim` with `foreach=True`.
+    `lists` contains, in this order, the gradients, the parameters, the moving averages of the gradients, and
+    the moving averages of the squared gradients. `op` is the operator's name for error messages. With
+    `decoupled`, weight decay is applied directly to the parameters (AdamW) instead of through the gradients.
+    On the CPU, torch's fused kernel performs the step if the bias is corrected and the four tensors of a
+    parameter have the same data type. Otherwise, the step is computed in float32 or float64, with the same
+    rounding as `torch.optim` with `foreach=True`.
 
-    Raises `OpInputError` for numbers out of range, and for tensors that do not match.
+    Raises `OpInputError` if a number is out of range, or if tensors do not match.
     """
     check_decay(op, weight_decay)
     correction1, correction2 = bias_corrections(op, beta1, beta2, step, bias_correction)

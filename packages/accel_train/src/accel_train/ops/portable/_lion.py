@@ -1,4 +1,4 @@
-"""Do a step of Lion, for the operators `fused_lion` and `cpu_lion`."""
+"""Perform a step of Lion, for the operators `fused_lion` and `cpu_lion`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def lion(
     beta2: float,
     weight_decay: float,
 ) -> None:
-    """Do one step of Lion in place.
+    """Perform one step of Lion in place.
 
-    `lists` has, in this order, the gradients, parameters, and averages. `op` is the operator's name for
-    messages. If an average and a gradient cancel out, the sign is 0 and the weight only decays, as in the
-    paper. DeepSpeed's compiled kernels change such a weight by `lr`: they increase it on CUDA and decrease it
-    on the CPU.
+    `lists` contains, in this order, the gradients, the parameters, and the moving averages of the gradients.
+    `op` is the operator's name for error messages. If an average and a gradient cancel out, the sign is 0 and
+    the weight only decays, as in the paper. DeepSpeed's compiled kernels change such a weight by `lr`: they
+    increase it on CUDA and decrease it on the CPU.
 
-    Raises `OpInputError` for numbers out of range, and for tensors that do not match.
+    Raises `OpInputError` if a number is out of range, or if tensors do not match.
     """
     check_rates(op, beta1, beta2)
     check_decay(op, weight_decay)

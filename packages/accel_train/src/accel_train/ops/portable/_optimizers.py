@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class Optimizers(Generic[T]):
-    """A registry of one operator's optimizers: the settings of each optimizer, by the caller's id.
+    """A registry of one operator's optimizers, with the settings of each optimizer under the caller's id.
 
-    `op` is the operator's name, and `create_function` is the name of the operator's function that creates an
-    optimizer. Both are for messages.
+    `op` is the operator's name, and `create_function` is the name of the function that creates an optimizer.
+    Both are used in messages.
     """
 
     def __init__(self, op: str, create_function: str) -> None:
@@ -26,10 +26,11 @@ class Optimizers(Generic[T]):
         self._settings_by_id: dict[int, T] = {}
 
     def create(self, optimizer_id: int, settings: T, should_log: bool) -> int:
-        """Store `settings` for the optimizer `optimizer_id`, and return 0, like the compiled function.
+        """Store `settings` for the optimizer with the id `optimizer_id`, and return 0.
 
-        Earlier settings for the same id are replaced. With `should_log`, the creation is logged. Raises
-        `OpInputError` if `optimizer_id` is not a whole number that fits in 64 bits.
+        The compiled function returns 0 too. Earlier settings for the same id are replaced. With `should_log`,
+        the creation is logged. Raises `OpInputError` if `optimizer_id` is not a whole number that fits in 64
+        bits.
         """
         optimizer_id = whole_number(
             self._op, "optimizer_id", optimizer_id, -(2**63), 64
@@ -42,7 +43,7 @@ class Optimizers(Generic[T]):
         return 0
 
     def get_settings(self, optimizer_id: int) -> T:
-        """Return the settings of an optimizer. Raises `OpInputError` if the optimizer was not created."""
+        """Return an optimizer's settings. Raises `OpInputError` if the optimizer has not been created."""
         try:
             return self._settings_by_id[optimizer_id]
         except KeyError:
@@ -52,9 +53,9 @@ class Optimizers(Generic[T]):
             ) from None
 
     def destroy(self, optimizer_id: int) -> int:
-        """Delete the settings of an optimizer, if they exist, and return 0.
+        """Delete an optimizer's settings, if they exist, and return 0.
 
-        A missing optimizer is not an error, because the optimizer's `__del__` calls this method.
+        A missing optimizer is not an error, because an optimizer's `__del__` calls this method.
         """
         self._settings_by_id.pop(optimizer_id, None)
         return 0

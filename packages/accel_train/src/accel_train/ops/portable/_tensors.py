@@ -37,19 +37,19 @@ def update_in_groups(
 ) -> None:
     """Call `update(gradients, parameters, *states)` with lists of tensors that `torch._foreach_*` accepts.
 
-    `lists` has the gradients first, which are only read. The parameters and states are updated in place. The
-    tensors at the same index of all lists belong to one parameter. They are on the same device and have the
-    same number of elements. `update` gets float64 tensors for float64 parameters, and otherwise float32
-    tensors. Tensors of these data types are passed unchanged, grouped by device. Tensors of other types are
-    converted for one parameter at a time, so that the copies stay small. Empty tensors are skipped.
+    The first of `lists` contains the gradients, which are only read. The parameters and states are updated in
+    place. The tensors at the same index of all lists belong to one parameter. They are on the same device and
+    have the same number of elements. `update` gets float64 tensors for float64 parameters, and float32
+    tensors otherwise. Tensors that already have these data types are passed unchanged, grouped by device.
+    Other tensors are converted for one parameter at a time, so that the copies stay small. Empty tensors are
+    skipped.
 
-    With `elementwise`, `update` gets CPU tensors in pieces. `fused_update` is called instead of `update` for
-    the parameters that torch's fused kernels support: their tensors are on the CPU and all have the same
-    type.
+    With `elementwise`, `update` gets CPU tensors in pieces. For each parameter that torch's fused kernels
+    support, `fused_update` is called instead of `update`. All tensors of such a parameter are on the CPU and
+    have the same data type.
 
-    Raises `OpInputError`, before any tensor is changed, for tensors that do not match. It is also raised for
-    a value that is not a tensor, for a tensor that is sparse or not floating point, and for a tensor to
-    update whose elements share memory.
+    Raises `OpInputError`, before any tensor is changed, if tensors do not match, if a value is not a tensor,
+    if a tensor is sparse or not floating point, or if elements of a tensor to update share memory.
     """
     tensors_by_parameter = zip(*lists.values(), strict=True)
     rows = []
@@ -184,8 +184,8 @@ def _validate_row(
 ) -> list[Tensor]:
     """Return the tensors of one parameter in a common shape. If the shapes differ, flat views are returned.
 
-    `index` is the parameter's position in the lists called `names`, for messages. Raises `OpInputError` for
-    tensors that cannot be updated together.
+    `index` is the parameter's position in the lists named `names`, for messages. Raises `OpInputError` if the
+    tensors cannot be updated together.
     """
     gradient = tensors[0]
     for name, tensor in zip(names, tensors, strict=True):
@@ -233,8 +233,8 @@ def bias_corrections(
 ) -> tuple[float, float]:
     """Return Adam's two bias corrections: `1 - beta**step` for each beta, or 1 without `bias_correction`.
 
-    Raises `OpInputError` for a decay rate that is not in [0, 1), and for a step that is not a whole number
-    of 1 or more.
+    Raises `OpInputError` if a decay rate is not in [0, 1), or if the step is not a whole number of at least
+    1.
     """
     check_rates(op, beta1, beta2)
     step = whole_number(op, "step", step, 1, 64)

@@ -20,12 +20,15 @@ def create_adagrad(
     weight_decay: float = 0,
     should_log: bool = False,
 ) -> int:
-    """Create the optimizer `optimizer_id`, and return 0. Only `should_log` has an effect."""
+    """Create the Adagrad optimizer with the id `optimizer_id`, and return 0.
+
+    Only the argument `should_log` has an effect.
+    """
     return _optimizers.create(optimizer_id, None, should_log)
 
 
 def destroy_adagrad(optimizer_id: int) -> int:
-    """Delete the optimizer `optimizer_id`, if it exists, and return 0."""
+    """Delete the Adagrad optimizer with the id `optimizer_id`, if it exists, and return 0."""
     return _optimizers.destroy(optimizer_id)
 
 
@@ -39,10 +42,10 @@ def adagrad_update(
     grads: Tensor,
     exp_avg_sq: Tensor,
 ) -> int:
-    """Do one step of Adagrad on one parameter in place, and return 0.
+    """Perform one step of Adagrad on one parameter in place, and return 0.
 
-    `exp_avg_sq` is the sum of squared gradients. `step` starts at 1. Raises `OpInputError` for an optimizer
-    that was not created, for numbers out of range, and for tensors that do not match.
+    `exp_avg_sq` is the sum of squared gradients. `step` starts at 1. Raises `OpInputError` if the optimizer
+    was not created, if a number is out of range, or if tensors do not match.
     """
     _optimizers.get_settings(optimizer_id)
     whole_number("cpu_adagrad", "step", step, 1, 64)

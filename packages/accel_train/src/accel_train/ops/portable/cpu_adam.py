@@ -43,16 +43,16 @@ def create_adam(
     adamw_mode: bool,
     should_log: bool,
 ) -> int:
-    """Create the optimizer `optimizer_id` for AdamW if `adamw_mode`, else for Adam, and return 0.
+    """Create the Adam optimizer with the id `optimizer_id`, and return 0.
 
-    The other settings have no effect.
+    With `adamw_mode`, the optimizer is AdamW. The other settings have no effect.
     """
     is_decay_decoupled = bool(adamw_mode)
     return _optimizers.create(optimizer_id, is_decay_decoupled, should_log)
 
 
 def destroy_adam(optimizer_id: int) -> int:
-    """Delete the optimizer `optimizer_id`, if it exists, and return 0."""
+    """Delete the Adam optimizer with the id `optimizer_id`, if it exists, and return 0."""
     return _optimizers.destroy(optimizer_id)
 
 
@@ -70,10 +70,10 @@ def adam_update(
     exp_avg: Tensor,
     exp_avg_sq: Tensor,
 ) -> int:
-    """Do one step of Adam or AdamW on one parameter in place, and return 0.
+    """Perform one step of Adam or AdamW on one parameter in place, and return 0.
 
-    `step` starts at 1. The states may have a wider data type than the parameter. Raises `OpInputError` for an
-    optimizer that was not created, for numbers out of range, and for tensors that do not match.
+    `step` starts at 1. The optimizer states may have a wider data type than the parameter. Raises
+    `OpInputError` if the optimizer was not created, if a number is out of range, or if tensors do not match.
     """
     adam(
         "cpu_adam",
@@ -106,9 +106,9 @@ def adam_rollback(
 ) -> int:
     """Undo an `adam_update` with the same arguments, except for rounding, and return 0.
 
-    Raises the errors of `adam_update`. Also raises `OpInputError` for tensors that are not float32 or
-    float64, for a decay rate of 0, and, in AdamW, for `lr * weight_decay = 1`. A step with these numbers
-    cannot be undone.
+    Raises the same errors as `adam_update`. Also raises `OpInputError` if tensors are not float32 or float64,
+    if a decay rate is 0, or, in AdamW, if `lr * weight_decay` is 1. A step with these numbers cannot be
+    undone.
     """
     decoupled = _optimizers.get_settings(optimizer_id)
     lists = _named_tensors(params, grads, exp_avg, exp_avg_sq)

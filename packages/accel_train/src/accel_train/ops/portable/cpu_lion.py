@@ -20,12 +20,15 @@ def create_lion(
     weight_decay: float,
     should_log: bool,
 ) -> int:
-    """Create the optimizer `optimizer_id`, and return 0. Only `should_log` has an effect."""
+    """Create the Lion optimizer with the id `optimizer_id`, and return 0.
+
+    Only the argument `should_log` has an effect.
+    """
     return _optimizers.create(optimizer_id, None, should_log)
 
 
 def destroy_lion(optimizer_id: int) -> int:
-    """Delete the optimizer `optimizer_id`, if it exists, and return 0."""
+    """Delete the Lion optimizer with the id `optimizer_id`, if it exists, and return 0."""
     return _optimizers.destroy(optimizer_id)
 
 
@@ -40,10 +43,10 @@ def lion_update(
     grads: Tensor,
     exp_avg: Tensor,
 ) -> int:
-    """Do one step of Lion on one parameter in place, and return 0.
+    """Perform one step of Lion on one parameter in place, and return 0.
 
-    Raises `OpInputError` for an optimizer that was not created, for numbers out of range, and for tensors
-    that do not match.
+    Raises `OpInputError` if the optimizer was not created, if a number is out of range, or if tensors do not
+    match.
     """
     _optimizers.get_settings(optimizer_id)
     lists = {"gradients": [grads], "parameters": [params], "exp_avg": [exp_avg]}

@@ -27,11 +27,12 @@ def multi_tensor_adam(
     bias_correction: int,
     weight_decay: float,
 ) -> None:
-    """Do one step of Adam (`mode` 0) or AdamW (`mode` 1) in place.
+    """Perform one step of Adam (`mode` 0) or AdamW (`mode` 1) in place.
 
-    `tensor_lists` has, in this order, the gradients, parameters, averages, and averages of squares. `step`
-    starts at 1. `bias_correction` is 0 or 1. Raises `OpInputError` for lists or tensors that do not match,
-    for numbers out of range, and for any other `mode`.
+    `tensor_lists` contains, in this order, the gradients, the parameters, the moving averages of the
+    gradients, and the moving averages of the squared gradients. `step` starts at 1. `bias_correction` is 0 or
+    1. Raises `OpInputError` if lists or tensors do not match, if a number is out of range, or if `mode` has
+    any other value.
     """
     lists = named_lists("fused_adam", _LISTS, tensor_lists)
     check_mode("fused_adam", mode)

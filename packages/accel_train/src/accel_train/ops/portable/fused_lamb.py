@@ -32,16 +32,19 @@ def lamb(
     bias_correction: int,
     decay: float,
 ) -> Tensor:
-    """Do one step of LAMB on one parameter in place, and return the trust ratio.
+    """Perform one step of LAMB on one parameter in place, and return the trust ratio.
 
-    `p` is the parameter, `m` the average, `v` the average of squares, and `g` the gradient, which is divided
-    by `grad_scale`. The new parameter is also copied to `p_copy`, in the data type of `p_copy`, unless
-    `p_copy` is empty. `eps` is added under the square root with `mode` 0, and to the square root with `mode`
-    1. The trust ratio `|p| / |update|` is limited to the range from `min_coeff` to `max_coeff`, and is 1 if
-    either norm is 0. It is a tensor of one element on the parameter's device. Like in the compiled kernel,
+    `p` is the parameter, and `g` is the gradient, which is divided by `grad_scale`. `m` is the moving average
+    of the gradient, and `v` that of the squared gradient. The new parameter is also copied to `p_copy`, in
+    the data type of `p_copy`, unless `p_copy` is empty. With `mode` 0, `eps` is added under the square root;
+    with `mode` 1, it is added to the square root.
+
+    The trust ratio `|p| / |update|` is limited to the range from `min_coeff` to `max_coeff`, and is 1 if
+    either norm is 0. It is a tensor with one element on the parameter's device. As in the compiled kernel,
     bias correction scales the step instead of the averages.
 
-    Raises `OpInputError` for tensors that do not match, for numbers out of range, and for any other `mode`.
+    Raises `OpInputError` if tensors do not match, if a number is out of range, or if `mode` has any other
+    value.
     """
     if mode not in (0, 1):
         raise OpInputError(

@@ -24,10 +24,10 @@ def multi_tensor_lion(
     step: int,  # Unused, because Lion has no bias to correct.
     weight_decay: float,
 ) -> None:
-    """Do one step of Lion in place.
+    """Perform one step of Lion in place.
 
-    `tensor_lists` has, in this order, the gradients, parameters, and averages. Raises `OpInputError` for
-    lists or tensors that do not match, and for numbers out of range.
+    `tensor_lists` contains, in this order, the gradients, the parameters, and the moving averages of the
+    gradients. Raises `OpInputError` if lists or tensors do not match, or if a number is out of range.
     """
     lists = named_lists("fused_lion", _LISTS, tensor_lists)
     lion(
