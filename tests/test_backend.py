@@ -277,8 +277,8 @@ def test_what_is_missing_or_unknown_is_a_type_error_as_for_any_class():
     for make in (*makers, lambda: replace(declare(), colour="red")):
         with pytest.raises(TypeError, match="'colour'") as caught:
             make()
-        assert backend_module.is_unknown_field(caught.value)
-    assert not backend_module.is_unknown_field(
+        assert backend_module.is_unknown_field_error(caught.value)
+    assert not backend_module.is_unknown_field_error(
         TypeError("f() got an unexpected keyword argument 'x'")
     )
     with pytest.raises(TypeError, match="priority"):
