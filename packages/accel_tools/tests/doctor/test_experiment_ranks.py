@@ -5,7 +5,7 @@ import os
 import pytest
 
 from accel_core.settings import Settings
-from accel_tools.doctor.records import DiagnosticContext
+from accel_tools.doctor.records import DiagnosticContext, Level
 from accel_tools.doctor.topics import ranks_connect
 
 
@@ -28,12 +28,30 @@ def test_ranks_of_this_host_meet(found):
     assert found().code == "ranks.met"
 
 
-def test_a_number_of_hosts_that_stayed_in_the_environment_is_named():
-    context = DiagnosticContext(Settings(), {"PET_NNODES": "2"})
-    topic = ranks_connect.topic(1, 0)
-    first = next(iter(topic.examine(context)))
-    assert (first.code, first.level.value) == ("ranks.other-hosts", "warning")
-    assert first.step.startswith("unset PET_NNODES")
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("PET_NNODES", "2"),
+        ("PET_NNODES", "1:4"),
+        ("PET_RDZV_ENDPOINT", "gone.example:29500"),
+        ("PET_RDZV_BACKEND", "etcd"),
+    ],
+)
+def test_a_variable_that_stayed_from_a_job_on_several_hosts_is_named(variable, value):
+    context = DiagnosticContext(Settings(), {variable: value})
+    first = next(iter(ranks_connect.topic(1, 0).examine(context)))
+    assert first.code == "ranks.other-hosts"
+    assert first.level is Level.WARNING
+    assert f"{variable}={value!r}" in first.what
+    assert first.step.startswith(f"unset {variable}")
+
+
+@pytest.mark.parametrize(
+    "variables", [{"PET_NNODES": "1:1"}, {"PET_RDZV_BACKEND": "c10d"}]
+)
+def test_variables_that_suit_a_job_on_one_host_are_not_named(variables):
+    context = DiagnosticContext(Settings(), variables)
+    assert list(ranks_connect._torchrun_variable_findings(context)) == []
 
 
 def test_what_keeps_ranks_apart_is_proven(found):

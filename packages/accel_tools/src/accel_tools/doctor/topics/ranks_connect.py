@@ -57,13 +57,24 @@ def _examine(
 
 
 def _torchrun_variable_findings(context: DiagnosticContext) -> Iterator[Finding]:
-    """Yield a finding if a variable makes every launcher on this host wait for other hosts."""
+    """Yield a finding for each variable that makes the launchers on this host depend on other hosts.
+
+    torchrun reads each of its options from a variable, and `accel run` starts torchrun. The ranks of this
+    topic are started without torchrun, so they do not show the effect of these variables.
+    """
+    effects: dict[str, str] = {}
     nnodes = context.environ.get("PET_NNODES", "1")
     if nnodes.rpartition(":")[2] != "1":
-        what = (
-            f"PET_NNODES={nnodes!r} makes accel run and torchrun wait for other hosts"
-        )
-        step = "unset PET_NNODES, for a job on this host alone"
+        effects["PET_NNODES"] = "wait for other hosts"
+    if context.environ.get("PET_RDZV_ENDPOINT"):
+        effects["PET_RDZV_ENDPOINT"] = "connect to this address before ranks start"
+    # Only these two need no server besides the ranks.
+    if context.environ.get("PET_RDZV_BACKEND", "c10d") not in ("c10d", "static"):
+        effects["PET_RDZV_BACKEND"] = "ask a server before ranks start"
+    for variable, effect in effects.items():
+        value = context.environ[variable]
+        what = f"{variable}={value!r} makes accel run and torchrun {effect}"
+        step = f"unset {variable}, for a job on this host alone"
         yield Finding(Level.WARNING, "ranks.other-hosts", what, step)
 
 
