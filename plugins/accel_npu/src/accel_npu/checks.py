@@ -51,13 +51,17 @@ def check_variables() -> CheckResult:
     if missing:
         what = f"CANN's variables name folders that do not exist: {', '.join(missing)}"
         return CheckResult("error", what, cann_setup_step(), facts)
-    library_path = os.environ.get("LD_LIBRARY_PATH", "")
-    library_folders = [folder for folder in library_path.split(os.pathsep) if folder]
-    has_cann = any(Path(folder).is_relative_to(home) for folder in library_folders)
-    if not has_cann:
+    if not _is_in_library_path(home):
         what = "LD_LIBRARY_PATH does not contain CANN's folders, so its libraries cannot be loaded"
         return CheckResult("error", what, cann_setup_step(), facts)
     return CheckResult("ok", "CANN's variables are set", facts=facts)
+
+
+def _is_in_library_path(home: str) -> bool:
+    """Return whether `LD_LIBRARY_PATH` contains the folder `home` or a folder in it."""
+    library_path = os.environ.get("LD_LIBRARY_PATH", "")
+    folders = [folder for folder in library_path.split(os.pathsep) if folder]
+    return any(Path(folder).is_relative_to(home) for folder in folders)
 
 
 def _missing_folders(home: str, operators: str) -> list[str]:
