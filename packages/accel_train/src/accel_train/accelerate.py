@@ -113,7 +113,7 @@ def _select_device(accelerator: Accelerator, *, is_rank: bool) -> str:
     device = str(accelerator.device(index))
     has_index = ":" in device
     if is_rank and not has_index:
-        # A Gaudi device has no index if the process uses one device. DistributedDataParallel needs an index.
+        # A Gaudi device has no index in torch. DistributedDataParallel needs an index.
         device = f"{device}:{accelerator.current_device()}"
     return device
 
@@ -198,7 +198,8 @@ class _FixedState(dict[str, Any]):
     def clear(self) -> None:
         """Reset Accelerate's shared state, as Transformers' `TrainingArguments` does.
 
-        Raises `IntegrationError` if Accelerate would choose a different device after the reset.
+        Raises `IntegrationError` if, after the reset, Accelerate would choose a different device or each rank
+        would train alone.
         """
         problem = self._reset_problem()
         if problem:
@@ -213,7 +214,7 @@ class _FixedState(dict[str, Any]):
     def _reset_problem(self) -> str:
         """Return what would go wrong after a reset.
 
-        Returns an empty string if Accelerate would choose the same device.
+        Returns an empty string if nothing would go wrong.
         """
         import torch
 

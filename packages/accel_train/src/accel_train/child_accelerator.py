@@ -282,7 +282,7 @@ def run_in_child(
 
     `name` is the accelerator's name; with `None`, an accelerator is chosen. `timeout` is in seconds.
     `options` are further keyword arguments for `call_on_accelerator`. A warning is printed to stderr for each
-    backend that crashed while the accelerator was being chosen, and if the CPU is used.
+    backend that crashed while the accelerator was being chosen, and if the choice falls back to the CPU.
 
     Raises the same errors as `call_on_accelerator`. Error messages about `name` repeat the command as the
     user typed it.

@@ -91,7 +91,7 @@ def default_compiler_for_integration(accelerator: Accelerator) -> Iterator[None]
 
 
 def select_compiler(accelerator: Accelerator, requested: str = "") -> str:
-    """Return the name of the compiler to use, after checking that it supports the accelerator's device type.
+    """Return the name of the compiler to use, after the checks that are described here.
 
     This is the compiler `requested`. If `requested` is empty or `"accel"`, it is the accelerator's compiler.
     Raises `UnsupportedError` if torch does not list the accelerator's compiler, or if the compiler is
@@ -176,8 +176,8 @@ _default_blocks: list[_DefaultBlock] = []
 def _torch_default(compiler: str) -> Iterator[None]:
     """Set torch's default compiler within a `with` block, and restore the previous default afterwards.
 
-    Blocks of several threads may end in any order. Only the block that was entered last changes torch's
-    default when it ends. An earlier block passes the default that it would restore to the next block.
+    Blocks of several threads may end in any order. When a block ends, it restores the default only if it is
+    the newest active block. Otherwise, it passes the default that it would restore to the next newer block.
     """
     torch = import_torch()
     with _lock:

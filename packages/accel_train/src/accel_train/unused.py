@@ -169,9 +169,9 @@ class _ImportedFramework(NamedTuple):
 def _imported_frameworks() -> list[_ImportedFramework]:
     """Return the imported frameworks that do not use an accelerator, in the order of likelihood.
 
-    The first framework is most likely the framework that trains. A framework whose training submodule is
-    imported comes before a framework whose top-level package is imported, because the package may be imported
-    only by another framework.
+    The first framework is most likely the framework that trains. The frameworks in `TAKING_A_DEVICE` come
+    first. Among the others, a framework whose training submodule is imported comes before a framework whose
+    top-level package is imported, because the package may be imported only by another framework.
     """
     frameworks = [
         _ImportedFramework(framework.module, framework.name, framework.usage)

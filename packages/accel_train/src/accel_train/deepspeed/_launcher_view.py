@@ -122,7 +122,7 @@ class _LauncherMembers:
 
     @staticmethod
     def _is_list_of_integers(variable: str) -> bool:
-        """Return whether the launcher can read the variable: it is not set, or has integers with commas."""
+        """Return whether the launcher can read the variable: not set, empty, or integers with commas."""
         return _INTEGERS.fullmatch(os.environ.get(variable, "")) is not None
 
     def _ids_at_positions(

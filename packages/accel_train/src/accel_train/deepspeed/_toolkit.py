@@ -37,7 +37,7 @@ def _nvcc_problem(cuda_home: str | None, torch_cuda: str) -> str:
     """Return a clause that states that `cuda_home` has no nvcc, or that its nvcc does not suit torch.
 
     Returns an empty string if nvcc suits torch: its major version equals that of `torch_cuda`, the CUDA
-    version that torch is built for.
+    version that torch is built for. Also returns an empty string if nvcc's version is unknown.
     """
     nvcc = Path(cuda_home or "", "bin", "nvcc")
     if not cuda_home or not nvcc.exists():

@@ -237,7 +237,7 @@ class _Adapted:
         return getattr(self._foreign, name)
 
     def communication_backend_name(self) -> str | None:
-        """Return the name of the communication backend that the adapted accelerator reports.
+        """Return the name of the communication backend that the foreign instance reports.
 
         If it reports none, accel_core's default is returned. If it reports gloo and gloo does not support the
         device, the result is `staged`. For example, DeepSpeed's class for Metal reports gloo.

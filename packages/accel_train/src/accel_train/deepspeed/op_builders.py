@@ -113,8 +113,8 @@ def _use_source_paths_of_deepspeed(builder_class: type[Any]) -> None:
     """Make the builder return source paths in the top folder of DeepSpeed's checkout.
 
     DeepSpeed's accelerators import the builders from `op_builder` in that folder. This module imports them
-    from `deepspeed.ops`, a link to the folder. If the source paths differed, ninja would compile all sources
-    again.
+    from `deepspeed.ops.op_builder`, a link to `op_builder`. If the source paths differed, ninja would compile
+    all sources again.
     """
     original = builder_class.deepspeed_src_path
 

@@ -155,7 +155,7 @@ class DeviceMembers:
 
     @classmethod
     def get_all_gpu_pci_bus_ids(cls) -> dict[int, str]:
-        """Return the PCI address of each device, in the order of the device indices."""
+        """Return the PCI address of each device, by the device's index."""
         return {
             index: cls._device_property("pci_address", index)
             for index in range(cls._accelerator().device_count())

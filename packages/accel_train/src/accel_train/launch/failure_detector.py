@@ -293,8 +293,9 @@ class FailureDetector:
     def _queue_report(self, kind: str, detail: str = "") -> None:
         """Let the heartbeat thread append a report about this rank.
 
-        `kind` is `arrived` (this rank has called `shutdown()`), `shut-down` (and so have all other ranks),
-        `left-early` (this rank ended without `shutdown()`), or `failed` (an error ended this rank).
+        `kind` is `arrived` (this rank has called `shutdown()`), `shut-down` (all ranks have called it, or
+        rank 0 is about to end), `left-early` (this rank ended without an error and before all ranks had
+        called `shutdown()`), or `failed` (an error ended this rank).
         """
         with self._state_changed:
             self._unsent_reports.append(f"{self._rank} {kind} {detail}\n")
@@ -609,7 +610,7 @@ def _is_collective_error(
 ) -> bool:
     """Return whether a collective raised `error`, so that a lost rank may be the cause.
 
-    A collective raised the error if its class is one of torch's communication errors, if its message
+    A collective raised the error if its class is `CommunicationError` or torch's `DistError`, if its message
     contains the name of a communication library, or if its traceback ends in torch.distributed. Words such
     as "timed out" are not considered, because a data loader's errors also contain them.
     """

@@ -98,7 +98,7 @@ def container_flags(backend: Backend) -> list[str]:
     """Return the declared `docker run` options that give a container access to the backend's devices.
 
     Each `--device` option in the declaration names one device node. The result has a `--device` option for
-    each such node that exists on this host.
+    each such node that exists on this host, or the declared option if there is none.
     """
     flags: list[str] = []
     previous_word = ""

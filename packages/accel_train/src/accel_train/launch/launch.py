@@ -190,9 +190,9 @@ def visibility_report(
 def _visibility_limit(values: str, count: int, total: int | None) -> str:
     """Return a clause about hidden devices, such as `"CUDA_VISIBLE_DEVICES='0' shows 1 of 8"`.
 
-    Returns an empty string if no device is hidden. `values` is the text of the variables with their values,
-    which may be empty. `count` is the number of visible devices. `total` is the number of devices on this
-    host, or `None` if it is unknown.
+    Returns an empty string if `values` is empty, or if `total` is known and no device is hidden. `values` is
+    the text of the variables with their values. `count` is the number of visible devices. `total` is the
+    number of devices on this host, or `None` if it is unknown.
     """
     if not values:
         return ""

@@ -31,13 +31,13 @@ _ADDRESS = slice(20, 24)
 
 
 class NetworkSettings(NamedTuple):
-    """Network settings for a job on several hosts, with a sentence for the user about each setting."""
+    """Network settings for a job on several hosts, with sentences for the user."""
 
     #: Environment variables to set.
     variables: dict[str, str]
     #: An addition to torchrun's `--rdzv-conf`, which may be empty.
     rdzv_conf: str
-    #: A sentence about each setting.
+    #: A sentence about each setting, or about an endpoint that no other host can reach.
     notes: list[str]
 
 
@@ -46,7 +46,8 @@ def network_settings(arguments: argparse.Namespace) -> NetworkSettings:
 
     There are no settings unless this host's name resolves only to a loopback address. If the rendezvous
     endpoint is this host, torchrun gets `is_host=1` and starts the store here. `GLOO_SOCKET_IFNAME`, unless
-    it is already set, becomes the network interface with the route to the endpoint.
+    it is already set, becomes the network interface with the route to the endpoint. If the endpoint is a
+    loopback address, there are no settings, but a note that no other host can reach the endpoint.
     """
     _, _, max_hosts = str(arguments.nnodes).rpartition(":")
     if max_hosts == "1":

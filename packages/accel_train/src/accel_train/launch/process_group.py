@@ -483,7 +483,7 @@ def _may_be_from_old_store(error: AccelError) -> bool:
 def _heartbeat_store(me: Rank, start: _Start, timeout: timedelta) -> Store:
     """Return the store for the heartbeats.
 
-    It has a separate connection, because torch's long requests block the connection that they use.
+    A `TCPStore` gets a separate connection, because torch's long requests block the connection that they use.
     """
     distributed = import_torch().distributed
     shared = start.rendezvous

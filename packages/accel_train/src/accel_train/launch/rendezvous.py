@@ -50,8 +50,8 @@ def read_rank(
 
     With `needs_address`, `MASTER_ADDR` and `MASTER_PORT` must be set too. `environ` defaults to this
     process's environment. Raises `LaunchError`, which names all missing variables, if a variable is not set.
-    Raises `LaunchError` if the rank is not below the world size. Raises `SettingError` if a value is not a
-    number.
+    Raises `LaunchError` if the rank is negative or not below the world size. Raises `SettingError` if a
+    variable's value is not a whole number.
     """
     env = os.environ if environ is None else environ
     _require_set(_needed_variables(rank, world_size, needs_address=needs_address), env)

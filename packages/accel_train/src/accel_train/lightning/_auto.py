@@ -78,14 +78,15 @@ def _replace_entry(registry: Any, name: str, new_class: Any) -> None:
 class _AcceleratorEntry:
     """Registry entry for the name `cpu`. For `auto`, the entry creates accel-train's accelerator.
 
-    If the program did not request `auto`, the entry creates Lightning's accelerator for the CPU.
+    If the program did not request `auto`, or if `auto` selects the CPU, the entry creates Lightning's
+    accelerator for the CPU.
     """
 
     subpackage: ClassVar[str]
     lightning_class: ClassVar[Any]
 
     def __new__(cls, **options: Any) -> Any:
-        """Return accel-train's accelerator if the program requested `auto`, else Lightning's accelerator."""
+        """Return accel-train's accelerator if `auto` selects it, else Lightning's accelerator for the CPU."""
         arguments = lightning_arguments()
         if _is_auto_requested(cls.subpackage, arguments):
             accelerator = _accelerator_for_auto(cls.subpackage, arguments)
@@ -152,8 +153,9 @@ class _AutoMembers:
 
 
 def _is_auto_requested(subpackage: str, arguments: dict[str, Any]) -> bool:
-    """Return whether the program requests the accelerator `auto`, and the strategy `auto` or accel-train's.
+    """Return whether the program requests the accelerator `auto` with a strategy that accel-train has.
 
+    Such a strategy is `auto`, accel-train's own, or one whose registry entry is accel-train's (DDP).
     `arguments` are the arguments of Lightning's connector. The result is False for float16, because Lightning
     would change it to bfloat16.
     """

@@ -66,9 +66,9 @@ class Reduction(NamedTuple):
     def write_result(
         self, host: Tensor, reduced: Tensor, *, separate_memory: bool = False
     ) -> None:
-        """Convert gloo's result `reduced` back to the original data type, and write it to the tensor `host`.
+        """Write gloo's result `reduced` to the tensor `host`, in the data type of `host`, and call `finish`.
 
-        `separate_memory` is True if `reduced` and `host` do not share memory.
+        `separate_memory` must be True if `from_gloo` is `None` and `reduced` and `host` do not share memory.
         """
         if self.from_gloo is not None:
             self.from_gloo(host, reduced)

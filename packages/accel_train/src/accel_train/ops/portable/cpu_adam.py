@@ -45,7 +45,7 @@ def create_adam(
 ) -> int:
     """Create the Adam optimizer with the id `optimizer_id`, and return 0.
 
-    With `adamw_mode`, the optimizer is AdamW. The other settings have no effect.
+    With `adamw_mode`, the optimizer is AdamW. Of the other settings, only `should_log` has an effect.
     """
     is_decay_decoupled = bool(adamw_mode)
     return _optimizers.create(optimizer_id, is_decay_decoupled, should_log)
