@@ -88,3 +88,7 @@ def test_the_vendors_variable_selects_the_visible_devices(
     vendor = DEVICES[name]
     monkeypatch.setenv(vendor.visible[0], value)
     assert device._count_visible_devices(vendor, 2) == count
+
+
+def test_the_device_module_lists_its_public_names_at_run_time():
+    assert {"load", "prepare", "held"} <= set(device.__all__)

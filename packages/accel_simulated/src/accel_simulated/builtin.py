@@ -22,7 +22,7 @@ def install(name: str) -> None:
     """Arrange for torch to be patched on import, so that it supports the device type `name`.
 
     Call this function before torch is imported, because torch searches for devices only once. The simulated
-    device's library is loaded just before `torch._C`, the first module that torch imports.
+    device's library is loaded just before `torch._C`.
     """
     # torch's CPU wheel can create storages on xpu, but not on the other device types.
     if name != "xpu":

@@ -54,8 +54,7 @@ class DeclaredDevice:
         #: The backend's name, which may differ from torch's device type, `vendor.name`.
         self.backend = backend
         self.vendor = vendor
-        #: The required distributions that are not installed, each with a version that the declaration
-        #: accepts.
+        #: The distributions to simulate, each with its version (see `_find_missing_distributions`).
         self.distributions = distributions
 
     def to_json(self) -> str:
@@ -226,7 +225,11 @@ def _make_vendor(
 
 
 def _find_missing_distributions(backend: Backend) -> dict[str, str]:
-    """Return the required distributions that are not installed, each with an accepted version."""
+    """Return the required distributions that are not installed, each with a version.
+
+    The requirement accepts the version if `_accepted_version` finds such a version. Distributions that must
+    have torch's version are always included, with that version.
+    """
     from packaging.requirements import InvalidRequirement, Requirement
 
     torch_version = ""

@@ -35,9 +35,11 @@ from accel_simulated.vendors import Vendor
 if TYPE_CHECKING:
     import torch
 
-    __all__ = [ "check_no_real_runtime", "default_generators", "held", "library", "load", "memory",
-    "memory_sizes", "name", "no_device_message", "prepare", "present_device_count", "set_memory_limit",
-    "sleep", "sleep_cycles", "start", ]  # fmt: skip
+__all__ = [
+    "check_no_real_runtime", "default_generators", "held", "library", "load", "memory", "memory_sizes",
+    "name", "no_device_message", "prepare", "present_device_count", "set_memory_limit", "sleep",
+    "sleep_cycles", "start",
+]  # fmt: skip
 
 vendor: Vendor
 #: The loaded library that contains the device.
@@ -115,7 +117,7 @@ def check_no_real_runtime(request: Request) -> None:
 
 
 def load(name: str) -> None:
-    """Load the library of the device named `name`, and start the simulated runtime.
+    """Load the library of the device named `name`, and register the device with torch's C++ code.
 
     If torch has its own module for the device type, such as `torch.cuda`, call this function before torch is
     imported.
@@ -266,7 +268,7 @@ def sleep_cycles(cycles: int) -> None:
 
 @contextlib.contextmanager
 def held(stream: torch.Stream | None = None) -> Iterator[None]:
-    """Hold back the work queued on a stream until the end of the `with` block.
+    """Hold back the work that is queued on a stream inside the `with` block until the block ends.
 
     `stream` defaults to the current stream.
     """
@@ -292,7 +294,7 @@ def set_memory_limit(size: int | None = None) -> None:
 
 
 def _wait_for_autograd_thread() -> None:
-    """Wait at exit until the device's autograd thread has released its last references to tensors.
+    """Wait briefly at exit, so that the device's autograd thread can release its references to tensors.
 
     The thread releases the references shortly after `backward` has returned. If Python has exited by then,
     the thread aborts the process. This can happen in scripts that end right after `backward`.
@@ -303,7 +305,8 @@ def _wait_for_autograd_thread() -> None:
 def _find_real_runtime(kind: str) -> str:
     """Return the vendor runtime that torch was built with, such as "CUDA 12.8".
 
-    `kind` is the torch device type of the runtime to look for. The result is an empty string for a CPU build.
+    `kind` is the torch device type of the runtime to look for. The result is an empty string if torch was
+    built without that runtime.
     """
     if kind not in ("CUDA", "XPU"):
         return ""
@@ -407,7 +410,7 @@ def _count_ascending_ids(value: str, present_count: int) -> int:
     """Return the number of devices that a value of `ASCEND_RT_VISIBLE_DEVICES` leaves visible.
 
     CANN ignores the list from the first invalid id on. If an id is not greater than the id before it, every
-    device is hidden. Both were observed with torch_npu 2.13.0.
+    device is hidden. This is the behavior with torch_npu 2.13.0.
     """
     visible_ids: list[int] = []
     for text in re.split(r"[^0-9,]", value)[0].split(","):

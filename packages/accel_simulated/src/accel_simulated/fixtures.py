@@ -293,7 +293,7 @@ class Simulated:
         return self._faults.injected(faults)
 
     def held(self, stream: Any = None) -> AbstractContextManager[None]:
-        """Return a context manager that holds back the work queued on a stream until its block ends.
+        """Return a context manager that holds back work queued on a stream in its block until the block ends.
 
         `stream` defaults to the current stream.
         """

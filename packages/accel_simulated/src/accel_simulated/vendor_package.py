@@ -23,8 +23,8 @@ def load_device(name: str) -> None:
 def register_module(module: ModuleType) -> None:
     """Make `module` available as `torch.<name>`, and register the simulated device in torch's Python code.
 
-    The device is then supported by torch's tensor and storage methods, inductor, checkpointing and
-    torch.distributed.
+    The device is then supported by torch's tensor and storage methods and checkpointing, and, if the vendor
+    supports them, by inductor and torch.distributed.
     """
     import torch
     from torch.utils.checkpoint import DefaultDeviceType

@@ -28,8 +28,8 @@ class Vendor:
     #: The visible-devices variables, whose values are lists of integers. The first variable that is set takes
     #: effect.
     visible: tuple[str, ...] = ()
-    #: Whether the variable's integers must ascend: an invalid integer ends the list, and an integer below its
-    #: predecessor hides every device.
+    #: Whether the variable's integers must ascend: an invalid integer ends the list, and an integer not above
+    #: its predecessor hides every device.
     ascending: bool = False
     #: Whether the variable may contain inclusive ranges such as `"0-3"`.
     ranges: bool = False

@@ -24,7 +24,7 @@ __all__ = ["Call", "FakeAccelerator"]
 
 
 class Call(NamedTuple):
-    """A recorded call from outside accel-core to a method of a fake accelerator."""
+    """A recorded call from outside accel's own packages to a method of a fake accelerator."""
 
     member: str
     arguments: tuple[object, ...]
@@ -32,16 +32,16 @@ class Call(NamedTuple):
 
 
 class FakeAccelerator(CPUAccelerator):
-    """A fake accelerator with one or more devices, each of which is the CPU. Use `fake` to declare it.
+    """A fake accelerator whose devices, if any, are all the CPU. Use `fake` to declare it.
 
     A fake claims to be an accelerator, has its own name and number of devices, and rejects an index beyond
     its last device. In all other respects it behaves like the CPU. Its torch device type is `"cpu"`, its
     tensors are created and computed on the CPU, and its memory statistics are those of this process. The name
     in `device_properties` contains "a fake".
 
-    `calls` lists all calls to its methods in order, including failed calls but not calls from accel-core
-    itself. `calls.clear()` empties the list. While torch.compile traces a function, no calls are recorded and
-    no faults are injected.
+    `calls` lists all calls to its methods in order, including failed calls but not calls from accel's own
+    packages. `calls.clear()` empties the list. While torch.compile traces a function, no calls are recorded
+    and no faults are injected.
     """
 
     def __init__(

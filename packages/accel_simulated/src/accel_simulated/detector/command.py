@@ -43,7 +43,7 @@ def check(files: Sequence[str]) -> None:
 
 
 def _check_writable(file: Path) -> None:
-    """Raise `OSError` if a file cannot be written, without creating or changing the file."""
+    """Raise `OSError` if a file cannot be written, without changing the file or leaving a new one."""
     existed = file.exists()
     with file.open("ab"):
         pass

@@ -56,7 +56,7 @@ def _record(frame: FrameType, variable: object, verb: str) -> None:
 
 
 class _RecordingEnvironment(_OriginalEnvironment):  # type: ignore[misc]
-    """The class of `os.environ` during a recording, which records accesses but otherwise changes nothing."""
+    """The class of `os.environ` during a recording, which records uses of some variables."""
 
     def __getitem__(self, key: Any) -> Any:
         if key in _type_of_variable:

@@ -153,7 +153,8 @@ def _explain_empty_report(report: Report) -> str:
 def _suggest_simulated_cuda(report: Report) -> list[str]:
     """Return lines that suggest a run on simulated cuda, on which CUDA programs run to completion.
 
-    The list is empty if the program does not target CUDA, or if it ran to completion.
+    The list is empty if no place is written for CUDA, if the program already ran on simulated cuda, or if it
+    neither failed nor ran on the CPU.
     """
     is_for_cuda = any(place.type == "cuda" for place in report.places)
     if not is_for_cuda or report.simulated.startswith("cuda"):

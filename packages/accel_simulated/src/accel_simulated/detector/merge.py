@@ -25,7 +25,8 @@ _MAX_SCALAR_BYTES = 1024
 class Place:
     """A place in a program that uses a vendor's name: a line of code, and the use in that line."""
 
-    #: The file's path, relative to the folder of the run or to the folder of installed packages.
+    #: The file's path, relative to the folder of the run or to the folder of installed packages, or absolute
+    #: if the file is in neither.
     file: str
     line: int
     #: A key of `advice.KINDS`.
@@ -35,7 +36,7 @@ class Place:
     #: The torch device type that the code targets.
     type: str
     #: The installed package that contains the file, or an empty string for a file below the folder of the
-    #: run.
+    #: run. For a file in neither, the name of its folder.
     package: str
     #: The source line without surrounding whitespace, or an empty string if the file no longer exists.
     text: str

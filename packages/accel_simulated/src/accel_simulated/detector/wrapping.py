@@ -145,5 +145,5 @@ def describe_error(error: BaseException) -> str:
 
 def format_error(error_type: str, message: str) -> str:
     """Return an error's type followed by at most 200 characters of the first line of its message."""
-    first_line = message.partition("\n")[0]
+    first_line = next(iter(message.splitlines()), "")
     return f"{error_type}: {first_line[:_MAX_MESSAGE_LENGTH]}"

@@ -51,7 +51,7 @@ class PooledGraph(BareGraph):
 
 
 class VendorGraph(PooledGraph):
-    """A graph of device work with all the methods of `torch.cuda.CUDAGraph`."""
+    """A graph of device work with a shared memory pool and a debug mode, like `torch.cuda.CUDAGraph`."""
 
     def enable_debug_mode(self) -> None:
         self._sim_graph.enable_debug_mode()

@@ -274,9 +274,9 @@ def _write(name: str, output: Path, answers: dict[str, Any], *, defaults: bool) 
 
 @contextlib.contextmanager
 def _temporary_folder(output: Path) -> Iterator[Path]:
-    """Yield the path of a temporary folder next to `output`, and remove the folder at the end.
+    """Yield the path of a folder to create, inside a temporary folder next to `output`.
 
-    Raises `click.ClickException` if the folder cannot be written.
+    The temporary folder is removed at the end. Raises `click.ClickException` if the folder cannot be written.
     """
     try:
         with tempfile.TemporaryDirectory(

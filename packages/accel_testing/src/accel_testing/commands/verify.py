@@ -285,7 +285,10 @@ def _find_backend(name: Pin | None, settings: Settings) -> Verdict:
 
 
 def _has_run_any_check(report: ConformanceReport) -> bool:
-    """Return whether at least one check above level 0 ran. Level 0 needs no device."""
+    """Return whether at least one check above level 0 ran, or any check if only level 0 was requested.
+
+    Level 0 needs no device.
+    """
     results = [result for result in report.results if result.check.level > 0]
     return any(
         result.outcome is not Outcome.NOT_RUN for result in results or report.results

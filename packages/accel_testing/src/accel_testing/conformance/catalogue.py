@@ -32,7 +32,7 @@ def checks() -> tuple[Check, ...]:
 
 
 def select(level: int, only: Sequence[str] = ()) -> list[Check]:
-    """Return the conformance checks up to `level`, or those that `only` names if it is not empty."""
+    """Return the conformance checks up to `level`, and if `only` is not empty, only those that it names."""
     return [
         check
         for check in checks()

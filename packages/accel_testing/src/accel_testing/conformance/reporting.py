@@ -102,7 +102,10 @@ def _skip_reason(report: pytest.TestReport) -> str:
 
 
 def _message(report: pytest.TestReport, call: pytest.CallInfo[None]) -> str:
-    """Return at most `_MAX_MESSAGE` characters on why a check did not pass, or an empty string if it did."""
+    """Return why a check did not pass, or an empty string if it did.
+
+    The text of an error or skip is cut to `_MAX_MESSAGE` characters.
+    """
     if report.passed and not hasattr(report, "wasxfail"):
         return ""
     if getattr(report, "wasxfail", ""):

@@ -52,7 +52,7 @@ def run(
     seconds: float | None = None,
     on_begin: Callable[[str], object] = lambda _: None,
 ) -> ConformanceReport:
-    """Run the conformance checks up to `level`, or those that `only` names, and return a report.
+    """Run the conformance checks up to `level`, or those of them that `only` names, and return a report.
 
     `seconds` is the time limit for each check, by default the limit of the check's group. `on_begin` is
     called with the name of each check when the check begins. After Ctrl-C, the report contains the results so
