@@ -339,7 +339,7 @@ def remedy(package: Provenance) -> str:
 
 
 def current_device() -> Any:
-    """Return the current device of `torch.accelerator`, or `None` if torch has no accelerator."""
+    """Return the device of torch's current accelerator, or `None` if torch has no accelerator."""
     from accel_core.interface.devices import current_torch_accelerator
 
     return current_torch_accelerator(torch_import.import_torch())

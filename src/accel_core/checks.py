@@ -52,7 +52,7 @@ class CheckResults(NamedTuple):
     #: The verdict that excludes the backend, or `None` if the backend can be probed.
     excluding: Verdict | None
     #: The verdict that the device seems to be missing, or `None` if no check found
-    #: that. The backend can be probed nevertheless.
+    #: that. This verdict alone does not exclude the backend.
     uncertain: Verdict | None
 
 

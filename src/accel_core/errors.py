@@ -52,7 +52,7 @@ class BackendUnavailableError(AccelError, RuntimeError, ValueError):
 
 
 class DeclinedError(BackendUnavailableError):
-    """Raised by a plugin while it builds an accelerator, if the backend does not suit this machine.
+    """Raised while an accelerator is built, if the backend does not suit this machine.
 
     `hint` is the user's next step. If `deferred` is set, another backend should drive
     the device. Otherwise there is no such device.
@@ -89,7 +89,7 @@ class InvalidArgumentError(AccelError, TypeError):
 
 class InvalidDeviceError(AccelError, ValueError):
     """Raised if a device does not exist or belongs to another accelerator. The message
-    names the device and the valid range.
+    names the device.
     """
 
 

@@ -2,8 +2,9 @@
 
 An entry point in group `accel.backends` names a module whose functions are marked with
 `hookimpl`. Importing that module must import neither torch nor the vendor's package.
-Hooks run only while an accelerator is being chosen and built. Calls to the accelerator
-run no hook.
+Hooks run while an accelerator is being chosen and built. `accel_op_builders` runs when
+an operator is requested, and `accel_checks` in `accel doctor`. No other call to the
+accelerator runs a hook.
 """
 
 from collections.abc import Callable, Mapping, Sequence

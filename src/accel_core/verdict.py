@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Status(str, enum.Enum):
-    """The status of a backend after it was probed."""
+    """The status of a backend: the result of its checks and its probe."""
 
     USABLE = "usable"
     NOT_PROBED = "not_probed"
@@ -78,7 +78,7 @@ class Reason(str, enum.Enum):
 
     # The plugin.
     PLUGIN_FAILS = "plugin_fails"  # entry_point, step
-    PLUGIN_FAILS_BESIDE_OTHERS = "plugin_fails_beside_others"  # entry_point
+    PLUGIN_FAILS_BESIDE_OTHERS = "plugin_fails_beside_others"  # entry_point, step
     DECLARATION_INVALID = "declaration_invalid"  # entry_point, text, step
     NEEDS_OTHER_CORE = "needs_other_core"  # at
     HOOK_DOES_NOT_FIT = "hook_does_not_fit"
@@ -97,17 +97,17 @@ class Reason(str, enum.Enum):
 
     # The machine.
     OTHER_PLATFORM = "other_platform"  # platforms
-    NO_HARDWARE = "no_hardware"  # sought, build
-    DRIVER_NOT_LOADED = "driver_not_loaded"
-    NODES_WITHHELD = "nodes_withheld"
+    NO_HARDWARE = "no_hardware"  # torch, build, root
+    DRIVER_NOT_LOADED = "driver_not_loaded"  # root
+    NODES_WITHHELD = "nodes_withheld"  # root
     HIDDEN = "hidden"  # root, environ
 
     # The device.
     COUNTS_NONE = "counts_none"  # root, environ
-    VENDOR_FAILS = "vendor_fails"  # what, step
+    VENDOR_FAILS = "vendor_fails"  # what, cause, step
     UNAVAILABLE = "unavailable"  # text, step
     REGISTERS = "registers"  # package, device_type, count
-    TORCH_HAS_NONE = "torch_has_none"  # torch, claims, unclaimed
+    TORCH_HAS_NONE = "torch_has_none"  # torch, claims, undeclared
     DECLARED_BY = "declared_by"  # backends, device_type
     CRASHED = "crashed"  # did, ending, stage, last_words, owner
     TIMED_OUT = "timed_out"  # seconds, stage, owner
@@ -506,7 +506,7 @@ class Selection:
 
     @property
     def problem_summary(self) -> str:
-        """The first line of the error message `problem`. The other lines list verdicts."""
+        """The first line of the error message `problem`. The other lines contain details."""
         return self.problem.partition("\n")[0]
 
     @property

@@ -208,7 +208,7 @@ def read_settings(timeout: float | None = None) -> Settings:
 class OneOf(click.ParamType):  # type: ignore[type-arg]
     """A click type that accepts only the names that a function returns.
 
-    The error for any other value suggests a similar name.
+    The error for any other value suggests a similar name, or lists all names.
     """
 
     def __init__(self, kind: str, names: Callable[[], Iterable[str]]) -> None:

@@ -168,7 +168,7 @@ class _ChildResult(NamedTuple):
     """The result of loading packages in one child process."""
 
     conflicts: dict[Provenance, AutoloadConflict]
-    #: Whether the child loaded all packages that it could.
+    #: Whether no further child process is needed for the remaining packages.
     is_complete: bool
 
 

@@ -150,8 +150,10 @@ def cgroup_memory_available(root: str = "/") -> int | None:
 
 
 def cgroup_memory_kills(root: str = "/") -> int:
-    """Return how many times the kernel has killed a process because this process's
-    cgroups ran out of memory.
+    """Return the sum of the out-of-memory kills that this process's cgroups report.
+
+    In cgroup v2, a cgroup also reports the kills in the cgroups below it, so one kill
+    can count more than once.
     """
     file_by_version = {1: "memory.oom_control", 2: "memory.events"}
     kills = 0

@@ -294,9 +294,9 @@ def install_command(
 def reinstall_command(distribution: str) -> str:
     """Return the `pip install` command that reinstalls a distribution.
 
-    If it was installed from a folder or repository (PEP 610), it is reinstalled from
-    there. In that case, the distributions that it requires are not reinstalled, because
-    pip would look for first-party ones in a registry.
+    If it was installed from a repository, or from a folder that still exists (PEP 610),
+    it is reinstalled from there. In that case, the distributions that it requires are
+    not reinstalled, because pip would look for first-party ones in a registry.
     """
     origin = _origin(distribution)
     url = origin.get("url", "")
@@ -385,7 +385,7 @@ def documentation_page(path: str) -> str:
 
 
 def _repository_url(origin: Mapping[str, Any], folder: str) -> str:
-    """Return pip's URL of a folder in the repository from which accel-core was installed."""
+    """Return pip's URL of a folder in the repository that is a distribution's `origin`."""
     vcs = origin["vcs_info"]
     url = f"{vcs['vcs']}+{origin.get('url', '')}@{vcs['commit_id']}"
     if folder:
@@ -394,7 +394,7 @@ def _repository_url(origin: Mapping[str, Any], folder: str) -> str:
 
 
 def _checkout(origin: Mapping[str, Any], folder: str) -> str:
-    """Return the path of a folder or file in the checkout from which accel-core was installed."""
+    """Return the path of a folder or file in the checkout that is a distribution's `origin`."""
     from urllib.request import url2pathname  # takes 20 ms to import
 
     root = url2pathname(urlsplit(origin["url"]).path)

@@ -665,8 +665,8 @@ def has_parameter(function: Callable[..., Any], name: str) -> bool:
 def current_torch_accelerator(
     torch: Any, *, check_count: bool = True
 ) -> torch.device | None:
-    """Return the current device of `torch.accelerator`, or `None` if this machine has
-    no such device.
+    """Return the device of torch's current accelerator, which has no index, or `None`
+    if this machine has no such device.
 
     torch returns the device type that it was built for, whether or not a device is
     present, and its option `check_available` may start CUDA's driver. With

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class NotImplementedBuilder:
-    """A placeholder builder for an operator that no provider has. `load` raises an
-    error with the reason.
+    """A placeholder builder for an operator that no provider has, or whose builder
+    fails. `load` raises an error with the reason.
 
     `get_op_builder` returns a subclass for the operator and the backend. All subclasses
     have the same `name`, so a report lists the missing operators once.

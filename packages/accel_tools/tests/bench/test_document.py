@@ -7,7 +7,7 @@ import pytest
 
 from accel_tools.bench import document
 from accel_tools.bench.records import Measurement, Outcome
-from accel_tools.bench.units import format_with_prefix
+from accel_tools.bench.units import format_bytes, format_with_prefix
 
 MACHINE = {
     "cpu": "Some 9000",
@@ -135,3 +135,11 @@ FIGURES = [
 @pytest.mark.parametrize(("value", "words"), FIGURES)
 def test_figures_have_three_digits(value, words):
     assert format_with_prefix(value, "B/s") == words
+
+
+@pytest.mark.parametrize(
+    ("amount", "words"),
+    [(100, "100 B"), (5 * 2**28, "1.25 GiB"), (1234568 * 1024, "1234568 KiB")],
+)
+def test_sizes_are_exact(amount, words):
+    assert format_bytes(amount) == words

@@ -175,6 +175,12 @@ def test_a_file_of_the_current_folder_that_the_error_names_is_named(program, tmp
     assert found.step == f"check {folder}/a.ini, which the error names"
 
 
+def test_a_name_in_the_error_that_is_too_long_for_a_file_is_skipped(program):
+    source = "import os\nif 'folder' in os.getcwd(): raise ValueError('_Z' + 300 * 'x')"
+    found = proof(program(source))
+    assert found.text.startswith("Proven: started in a folder other than ")
+
+
 def test_a_death_is_a_failure_like_any_other(program):
     source = "import os\nif 'ZAP' in os.environ: os.kill(os.getpid(), 11)"
     found = proof(program(source, ZAP="1", OTHER="1"))

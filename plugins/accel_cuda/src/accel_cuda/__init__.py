@@ -450,7 +450,7 @@ def accel_probe(backend: Backend) -> ProbeResult | None:
 
 @hookimpl
 def accel_checks(backend: Backend) -> list[Check]:
-    """Return the checks of the NVIDIA driver that look at more than its device nodes."""
+    """Return the checks of the NVIDIA driver and of the GPU inside an AMD CPU."""
     # Imported here to keep discovery fast.
     from accel_cuda.checks import CHECKS
 

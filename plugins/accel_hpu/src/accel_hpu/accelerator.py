@@ -52,7 +52,8 @@ def read_module_ids() -> tuple[int, ...] | None:
 def _parse_module_ids(output: str) -> tuple[int, ...] | None:
     """Return the module ids in lines such as "0, 3", which hold an index and an id.
 
-    Other lines are skipped. The result is `None` if an index is missing.
+    Other lines are skipped. The result is `None` if there is no id or an index is
+    missing.
     """
     id_of_index = {}
     for line in output.splitlines():
@@ -68,9 +69,9 @@ def _parse_module_ids(output: str) -> tuple[int, ...] | None:
 class HPUAccelerator(TorchAccelerator):
     """The accelerator for Intel Gaudi. A process uses one device, called `"hpu"`.
 
-    Members that work on the process's device, such as `get_rng_state`, accept any index
-    and ignore it. They raise `InvalidDeviceError` for a device of another type. The
-    constructor changes no environment variable and no setting of torch, but
+    Members that work on the process's device, such as `get_rng_state`, ignore the
+    index. They raise `InvalidDeviceError` for a negative index or a device of another
+    type. The constructor changes no environment variable and no setting of torch, but
     `apply_vendor_defaults` does.
     """
 
@@ -204,7 +205,7 @@ class HPUAccelerator(TorchAccelerator):
         """Return memory statistics in bytes and counts, under torch's keys and the keys
         of Habana's bridge.
 
-        `reserved_bytes` is the whole memory of the process, because the bridge does not
+        `reserved_bytes` is the bridge's memory limit, because the bridge does not
         report how much is reserved.
         """
         if device is not None:

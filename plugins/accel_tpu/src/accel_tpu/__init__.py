@@ -160,7 +160,7 @@ def accel_backends() -> Backend:
 
 @hookimpl
 def accel_probe(backend: Backend) -> ProbeResult | None:
-    """Reject a PJRT library in `TPU_LIBRARY_PATH` that cannot be loaded.
+    """Reject a file in `TPU_LIBRARY_PATH` that cannot be read or is not a PJRT library.
 
     TorchTPU would abort the process.
     """

@@ -29,7 +29,7 @@ def library_problem(library: Path) -> str:
     """Return why TorchTPU cannot load the library, as the predicate of a sentence, such
     as "does not exist".
 
-    The result is an empty string if TorchTPU can load the library.
+    The result is an empty string if the file has the entry point of a PJRT library.
     """
     try:
         with (

@@ -132,7 +132,7 @@ def accel_backends() -> list[Backend]:
 
 @hookimpl
 def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
-    """Reject IPEX's CPU build. Without IPEX, defer to a CUDA device in this machine.
+    """Reject IPEX's CPU build. Through torch itself, defer to a CUDA device that torch can use.
 
     Neither torch nor IPEX is imported.
     """

@@ -18,8 +18,8 @@ class DeepSpeedExtensionOps(OpProvider):
     def compatibility(self, builder: Any) -> str:
         """Return the reason why an operator builder cannot be used, or an empty string if it can.
 
-        Without the SYCL compiler icpx, no builder can be used, although the builders
-        report otherwise.
+        Without the SYCL compiler icpx, no builder can be used, whatever the builder
+        reports.
         """
         if shutil.which("icpx") is None:
             return "the SYCL compiler icpx is missing: run `source setvars.sh` from oneAPI's folder"

@@ -277,7 +277,8 @@ def find_changes(
 def find_differences(before: Run, now: Run) -> list[str]:
     """Return one sentence for each reason why the results of two runs are hard to compare.
 
-    A reason is a difference in the machine, the device, or the option `--quick`.
+    A reason is a difference in the machine, the version of torch, the device or driver, or the option
+    `--quick`.
     """
     sentences = []
     for fact in _COMPARED_FACTS:

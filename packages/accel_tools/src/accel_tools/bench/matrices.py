@@ -121,7 +121,7 @@ def _measure_product(
 def _precision_note(dtype: torch.dtype) -> str:
     """Return the call that set torch's precision for float32 products.
 
-    Returns an empty string if the precision is the default.
+    Returns an empty string if the precision is the default, or for other data types.
     """
     torch = import_torch()
     if dtype != torch.float32:

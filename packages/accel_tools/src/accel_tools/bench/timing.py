@@ -64,7 +64,7 @@ def take_samples(
 ) -> Samples:
     """Time repeated calls to a function.
 
-    Each repeat makes several calls to `call` and then calls `wait`. The host's clock is read before and
+    Each repeat makes one or more calls to `call` and then calls `wait`. The host's clock is read before and
     after each repeat, which works for every device. A repeat is so long that the duration of `wait` is
     negligible.
 

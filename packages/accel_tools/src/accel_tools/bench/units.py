@@ -53,5 +53,5 @@ def format_bytes(amount: int) -> str:
     """
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if amount >= size and amount * 4 % size == 0:
-            return f"{amount / size:g} {unit}"
+            return f"{amount / size:.12g} {unit}"
     return f"{amount} B"

@@ -36,8 +36,8 @@ class FixOptions(NamedTuple):
     def validate(self, *, as_json: bool) -> None:
         """Raise `click.UsageError` if the options contradict each other.
 
-        This is the case if an option would have no effect, or if `--fix` would have to ask a question
-        without a terminal.
+        This is the case if an option would have no effect, if `--fix` is combined with JSON output, or if
+        `--fix` would have to ask a question without a terminal.
         """
         if self.dry_run and not self.fix:
             raise click.UsageError("--dry-run has no effect without --fix.")

@@ -126,7 +126,7 @@ def _no_environment_error(into: Path) -> str:
     """Return the error for a folder without environments, and the command that creates some.
 
     The command creates an environment for the CPU, and one for each accelerator of this machine that is not
-    part of the CPU.
+    part of the CPU, and for which `accel setup` has a name.
     """
     names: dict[str, None] = {}
     for vendor in vendors.known_hardware():

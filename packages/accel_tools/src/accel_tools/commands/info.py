@@ -427,7 +427,7 @@ def _autoload(doc: Mapping[str, Any]) -> list[page.Part]:
 
 
 def _yes_or_no(value: bool | None, *, no: str = "no") -> str:
-    """Return `"yes"`, `"no"`, or `"unknown"` for `None`."""
+    """Return `"yes"`, the text `no`, or `"unknown"` for `None`."""
     if value is None:
         return "unknown"
     return "yes" if value else no

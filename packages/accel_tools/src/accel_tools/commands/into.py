@@ -72,7 +72,8 @@ def set_up(
         yes: Whether to install without asking.
 
     Raises:
-        SettingError: No build of torch or no version of a package fits. Nothing was downloaded.
+        SettingError: No build of torch or no version of a package fits, or the folder cannot be used. Nothing
+            was downloaded.
     """
     into = request.folder
     conflict = folder.find_conflict(into, request.requirements)

@@ -123,6 +123,8 @@ def find_damage(distribution: str) -> Damage | None:
 def _recorded_sizes(installed: metadata.Distribution) -> Iterator[tuple[str, int]]:
     """Yield the path and the size of each file that the distribution's RECORD lists.
 
+    Files outside `site-packages`, compiled Python files, and files without a size are left out.
+
     `Distribution.files` is not used, because some versions of Python leave out missing files.
     """
     record = installed.read_text("RECORD") or ""

@@ -30,7 +30,7 @@ __all__ = [
     "why_not_examined",
 ]
 
-#: The value of `UnmetDependency.why` for a library that is not found.
+#: The value of `UnmetDependency.reason` for a library that is not found.
 NOT_FOUND = "it is not found"
 #: The flag VER_FLG_WEAK of a symbol version that the loader does not require.
 _WEAK_VERSION = 2
@@ -271,7 +271,10 @@ def _expand_origin(folder_lists: Iterable[str], library: str) -> tuple[str, ...]
 
 
 class _SearchResult(NamedTuple):
-    """The result of a search for a library; both fields are empty if no search is needed."""
+    """The result of a search for a library.
+
+    Both fields are empty for a library that is not found, but that the program loads by other means.
+    """
 
     #: The path of the library, or an empty string if the library is not found.
     path: str = ""
@@ -283,7 +286,7 @@ class _Loader:
     """A model of the dynamic loader, which finds libraries by name and caches the results."""
 
     def __init__(self, ld_library_path: str, loaded_names: Set[str]) -> None:
-        #: Names of libraries that the program loads by other means, so that no search is needed.
+        #: Names of libraries that the program loads by other means, and that do not count as missing.
         self._loaded_names = loaded_names
         self._ld_library_path: list[str] = []
         if ld_library_path:

@@ -178,7 +178,7 @@ def _child_pids() -> Iterator[str]:
 def changes_since(before: ProcessSnapshot) -> list[Change]:
     """Return how this process has changed since the snapshot `before`.
 
-    Replaced functions come first, sorted by name. Changed values follow, sorted by kind. A replaced
+    Replaced functions come first, sorted by name. Changed values follow, grouped by kind. A replaced
     function is listed only if a package other than torch and Python defines the new function, because torch
     and Python themselves replace functions during imports.
     """

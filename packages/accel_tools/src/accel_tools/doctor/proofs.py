@@ -57,7 +57,7 @@ def add_proofs(
 
 
 def _is_explained_by_files(program: FailedProgram, topics: _Results) -> bool:
-    """Return whether a finding already explains the failure with damaged files of a package."""
+    """Return whether a finding about the failure already has a proof, such as damaged files."""
     reporting = _findings_on_failure(program, topics)
     return any(finding.proof for finding in reporting)
 
@@ -65,7 +65,7 @@ def _is_explained_by_files(program: FailedProgram, topics: _Results) -> bool:
 def _add_proof(program: FailedProgram, proof: Proof, topics: _Results) -> _Results:
     """Return the topics' results with the proof added to the first finding about the failure.
 
-    If no finding reports that devices are missing, a new finding is added.
+    If the program counts too few devices, and no finding reports this, a new finding is added.
     """
     reporting = _findings_on_failure(program, topics)
     if reporting:

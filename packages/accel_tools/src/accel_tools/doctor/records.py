@@ -128,8 +128,7 @@ class DiagnosticContext:
         """Return the verdicts on all backends, and the chosen backend.
 
         The first call probes the backends. Calls in other threads wait until the first call has finished.
-        The survey does not try packages that torch's autoload imports, because the topic `import-hooks`
-        tries them.
+        The survey does not try torch's autoload of packages, because the topic `import-hooks` tries it.
 
         If the survey fails, every call raises the survey's error.
         """

@@ -114,7 +114,7 @@ _AUDIT_EVENTS = {
 
 
 class _Recorder:
-    """A context manager that records imports, threads and processes of plugins.
+    """A context manager that records a plugin's imports, threads, processes and changes of variables.
 
     Use a recorder only in a child process, because its audit hook cannot be removed.
     """

@@ -98,7 +98,10 @@ def find_unregistered_packages(
 
 
 def _find_package(distribution: metadata.Distribution) -> UnregisteredPackage | None:
-    """Return the distribution's package if it registers a device without an entry point."""
+    """Return the distribution's package if it registers a device without an entry point.
+
+    A package whose device torch.accelerator does not support is returned in any case.
+    """
     raw_name, raw_version = packages.name_and_version(distribution)
     name, version = one_line(raw_name), one_line(raw_version)
     try:

@@ -126,7 +126,7 @@ AMD_NEXT_TARGETS = ("gfx950", "gfx1151", "gfx1201")
 class Release(NamedTuple):
     """A torch release: its builds, and the Python versions that it supports."""
 
-    #: The names of the builds: first those for CUDA, newest first, then those for ROCm, newest first.
+    #: The names of the builds: those for CUDA, newest first, those for ROCm, newest first, and `"xpu"`.
     builds: tuple[str, ...]
     oldest_python: str
     newest_python: str

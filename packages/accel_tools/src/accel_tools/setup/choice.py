@@ -37,7 +37,7 @@ CPU = "cpu"
 _BUS = "/sys/bus/pci/devices"
 #: The files that contain the NVIDIA driver version.
 _DRIVER = ("/sys/module/nvidia/version", "/proc/driver/nvidia/version")
-#: The folder with a file on each AMD GPU.
+#: The folder with a subfolder for each CPU and each AMD GPU.
 _TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
 #: The end of a pattern for device nodes whose names end in a number.
 _NUMBER = "[0-9]*"

@@ -122,9 +122,10 @@ def _format_conda(plan: Plan) -> str:
 
 
 def _format_dockerfile(plan: Plan) -> str:
-    """Return a Dockerfile that installs accel's packages from a checkout, mounted while the image is built.
+    """Return a Dockerfile that installs torch and the packages of the plan.
 
-    The checkout is needed because accel-core is not in a package registry.
+    accel's packages are installed from a checkout that is mounted while the image is built, or from a Git
+    URL, because accel-core is not in a package registry.
     """
     checkout = vendors.pip_argument("accel-core")  # a folder or a Git URL
     packages_in_checkout = []

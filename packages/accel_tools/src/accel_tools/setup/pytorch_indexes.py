@@ -410,7 +410,8 @@ def _add_amd_build(plan: Plan, machine: Machine, torch: str) -> Plan:
 def _add_build_for_amd_architectures(plan: Plan, torch: str) -> Plan:
     """Return the plan with the newest ROCm build for the first GPU architecture that PyTorch supports.
 
-    Without a supported architecture, the plan has AMD's wheels.
+    Without a supported architecture, the plan has AMD's wheels. Raises `_NoBuildError` if these do not fit
+    either.
     """
     build_by_architecture: dict[str, Build] = {}
     for architecture in plan.hardware.amd_architectures:

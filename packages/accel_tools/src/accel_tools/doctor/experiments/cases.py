@@ -19,8 +19,8 @@ from accel_tools.doctor.experiments.trial import Outcome, Program
 
 #: The number of runs that must fit into the remaining time, if the unchanged program hangs or if it fails.
 _MIN_RUNS_IF_HANGING, _MIN_RUNS = 5, 2
-#: The time limit of a run if the same program with another change has ended: a multiple of that run's time,
-#: and at least a number of seconds.
+#: The time limit of a run if the same program got further with another change, but hangs without a change: a
+#: multiple of that run's time, and at least a number of seconds.
 _MAX_RATIO_IF_HANGING, _MIN_SECONDS_IF_HANGING = 4, 4.0
 #: The maximum number of parallel runs of programs that do not compute on a device.
 _MAX_PARALLEL = 4
@@ -226,7 +226,7 @@ def _prove_failing_autoload_function(
 class _Runner:
     """A runner of a program that may hang.
 
-    Once the program ends with some change, less time is left for a run.
+    If the unchanged program hangs, and gets further with some change, later runs have a lower time limit.
     """
 
     failed_program: FailedProgram

@@ -64,7 +64,8 @@ def _device_name(accelerator: Accelerator, index: int) -> str:
 def _compute_on(accelerator: Accelerator, index: int) -> str:
     """Compute on one device, and check the result.
 
-    Returns the error if the computation fails or its result is wrong, and otherwise an empty string.
+    Returns the error if the result is wrong, and otherwise an empty string. If the computation fails, the
+    vendor's exception is raised.
     """
     torch = import_torch()
     ones = torch.ones(_ELEMENTS, device=accelerator.device(index))

@@ -323,7 +323,7 @@ class Search:
         return []
 
     def _minimize(self, experiments: list[Experiment]) -> list[Experiment]:
-        """Return the smallest subset of the experiments that still improves the outcome."""
+        """Return experiments that together still improve the outcome, and of which each is necessary."""
         while len(experiments) > 1:
             first_half, second_half = _halves(experiments)
             self._suspects = experiments
@@ -346,9 +346,9 @@ class Search:
     def _minimize_both(
         self, first: list[Experiment], second: list[Experiment]
     ) -> list[Experiment]:
-        """Return the smallest set of experiments that improves the outcome, with some from each half.
+        """Return experiments from both halves that together improve the outcome.
 
-        This is Junker's algorithm QuickXplain.
+        Each of them is necessary. This is Junker's algorithm QuickXplain.
         """
         needed_of_second = self._minimize_addition(first, first, second)
         needed_of_first = self._minimize_addition(
@@ -362,7 +362,7 @@ class Search:
         last_added: list[Experiment],
         experiments: list[Experiment],
     ) -> list[Experiment]:
-        """Return the smallest subset of `experiments` that, added to `applied`, improves the outcome.
+        """Return those of `experiments` that are necessary, in addition to `applied`, to improve the outcome.
 
         Args:
             applied: The experiments whose changes are applied in every run.

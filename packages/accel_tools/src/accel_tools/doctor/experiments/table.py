@@ -562,9 +562,9 @@ def _finite_limits() -> Iterator[tuple[_Limit, _LimitValue]]:
 
 
 def _highest_permitted(limit: _Limit, value: _LimitValue) -> _LimitValue | None:
-    """Return the highest value to which this user may raise the limit.
+    """Return a higher value that this user may set: the hard limit, or unlimited if it is reached.
 
-    Returns `None` if this is `value`.
+    Returns `None` if this user may not raise the limit.
     """
     if value.soft != value.hard:
         return _LimitValue(value.hard, value.hard)
@@ -589,7 +589,7 @@ def _may_set_limit(name: str, value: _LimitValue) -> bool:
 
 
 def _folder_experiments(program: Program) -> Iterator[Experiment]:
-    """Yield experiments with an empty folder as `HOME`, as `TMPDIR`, and as the working folder."""
+    """Yield experiments with an empty folder as `HOME`, as `TMPDIR` if it is set, and as working folder."""
     empty = _empty_folder()
     for name in ("HOME", "TMPDIR"):
         value = program.environ.get(name, "")
@@ -654,7 +654,8 @@ def _step_for_working_folder(outcome: Outcome) -> str:
         return f"start the program in a folder that you may write to, not in {folder}"
     names_in_error = re.findall(r"[\w.-]+", outcome.failure)
     for name in names_in_error:
-        if (folder / name).is_file():
+        # Path.is_file() raises an error if the name is too long, as a mangled C++ name may be.
+        if os.path.isfile(folder / name):  # noqa: PTH113
             return f"check {folder}/{name}, which the error names"
     return _step_for_shadowing_modules(str(folder), outcome)
 

@@ -372,7 +372,7 @@ def _missing_library_clauses(verdict: Verdict, unmet: Sequence[UnmetDependency])
 def _library_clauses(reason: str, unmet: Sequence[UnmetDependency]) -> Iterator[str]:
     """Yield a clause about libraries that are not found, and one about libraries that do not fit.
 
-    Libraries that `reason` names are left out.
+    Libraries that are not found, and that `reason` names, are left out.
     """
     not_found_names = []
     unfit_reasons = []

@@ -65,8 +65,9 @@ def _examine_computation(context: DiagnosticContext) -> Iterator[Finding]:
 def _should_try(verdict: Verdict, context: DiagnosticContext, survey: Survey) -> bool:
     """Return whether to run a program on the backend.
 
-    This is the case for the chosen backend, and for a backend that is named by the user, or that is
-    expected to work because its hardware is present.
+    This is the case for the chosen backend. It is also the case for a backend that is named by the user, or
+    that is expected to work because its hardware is present or simulated, if a program may get further than
+    the probe did.
     """
     if _is_chosen(verdict, survey):
         return True

@@ -230,7 +230,7 @@ def _start_file_hook(file: StartFile) -> _Hook:
 def _failed_hook_findings(hooks: Sequence[_Hook], timeout: float) -> Iterator[Finding]:
     """Try the hooks and torch's autoload, and yield findings about the failures.
 
-    Failures of the same package with the same error are one finding.
+    Failures of the same package at the same time, with the same error, are one finding.
     """
     failures, conflicts = _find_failures_and_conflicts(hooks, timeout)
     groups: dict[tuple[str, str, str], list[_Failure]] = {}

@@ -75,7 +75,7 @@ def findings(context: DiagnosticContext, root: str = "/") -> Iterator[Finding]:
 def _hardware_finding(
     present: _Vendors, root: str, context: DiagnosticContext
 ) -> Finding:
-    """Return the finding about the accelerators, cores and memory that this process may use."""
+    """Return the finding about the accelerators, and the cores and memory that this process may use."""
     labels = dict.fromkeys(vendor.label for vendor in present)
     accelerators = ", ".join(labels) or "No accelerator"
     what = f"{accelerators} on this machine"
@@ -368,7 +368,7 @@ def _memory_findings(root: str) -> Iterator[Finding]:
 
 
 def _shared_memory_findings(present: _Vendors, root: str) -> Iterator[Finding]:
-    """Yield the finding about the size of /dev/shm, with a warning if an accelerator is present."""
+    """Yield the finding about the size of /dev/shm: a warning if it is small and there is an accelerator."""
     size = _shared_memory_size(root)
     if size is None:
         return

@@ -80,9 +80,9 @@ def _variable_findings(
 
 
 def _verdict_on(candidate: Verdict, context: DiagnosticContext) -> Verdict | None:
-    """Return the verdict on the candidate after its probe.
+    """Return the survey's verdict on the candidate.
 
-    Returns `None` if it was not probed.
+    Returns `None` if the survey does not contain the candidate.
     """
     for verdict in context.survey().verdicts:
         if verdict.is_about(candidate):
