@@ -150,7 +150,7 @@ def parse_whole_number(text: str) -> int:
 
 @dataclass(frozen=True)
 class Variable(Generic[T]):
-    """An environment variable that accel reads, with its parser and its description."""
+    """An environment variable to read, with its parser and its description."""
 
     name: str
     #: Parses a string; raises a ValueError whose message describes the accepted values.
