@@ -134,7 +134,7 @@ class CPUAccelerator(Accelerator):
         self, device_index: Device = None, device: Device = None
     ) -> torch.Generator:
         """Return torch's only CPU generator. The index is ignored."""
-        self._index_or_none(device_index, device)
+        self._check_device_argument(device_index, device)
         return self._torch.default_generator
 
     # Streams
@@ -153,7 +153,7 @@ class CPUAccelerator(Accelerator):
         """Return the stream that `stream` or `set_stream` selected, or otherwise the
         default stream.
         """
-        self._index_or_none(device_index, device)
+        self._check_device_argument(device_index, device)
         current: Any = self._torch.cpu.current_stream()
         # torch's own default stream lacks `synchronize`.
         if isinstance(current, HostStream):
@@ -164,7 +164,7 @@ class CPUAccelerator(Accelerator):
         self, device_index: Device = None, device: Device = None
     ) -> torch.Stream:
         """Return the CPU's only stream."""
-        self._index_or_none(device_index, device)
+        self._check_device_argument(device_index, device)
         return self._only_stream
 
     # Memory
@@ -173,7 +173,7 @@ class CPUAccelerator(Accelerator):
         self, device_index: Device = None, device: Device = None
     ) -> int:
         """Return the memory in bytes that the process uses, which is its resident set size."""
-        self._index_or_none(device_index, device)
+        self._check_device_argument(device_index, device)
         now = resident()
         self._sampled_peak = max(self._sampled_peak, now)
         return now
@@ -201,7 +201,7 @@ class CPUAccelerator(Accelerator):
         """Reset the peak memory to the amount in use now. On Linux, this also resets
         the process's high-water mark (VmHWM).
         """
-        self._index_or_none(device_index, device)
+        self._check_device_argument(device_index, device)
         self._old_high_water_mark = high_water()
         with suppress(OSError):  # not Linux, or not permitted here
             # "5" resets the peak resident set size: man 5 proc.
@@ -211,7 +211,7 @@ class CPUAccelerator(Accelerator):
 
     def total_memory(self, device_index: Device = None, device: Device = None) -> int:
         """Return the host's memory in bytes, or the cgroup (container) limit if that is lower."""
-        self._index_or_none(device_index, device)
+        self._check_device_argument(device_index, device)
         total, _ = memory()
         limit = hardware.cgroup_memory_limit()
         if not limit:

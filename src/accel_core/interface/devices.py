@@ -397,7 +397,7 @@ class Devices(Base):
         """
         if not self.is_synchronized_device():
             raise self._unsupported("synchronize")
-        self._index_or_none(device_index, device)
+        self._check_device_argument(device_index, device)
 
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
         """Call `callback` once the device is initialized. Call it at once if the device
@@ -602,6 +602,12 @@ class Devices(Base):
         if device_index is None:
             return None
         return self._checked_index(device_index)
+
+    def _check_device_argument(
+        self, device_index: Device, device: Device = None
+    ) -> None:
+        """Raise the error for an argument that is not a device of this accelerator."""
+        self._index_or_none(device_index, device)
 
     def _checked_index(self, device_index: Any) -> int:
         """Check that an index, a string or a `torch.device` is a device of this

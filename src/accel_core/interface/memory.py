@@ -104,7 +104,7 @@ class Memory(Devices):
         """Reset the totals of memory allocated and freed so far to 0. By default, no
         totals are counted, so this does nothing.
         """
-        self._index_or_none(device_index, device)
+        self._check_device_argument(device_index, device)
 
     def memory_summary(
         self,

@@ -296,7 +296,7 @@ class Streams(Devices):
         self, device_index: Device = None, device: Device = None
     ) -> torch.Stream:
         """Return this thread's current stream on the device."""
-        self._index_or_none(device_index, device)
+        self._check_device_argument(device_index, device)
         return self._only_stream
 
     def default_stream(

@@ -52,9 +52,9 @@ def test_a_report_begins_with_the_outcome(status, allocated, outcome):
     ("status", "allocated", "meaning"),
     [
         (0, 4096, "Nothing outside torch was written for one vendor's device."),
-        (0, 0, "No place was recorded; code for a device did not run."),
-        (0, None, "No place was recorded; code for a device did not run."),
-        (1, 4096, "No place was recorded before the program failed."),
+        (0, 0, "No source location was recorded; code for a device did not run."),
+        (0, None, "No source location was recorded; code for a device did not run."),
+        (1, 4096, "No source location was recorded before the program failed."),
     ],
 )
 def test_a_report_without_places_explains_why(status, allocated, meaning):

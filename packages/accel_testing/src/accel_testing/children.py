@@ -125,7 +125,7 @@ def run(
         process = start(command, environ, cwd=cwd)
     except OSError as error:
         raise ChildError(
-            f"{command[0]!r} cannot be started: {error}. Give a program that exists; for Python, begin "
+            f"{command[0]!r} cannot be started: {error}. Name a program that exists; for Python, begin "
             "with sys.executable."
         ) from error
     ended = finish(process, timeout, check=False)

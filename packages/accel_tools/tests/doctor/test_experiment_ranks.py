@@ -47,7 +47,8 @@ def test_a_variable_that_stayed_from_a_job_on_several_hosts_is_named(variable, v
 
 
 @pytest.mark.parametrize(
-    "variables", [{"PET_NNODES": "1:1"}, {"PET_RDZV_BACKEND": "c10d"}]
+    "variables",
+    [{"PET_NNODES": "1:1"}, {"PET_NNODES": ""}, {"PET_RDZV_BACKEND": "c10d"}],
 )
 def test_variables_that_suit_a_job_on_one_host_are_not_named(variables):
     context = DiagnosticContext(Settings(), variables)

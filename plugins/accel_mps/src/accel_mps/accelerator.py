@@ -68,7 +68,7 @@ class MPSAccelerator(TorchAccelerator):
 
         Raises `InvalidDeviceError` (a `ValueError`) if the index is out of range.
         """
-        self._index_or_none(device_index, device)
+        self._check_device_argument(device_index, device)
         generator: torch.Generator = self.device_module._get_default_mps_generator()
         return generator
 
@@ -85,7 +85,7 @@ class MPSAccelerator(TorchAccelerator):
         self, device_index: Device = None, device: Device = None
     ) -> int:
         """Return the memory in bytes that tensors occupy on the GPU."""
-        self._index_or_none(device_index, device)
+        self._check_device_argument(device_index, device)
         return int(self.device_module.current_allocated_memory())
 
     def memory_reserved(
@@ -95,7 +95,7 @@ class MPSAccelerator(TorchAccelerator):
 
         The number includes the allocator's cache and Metal's graphs.
         """
-        self._index_or_none(device_index, device)
+        self._check_device_argument(device_index, device)
         return int(self.device_module.driver_allocated_memory())
 
     @cached_property
@@ -114,7 +114,7 @@ class MPSAccelerator(TorchAccelerator):
 
         If torch does not count peaks, return `memory_reserved()`.
         """
-        self._index_or_none(device_index, device)
+        self._check_device_argument(device_index, device)
         if self._torch_counts_peaks:
             return super().max_memory_allocated()
         return self.memory_reserved()
@@ -126,7 +126,7 @@ class MPSAccelerator(TorchAccelerator):
 
         If torch does not count peaks, return `memory_reserved()`.
         """
-        self._index_or_none(device_index, device)
+        self._check_device_argument(device_index, device)
         if self._torch_counts_peaks:
             return super().max_memory_reserved()
         return self.memory_reserved()
@@ -135,7 +135,7 @@ class MPSAccelerator(TorchAccelerator):
         self, device_index: Device = None, device: Device = None
     ) -> None:
         """Reset the memory peaks if torch counts them, and otherwise do nothing."""
-        self._index_or_none(device_index, device)
+        self._check_device_argument(device_index, device)
         if self._torch_counts_peaks:
             super().reset_peak_memory_stats()
 
@@ -146,7 +146,7 @@ class MPSAccelerator(TorchAccelerator):
 
         If torch does not count peaks, the result has no keys for peaks.
         """
-        self._index_or_none(device_index, device)
+        self._check_device_argument(device_index, device)
         stats = super().memory_stats()
         if self._torch_counts_peaks:
             return stats
@@ -157,7 +157,7 @@ class MPSAccelerator(TorchAccelerator):
 
         Metal shares the CPU's memory.
         """
-        self._index_or_none(device_index, device)
+        self._check_device_argument(device_index, device)
         return int(self.device_module.recommended_max_memory())
 
     # torch's pin_memory raises an error on Metal or returns a tensor on the device

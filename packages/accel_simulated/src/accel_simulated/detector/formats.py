@@ -144,10 +144,10 @@ def find_formatter(file: str) -> Callable[[Report], str] | None:
 def _explain_empty_report(report: Report) -> str:
     """Return a sentence that explains, based on the outcome of the run, why a report has no places."""
     if report.failed:
-        return "No place was recorded before the program failed."
+        return "No source location was recorded before the program failed."
     if report.used_device:
         return "Nothing outside torch was written for one vendor's device."
-    return "No place was recorded; code for a device did not run."
+    return "No source location was recorded; code for a device did not run."
 
 
 def _suggest_simulated_cuda(report: Report) -> list[str]:

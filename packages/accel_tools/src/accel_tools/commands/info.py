@@ -330,7 +330,12 @@ def _devices(doc: Mapping[str, Any]) -> list[page.Part]:
         parts.append(page.table(_TITLES, rows))
     unexamined = doc["device_count"] - len(rows)
     if rows and unexamined:
-        text = f"{unexamined} more devices were not examined."
+        counted = (
+            "1 more device was"
+            if unexamined == 1
+            else f"{unexamined} more devices were"
+        )
+        text = f"{counted} not examined."
         parts.append(page.paragraph((text, "")))
     return parts
 

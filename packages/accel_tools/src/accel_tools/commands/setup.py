@@ -107,7 +107,7 @@ def _require_known_name(value: str) -> str:
     "-r",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="With --into: packages for every environment, as after --.",
+    help="With --into: packages to install in every environment, like those after --.",
 )
 @click.option(
     "--torch-index",

@@ -63,13 +63,14 @@ def _torchrun_variable_findings(context: DiagnosticContext) -> Iterator[Finding]
     topic are started without torchrun, so they do not show the effect of these variables.
     """
     effects: dict[str, str] = {}
-    nnodes = context.environ.get("PET_NNODES", "1")
+    nnodes = context.environ.get("PET_NNODES") or "1"
     if nnodes.rpartition(":")[2] != "1":
         effects["PET_NNODES"] = "wait for other hosts"
     if context.environ.get("PET_RDZV_ENDPOINT"):
         effects["PET_RDZV_ENDPOINT"] = "connect to this address before ranks start"
     # Only these two need no server besides the ranks.
-    if context.environ.get("PET_RDZV_BACKEND", "c10d") not in ("c10d", "static"):
+    backend = context.environ.get("PET_RDZV_BACKEND") or "c10d"
+    if backend not in ("c10d", "static"):
         effects["PET_RDZV_BACKEND"] = "ask a server before ranks start"
     for variable, effect in effects.items():
         value = context.environ[variable]
