@@ -55,8 +55,9 @@ class Members:
         if self.accelerator is None:
             return
         device = str(partial_state().device)
-        # The empty name stands for the whole model.
-        cfg["device_map"] = cfg.get("device_map") or {"": device}
+        if not cfg.get("device_map"):
+            # The empty name stands for the whole model.
+            cfg["device_map"] = {"": device}
         # For a vendor that is not in its list, axolotl would interpret "auto" as fp16.
         is_precision_auto = cfg.get("bf16", "auto") == "auto" and not cfg.get("fp16")
         if is_precision_auto:

@@ -65,9 +65,8 @@ class Members:
 
         Raises torch's error if torch has no such module.
         """
-        return importlib.import_module("torch").get_device_module(
-            self.accelerator.device_type
-        )
+        torch = importlib.import_module("torch")
+        return torch.get_device_module(self.accelerator.device_type)
 
     @property
     def vendor_name(self) -> str:
@@ -153,7 +152,9 @@ class Members:
         request = self.accelerator.backend.request
         if not request.ray:
             return [_NOSET_OF_GPU]
-        return [request.ray_noset] if request.ray_noset else []
+        if request.ray_noset:
+            return [request.ray_noset]
+        return []
 
     def is_ipc_supported(self) -> Any:
         """Return whether processes can share tensors through memory handles, which only CUDA supports.
@@ -177,7 +178,8 @@ def _register() -> None:
             "the installed verl needs platform members that accel-train does not have: "
             f"{', '.join(missing_members)}"
         )
-    platforms.PlatformRegistry.register(platform="accel")(platform_class)
+    register_as_accel = platforms.PlatformRegistry.register(platform="accel")
+    register_as_accel(platform_class)
     # Read here, so that accel_core's settings are not loaded in a program without a pin.
     pin = os.environ.get("DS_ACCELERATOR", "").strip(" ,")
     if not pin or os.environ.get("VERL_PLATFORM"):

@@ -122,7 +122,7 @@ class DeviceMembers:
         """Raise `ValueError` if the device does not support the data type."""
         supported = cls._accelerator().supported_dtypes()
         if dtype not in supported:
-            expected = ", ".join(map(str, supported))
+            expected = ", ".join(str(supported_dtype) for supported_dtype in supported)
             raise ValueError(
                 f"{cls.backend.name} does not support {dtype}, expected one of {expected}"
             )

@@ -119,9 +119,9 @@ def isolation_env(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     those in `environ`, which defaults to this process's environment.
     """
     env = os.environ if environ is None else environ
-    entries = [startup.AT_START]
+    entries = [startup.STARTUP_FOLDER]
     for entry in env.get("PYTHONPATH", "").split(os.pathsep):
-        if entry and entry != startup.AT_START:
+        if entry and entry != startup.STARTUP_FOLDER:
             entries.append(entry)
     return {AUTOLOAD: "0", "PYTHONPATH": os.pathsep.join(entries)}
 
@@ -141,10 +141,12 @@ def import_variables(
     variables = isolation_env(env) if conflicts else {}
     package = _package_to_import(backend, autoload=not conflicts)
     if package:
-        names = [name.strip() for name in env.get(startup.IMPORTED, "").split(",")]
-        names.append(package)
-        without_duplicates = dict.fromkeys(name for name in names if name)
-        variables[startup.IMPORTED] = ",".join(without_duplicates)
+        packages: list[str] = []
+        for part in [*env.get(startup.IMPORT_VARIABLE, "").split(","), package]:
+            name = part.strip()
+            if name and name not in packages:
+                packages.append(name)
+        variables[startup.IMPORT_VARIABLE] = ",".join(packages)
     return variables
 
 
@@ -180,14 +182,13 @@ def describe_difference(
     for name in sorted(environ.keys() - variables.keys()):
         reason = _exclusion_reason(name, device_variables, prefixes)
         names_by_reason.setdefault(reason, []).append(name)
-    added = [
-        f"{name}={value}"
-        for name, value in variables.items()
-        if environ.get(name) != value
-    ]
     left_out = [
         f"{', '.join(names)} ({reason})" for reason, names in names_by_reason.items()
     ]
+    added = []
+    for name, value in variables.items():
+        if environ.get(name) != value:
+            added.append(f"{name}={value}")
     left_out_text = "; ".join(left_out) or "nothing"
     added_text = ", ".join(added) or "nothing"
     return f"left out for other hosts: {left_out_text}; added: {added_text}"
@@ -222,11 +223,10 @@ def pin_of(accelerator: Accelerator | Backend) -> str:
 
     backend = accelerator if isinstance(accelerator, Backend) else accelerator.backend
     distribution = backend.distribution
-    distributions = {
-        candidate.distribution
-        for candidate in discover()
-        if candidate.name == accelerator.name
-    }
+    distributions = set()
+    for candidate in discover():
+        if candidate.name == accelerator.name:
+            distributions.add(candidate.distribution)
     is_generic = accelerator.name == builtin.GENERIC.name
     if is_generic and distribution != builtin.OWN.distribution:
         # The name `generic` alone selects a package before accel_core's own.
@@ -252,6 +252,7 @@ def quote_for_shell(value: str) -> str:
     if value.isascii():
         return shlex.quote(value)
     quoted = []
+    # The parts are in turn ASCII text, which may be empty, and bytes that are not ASCII.
     for part in re.split(rb"([\x80-\xff]+)", os.fsencode(value)):
         if not part:
             continue
@@ -293,7 +294,9 @@ def as_deepspeed(variables: Mapping[str, str]) -> str:
 
 def _fits_deepspeed(value: str) -> bool:
     """Return whether DeepSpeed reads the value unchanged from a line of `.deepspeed_env`."""
-    is_one_line = value == value.strip() and len(value.splitlines()) <= 1
-    if not is_one_line or not is_utf8(value):
+    has_outer_spaces = value != value.strip()
+    has_several_lines = len(value.splitlines()) > 1
+    has_special_characters = re.search(r'["$`\\!,\r\n]', value) is not None
+    if has_outer_spaces or has_several_lines or has_special_characters:
         return False
-    return not re.search(r'["$`\\!,\r\n]', value)
+    return is_utf8(value)

@@ -22,7 +22,9 @@ __all__ = [
 
 def tensor_list(tensors: Any) -> list[Tensor]:
     """Return `tensors`, a single tensor or several tensors, as a list."""
-    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    if isinstance(tensors, Tensor):
+        return [tensors]
+    return list(tensors)
 
 
 def gloo_options(options_class: Any, torch_options: Any, op: Any = None) -> Any:
@@ -72,7 +74,9 @@ def split_sizes(tensor: Tensor, row_counts: list[int], ranks: int) -> list[int]:
     `ValueError` if the parts do not add up to the tensor.
     """
     length = tensor.shape[0] if tensor.dim() else 0
-    if not row_counts:
+    if (
+        not row_counts
+    ):  # Without explicit splits, all ranks get the same number of rows.
         if length % ranks:
             raise ValueError(
                 f"dimension 0 is {length}, expected a multiple of the number of ranks, {ranks}, or explicit "

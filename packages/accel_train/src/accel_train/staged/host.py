@@ -47,6 +47,7 @@ class HostMemory:
         aligned_size = math.ceil(size / _ALIGNMENT) * _ALIGNMENT
         self._used_bytes += aligned_size
         if self._used_bytes > self._buffer.numel():
+            # The buffer is too small. It grows before the next collective.
             return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
         part = self._buffer[start : start + size]
         return part.view(tensor.dtype).view(tensor.shape)
@@ -60,7 +61,8 @@ class HostMemory:
 
         The memory grows to the size that the previous collective needed, up to 256 MiB.
         """
-        if self._buffer.numel() < self._used_bytes <= _MAX_REUSED_BYTES:
+        was_too_small = self._used_bytes > self._buffer.numel()
+        if was_too_small and self._used_bytes <= _MAX_REUSED_BYTES:
             self._buffer = torch.empty(
                 self._used_bytes, dtype=torch.uint8, device="cpu"
             )
@@ -118,9 +120,9 @@ class Copies:
             # Wait on the host, not in the stream: earlier work on the outputs must have
             # ended too before gloo's result is copied to them.
             event.synchronize()
-            stream = self._streams.get(index)
-            if stream is None:
-                stream = self._streams[index] = self._device.Stream()
+            if index not in self._streams:
+                self._streams[index] = self._device.Stream()
+            stream = self._streams[index]
             with self._device.stream(stream):
                 yield
             stream.synchronize()
