@@ -463,11 +463,12 @@ def _imported_deepspeed_modules() -> list[ModuleType]:
 def _imported_builders() -> dict[str, Any]:
     """Return the builder classes, by name, that `deepspeed.ops.op_builder` got from its accelerator."""
     package = sys.modules.get(_BUILDERS_PACKAGE)
-    attributes = vars(package) if package else {}
+    if package is None:
+        return {}
     # These two are base classes, which are the same on every device.
     base_classes = ("OpBuilder", "CUDAOpBuilder")
     return {
         name: value
-        for name, value in attributes.items()
+        for name, value in vars(package).items()
         if name.endswith("Builder") and name not in base_classes
     }

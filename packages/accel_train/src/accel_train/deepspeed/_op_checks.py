@@ -164,7 +164,7 @@ class CheckedOperator:
 
     def _create(self, compiled_function: Any, optimizer_id: Any, *settings: Any) -> Any:
         """Create an optimizer with the compiled function, and record the optimizer's id."""
-        optimizer_id = arguments.whole_number(
+        optimizer_id = arguments.require_whole_number(
             self._op, "optimizer_id", optimizer_id, -(2**31), 32
         )
         result = compiled_function(optimizer_id, *settings)
@@ -297,4 +297,4 @@ class CheckedOperator:
                 self._op, numbers["beta1"], numbers["beta2"], float32=True
             )
         arguments.check_decay(self._op, numbers["weight_decay"])
-        return arguments.whole_number(self._op, "step", step, 1, bits)
+        return arguments.require_whole_number(self._op, "step", step, 1, bits)

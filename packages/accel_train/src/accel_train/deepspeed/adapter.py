@@ -273,6 +273,7 @@ class _Adapted:
         for provider in other_providers:
             builder_names.update(provider.builders)
         builder_names.update(op_builders.builder_sources(self.backend.device_type))
+        # The class may also have builders with the names of DeepSpeed's builders for CUDA.
         builder_names.update(op_builders.builder_sources("cuda"))
         return (self._provider_of_foreign_builders(builder_names), *other_providers)
 

@@ -142,8 +142,6 @@ def agree(
     record_json = json.dumps(record._asdict())
     exchange = exchange_records(store, me, record_json, build_verdict, timeout)
     verdict = _Verdict(**json.loads(exchange.verdict))
-    if record.rank == 0 and verdict.error:
-        exchange.wait_until_all_read_verdict()
     if verdict.absent:
         raise RankLostError(verdict.error, ranks=tuple(verdict.absent))
     if verdict.error:
@@ -172,25 +170,6 @@ class Exchange(NamedTuple):
     round_name: str
     #: Rank 0's verdict on the records of all ranks, in the caller's format.
     verdict: bytes
-    world_size: int
-    #: The job's store, with the round's prefix.
-    store: Store
-
-    def wait_until_all_read_verdict(self) -> None:
-        """Wait for up to 5 seconds until all other ranks have read rank 0's verdict.
-
-        Only rank 0 calls this method, before its process ends. That process may contain the store.
-        """
-        end = time.monotonic() + _GRACE
-        # RuntimeError means that the store is closed. Then no rank can read the verdict.
-        with suppress(RuntimeError):
-            while time.monotonic() < end:
-                # The store has no request that reads a counter, but adding 0 returns its value.
-                readers = self.store.add("verdict-read", 0)
-                other_ranks = self.world_size - 1
-                if readers >= other_ranks:
-                    return
-                time.sleep(_POLL_INTERVAL)
 
 
 def exchange_records(
@@ -216,7 +195,21 @@ def exchange_records(
     records = _collect_records(store, round_store, round_name, me.world_size, timeout)
     verdict = build_verdict(records)
     round_store.set("verdict", verdict)
-    return Exchange(round_name, verdict.encode(), me.world_size, round_store)
+    _wait_until_verdict_is_read(round_store, readers=len(records))
+    return Exchange(round_name, verdict.encode())
+
+
+def _wait_until_verdict_is_read(round_store: Store, readers: int) -> None:
+    """Wait for up to 5 seconds until `readers` ranks have read rank 0's verdict.
+
+    Rank 0's process may contain the store, and may end after this function.
+    """
+    end = time.monotonic() + _GRACE
+    # RuntimeError means that the store is closed. Then no rank can read the verdict.
+    with suppress(RuntimeError):
+        # The store has no request that reads a counter, but adding 0 returns its value.
+        while round_store.add("verdict-read", 0) < readers and time.monotonic() < end:
+            time.sleep(_POLL_INTERVAL)
 
 
 def _collect_records(
@@ -279,7 +272,7 @@ def _send_record_and_await_verdict(
         round_store.wait(["verdict"], wait_time)
         verdict = round_store.get("verdict")
         round_store.add("verdict-read", 1)
-    return Exchange(round_name, verdict, me.world_size, round_store)
+    return Exchange(round_name, verdict)
 
 
 def _request_round_name(store: Store, me: Rank, wait_time: timedelta) -> str:

@@ -119,11 +119,12 @@ def isolation_env(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     those in `environ`, which defaults to this process's environment.
     """
     env = os.environ if environ is None else environ
-    entries = [startup.STARTUP_FOLDER]
-    for entry in env.get("PYTHONPATH", "").split(os.pathsep):
-        if entry and entry != startup.STARTUP_FOLDER:
-            entries.append(entry)
-    return {AUTOLOAD: "0", "PYTHONPATH": os.pathsep.join(entries)}
+    # Python imports `sitecustomize` from this folder when it starts.
+    folders = [startup.STARTUP_FOLDER]
+    for folder in env.get("PYTHONPATH", "").split(os.pathsep):
+        if folder and folder != startup.STARTUP_FOLDER:
+            folders.append(folder)
+    return {AUTOLOAD: "0", "PYTHONPATH": os.pathsep.join(folders)}
 
 
 def import_variables(

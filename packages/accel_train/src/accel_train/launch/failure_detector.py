@@ -426,11 +426,10 @@ class FailureDetector:
         Returns an empty dict until all of them have sent a heartbeat.
         """
         keys = [str(rank) for rank in self._watched]
-        # Reading a key that does not exist yet would block.
         if not self._has_all_keys:
             self._has_all_keys = self._store.check(keys)
         if not self._has_all_keys:
-            return {}
+            return {}  # Reading a key that does not exist yet would block.
         values: list[bytes] = []
         for batch in _in_batches(keys):
             values += self._store.multi_get(batch)
@@ -591,6 +590,7 @@ def _in_batches(keys: list[str]) -> Iterator[list[str]]:
 
 def _rank_that_watches_rank_0(hosts: Sequence[str]) -> int:
     """Return the rank that watches rank 0: the first rank on a different host, or otherwise rank 1."""
+    # A rank on another host also detects that rank 0's host is lost.
     for rank, host in enumerate(hosts):
         if host != hosts[0]:
             return rank

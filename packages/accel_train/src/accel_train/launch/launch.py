@@ -339,5 +339,6 @@ def _make_ranks_start_with_worker(
         *worker_arguments,
         *arguments.training_script_args,
     ]
+    # torchrun starts this command as it is.
     arguments.training_script = sys.executable
     arguments.module, arguments.no_python = False, True

@@ -608,7 +608,7 @@ def _own_record(
         backend=chosen.accelerator.name,
         communication=chosen.communication,
         build=_torch_build_kind(chosen),
-        selection_reason=How.SET.label,
+        selection_reason=How.SET.label,  # "set by the program", unless replaced below.
     )
     provenance = chosen.accelerator.backend.provenance
     if provenance:

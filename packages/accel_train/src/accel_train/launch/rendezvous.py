@@ -243,6 +243,7 @@ def _tcp_address_of_store(store: Store) -> tuple[str | None, int]:
     Prefix stores around the `TCPStore` are ignored.
     """
     innermost: Any = store
+    # A prefix store contains another store.
     while getattr(innermost, "underlying_store", None) is not None:
         innermost = innermost.underlying_store
     host = getattr(innermost, "host", None)

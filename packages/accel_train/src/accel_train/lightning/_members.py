@@ -221,6 +221,7 @@ def _parse_devices(devices: Any) -> Any:
         numbers = [int(part) for part in parts if part]
     except ValueError:
         return devices
+    # "2" is a count, but "2," is a list with one index.
     is_count = bool(numbers) and "," not in devices
     if is_count:
         return numbers[0]

@@ -25,9 +25,9 @@ __all__ = [
     "missing_function_error",
     "named_lists",
     "require_tensor",
+    "require_whole_number",
     "require_writable",
     "update_on_host",
-    "whole_number",
 ]
 
 #: The smallest number that float32 rounds to 1. For such a rate, `1 - rate` would be 0, and it is a divisor.
@@ -40,7 +40,9 @@ def _torch() -> Any:
     return import_torch()
 
 
-def whole_number(op: str, name: str, value: Any, minimum: int, bits: int) -> int:
+def require_whole_number(
+    op: str, name: str, value: Any, minimum: int, bits: int
+) -> int:
     """Return `value` as an int. It may also be a float or a tensor, if it contains a whole number.
 
     `name` is the argument's name for error messages. Raises `OpInputError` if `value` is not a whole number,

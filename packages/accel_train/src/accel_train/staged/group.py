@@ -160,13 +160,13 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         self._check_message(tensor)
         with self._copies.on_current_stream(self._copies.device_index([tensor])):
             host_tensor = tensor.detach().to("cpu", copy=True)
-        row = bytes_of(host_tensor.contiguous())
+        message = bytes_of(host_tensor.contiguous())
         gloo_work: Any
-        if destination == self.rank():
-            gloo_work = self._own_messages.send(row, tag)
+        if destination == self.rank():  # gloo cannot send to the same rank.
+            gloo_work = self._own_messages.send(message, tag)
         else:
-            gloo_work = self._gloo.send([row], destination, tag)
-        return self._message_work("send", tensor, gloo_work, _do_nothing)
+            gloo_work = self._gloo.send([message], destination, tag)
+        return self._create_message_work("send", tensor, gloo_work, _do_nothing)
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> Any:
         """Receive a tensor from the rank `source`, which may be this rank."""
@@ -206,7 +206,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
                 tensor.data.copy_(host_tensor)
 
         gloo_work = receive_bytes(bytes_of(host_tensor))
-        return self._message_work(name, tensor, gloo_work, copy_to_device)
+        return self._create_message_work(name, tensor, gloo_work, copy_to_device)
 
     def _check_message(self, tensor: Tensor) -> None:
         """Check that the tensor can be sent or received, and that the group is open."""
@@ -214,7 +214,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         require_dense([tensor])
         self._worker.require_open()
 
-    def _message_work(
+    def _create_message_work(
         self, name: str, tensor: Tensor, gloo_work: Any, finish: Callable[[], None]
     ) -> Any:
         """Return the handle of a message. Its `wait()` waits for gloo's `Work`, and then calls `finish`."""
@@ -526,13 +526,15 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         source = tensor_list(inputs)[0]
         options = gloo_options(c10d.GatherOptions, opts)
         is_root = options.rootRank == self.rank()
+        # Only the root receives the parts of all ranks.
         parts = list(outputs[0]) if is_root else []
 
         def gather_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
+            [host_source] = host_tensors
             results = self._empty_like(parts)
             rows = [[bytes_of(part) for part in results]] if is_root else []
             if source.numel():
-                self._gloo.gather(rows, [bytes_of(host_tensors[0])], options).wait()
+                self._gloo.gather(rows, [bytes_of(host_source)], options).wait()
             return results
 
         return self._run(
@@ -547,11 +549,12 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         target = tensor_list(outputs)[0]
         options = gloo_options(c10d.ScatterOptions, opts)
         is_root = options.rootRank == self.rank()
+        # Only the root has a part for each rank.
         parts = list(inputs[0]) if is_root else []
 
-        def scatter_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
+        def scatter_on_host(host_parts: list[Tensor]) -> list[Tensor]:
             [result] = self._empty_like([target])
-            rows = [[bytes_of(part) for part in host_tensors]] if is_root else []
+            rows = [[bytes_of(part) for part in host_parts]] if is_root else []
             if target.numel():
                 self._gloo.scatter([bytes_of(result)], rows, options).wait()
             return [result]

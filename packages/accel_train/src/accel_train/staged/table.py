@@ -38,6 +38,7 @@ def unusable_reason(name: str, device_type: str) -> str:
             "this build of torch has no torch.distributed. Install a build that has it."
         )
     named_devices = set()
+    # `name` is one backend, or a list of pairs such as "cpu:gloo,cuda:nccl".
     for pair in name.lower().split(","):
         device, _, backend = pair.strip().rpartition(":")
         if device:

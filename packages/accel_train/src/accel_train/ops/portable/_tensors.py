@@ -12,8 +12,8 @@ from accel_core.errors import OpInputError
 from accel_train.ops.arguments import (
     check_rates,
     require_tensor,
+    require_whole_number,
     require_writable,
-    whole_number,
 )
 
 __all__ = ["bias_corrections", "update_in_groups"]
@@ -250,7 +250,7 @@ def bias_corrections(
     1.
     """
     check_rates(op, beta1, beta2)
-    step = whole_number(op, "step", step, 1, 64)
+    step = require_whole_number(op, "step", step, 1, 64)
     if not bias_correction:
         return 1.0, 1.0
     return 1 - beta1**step, 1 - beta2**step
