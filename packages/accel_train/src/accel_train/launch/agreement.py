@@ -221,7 +221,6 @@ def _collect_records(
     """
     end = time.monotonic() + timeout
     records: dict[int, bytes] = {}
-    last_tokens: dict[int, bytes] = {}
     missing = set(range(1, world_size))
     while True:
         for rank in sorted(missing):
@@ -229,27 +228,13 @@ def _collect_records(
             if round_store.check([f"record/{rank}"]):
                 records[rank] = round_store.get(f"record/{rank}")
                 missing.remove(rank)
-            else:
-                _reply_to_new_token(store, rank, round_name, last_tokens)
+            elif store.check([f"token/{rank}"]):
+                # If the token is from an earlier start, the rank's present process will replace it.
+                token = store.get(f"token/{rank}").decode()
+                store.set(f"reply/{token}", round_name)
         if not missing or time.monotonic() > end:
             return records
         time.sleep(_POLL_INTERVAL)
-
-
-def _reply_to_new_token(
-    store: Store, rank: int, round_name: str, last_tokens: dict[int, bytes]
-) -> None:
-    """Reply with the round's name to the token that `rank` wrote, on rank 0, if the token is new.
-
-    `last_tokens` has the last token of each rank, and is updated. A rank's first token may be from a process
-    of an earlier start. The present process of that rank then overwrites the token with its own.
-    """
-    if not store.check([f"token/{rank}"]):
-        return
-    token = store.get(f"token/{rank}")
-    if last_tokens.get(rank) != token:
-        last_tokens[rank] = token
-        store.set(f"reply/{token.decode()}", round_name)
 
 
 def _send_record_and_await_verdict(
