@@ -128,6 +128,7 @@ def _create_state(
     try:
         return accelerate.PartialState(**options)
     except ValueError as error:
+        # Accelerate's message contains the name of a communication backend that it does not support.
         backend = options.get("backend")
         is_about_backend = backend is not None and backend in str(error)
         if not is_about_backend:

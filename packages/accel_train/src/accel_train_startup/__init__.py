@@ -233,9 +233,8 @@ def _prepare_integrations(integrations: list[str]) -> None:
         return
     try:
         problems = _call_integrations_and_list_problems(integrations)
-    except (
-        _ERRORS_OF_OTHER_CODE
-    ) as error:  # Raised if the metadata of a distribution cannot be read.
+    except _ERRORS_OF_OTHER_CODE as error:
+        # The metadata of a distribution cannot be read.
         problems = [_error_text(error)]
     if problems:
         # Without the first variable, only a pin leads to an integration.

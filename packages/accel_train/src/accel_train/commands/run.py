@@ -120,7 +120,8 @@ def _module_before_script(parsed: argparse.Namespace) -> str:
             "accel run --doctor needs accel-tools, which is not installed. Next step: "
             f"{vendors.install_command('accel-tools')}"
         )
-    return entry_points[0].value
+    first_entry_point, *_ = entry_points
+    return first_entry_point.value  # The name of a module.
 
 
 def _apply_network_settings(parsed: argparse.Namespace) -> None:

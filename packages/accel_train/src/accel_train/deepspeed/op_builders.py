@@ -90,7 +90,7 @@ def accel_op_builders(backend: Backend) -> OpProvider:
     version = _release.installed_version()
     if version is None:
         return OpProvider(
-            {}, name="deepspeed", advice="`pip install deepspeed` may bring it"
+            {}, name="deepspeed", advice="`pip install deepspeed` may provide it"
         )
     backend_family = backend.name.partition(".")[0]
     device = backend.device_type

@@ -182,7 +182,8 @@ def _register() -> None:
     register_as_accel(platform_class)
     # Read here, so that accel_core's settings are not loaded in a program without a pin.
     pin = os.environ.get("DS_ACCELERATOR", "").strip(" ,")
-    if not pin or os.environ.get("VERL_PLATFORM"):
+    is_platform_named = bool(os.environ.get("VERL_PLATFORM"))
+    if not pin or is_platform_named:
         return
     if not _is_native_to_verl(platform_class()):
         platforms.set_platform(platform_class())

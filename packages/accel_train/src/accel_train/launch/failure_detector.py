@@ -254,10 +254,14 @@ class FailureDetector:
             # The heartbeat thread reads which ranks have arrived, for the message.
             self._needs_reports = True
             self._state_changed.wait_for(lambda: not self._needs_reports, self._silence)
+        # If all others have arrived, rank 0 has not published this.
         absent = sorted(self._others - self._arrived) or [0]
+        state = "which is still running or was stopped"
+        if len(absent) > 1:
+            state = "which are still running or were stopped"
         error = RankLostError(
-            f"rank {self._rank} (host {self._hosts[self._rank]}) waited {timeout:g} s at the end for "
-            f"{format_ranks(absent, _MAX_LISTED)}, still running or stopped",
+            f"rank {self._rank} (host {self._hosts[self._rank]}) waited {timeout:g} s at the end of the job "
+            f"for {format_ranks(absent, _MAX_LISTED)}, {state}",
             ranks=tuple(absent),
         )
         self.stop(f"RankLostError: {error}")

@@ -38,6 +38,7 @@ def main(arguments: Sequence[str]) -> None:
     plan_option, script_option, *command = arguments
     module_before = ""
     if script_option.startswith("--before="):
+        # With this option, the script's option is the third argument.
         module_before = script_option.removeprefix("--before=")
         script_option, *command = command
     job = json.loads(plan_option.removeprefix("--plan="))

@@ -18,6 +18,7 @@ from accel_train.private_names import VERIFIED_RELEASES
 
 __all__ = ["accelerator_class", "derived_classes", "register", "registries"]
 
+_SUBPACKAGES = ("pytorch", "fabric")
 #: Names of members that differ between Lightning's `Trainer` ("pytorch") and `Fabric` ("fabric").
 _MEMBER_NAMES = {
     "pytorch": _members.Names(
@@ -182,12 +183,13 @@ def register(strategies: dict[str, str]) -> list[str]:
     backend_names = {candidate.name for candidate in discover()}
     backend_names.discard("")  # The name of a declaration that cannot be read.
     registered = set()
-    for subpackage in _MEMBER_NAMES:
+    for subpackage in _SUBPACKAGES:
         accelerator_registry, strategy_registry = registries(subpackage)
         for name in sorted(backend_names):
             accelerator = _class_for_backend(subpackage, name)
             if name not in accelerator_registry:
                 accelerator.register_accelerators(accelerator_registry)
+            # Lightning or another package may have registered the name for a class of its own.
             if accelerator_registry[name]["accelerator"] is accelerator:
                 registered.add(name)
         for name, class_name in strategies.items():
@@ -203,6 +205,6 @@ def register(strategies: dict[str, str]) -> list[str]:
 
 def __getattr__(name: str) -> Any:
     """Return the namespace `pytorch` or `fabric`, because pickle looks up classes as `pytorch.NAME`."""
-    if name not in _MEMBER_NAMES:
+    if name not in _SUBPACKAGES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return derived_classes(name)

@@ -78,13 +78,13 @@ class Copies:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._type = device.device_name()
+        self._device_type = device.device_name()
         self._streams: dict[int, Any] = {}
 
     def device_index(self, tensors: Iterable[Tensor]) -> int | None:
         """Return the index of the tensors' device, or `None` if all tensors are on the host."""
         for tensor in tensors:
-            if tensor.device.type == self._type:
+            if tensor.device.type == self._device_type:
                 return tensor.device.index or 0
         return None
 
@@ -114,7 +114,7 @@ class Copies:
             yield
             return
         with self._device.device_guard(index):
-            if event is None:
+            if event is None:  # The device has a single queue, which keeps the order.
                 yield
                 return
             # Wait on the host, not in the stream: earlier work on the outputs must have
