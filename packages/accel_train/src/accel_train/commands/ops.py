@@ -57,6 +57,7 @@ def command(
     0 if a provider can be used, else 1. Needs torch; imports DeepSpeed if that is installed and has
     operators.
     """
+    # A single argument may also be the name of an operator.
     if name is not None and op is None and not _is_backend(name):
         op = name.name
         name = None

@@ -71,13 +71,15 @@ def _replace_process_with_accel_run_of_folder(arguments: tuple[str, ...]) -> Non
     The folder's program `accel` chooses the environment in the folder. Raises `LaunchError` if the folder has
     no such program.
     """
-    folder = arguments[1] if len(arguments) > 1 else ""
+    _option, *values = arguments
+    folder = values[0] if values else ""
     program = Path(folder, "bin", "accel").absolute()
     if not program.is_file():
         raise LaunchError(
             f"--folder needs a folder that accel setup --into created, but {program} does not exist"
         )
-    os.execv(program, [str(program), "run", *arguments[2:]])
+    _folder, *other_arguments = values
+    os.execv(program, [str(program), "run", *other_arguments])
 
 
 def _print_notices(machine: Machine) -> None:
@@ -230,7 +232,8 @@ def _short_error_text(error: BaseException) -> str:
 
     The class is omitted for an `OSError` and a `ValueError`, whose messages are clear without the class.
     """
-    line = one_line(str(error).strip().partition("\n")[0])
+    first_line, _, _ = str(error).strip().partition("\n")
+    line = one_line(first_line)
     if line and isinstance(error, (OSError, ValueError)):
         return line
     return f"{type(error).__name__}: {line}"

@@ -320,6 +320,7 @@ def _extend_report_on_import(module: Any) -> Iterator[None]:
 
 
 _hook = ImportHook(
+    # `dict.fromkeys` gives each of the modules the same function.
     contexts={
         **dict.fromkeys(_SELECTION_MODULES, _install_on_import),
         _BUILDERS_PACKAGE: _hide_build_package,

@@ -67,5 +67,7 @@ def _major_version_of(nvcc: Path) -> str:
         )
     except (OSError, subprocess.CalledProcessError):
         return ""
-    release = re.search(r"release (\d+)", process.stdout)
-    return release[1] if release else ""
+    release = re.search(r"release (?P<major>\d+)", process.stdout)
+    if release is None:
+        return ""
+    return release["major"]

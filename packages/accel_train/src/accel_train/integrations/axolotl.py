@@ -48,7 +48,9 @@ class Members:
 
     def get_training_args_mixin(self) -> str | None:
         """Return the import path of the mixin for the trainer's arguments, or `None` if none is needed."""
-        return f"{__name__}.{Arguments.__name__}" if self.accelerator else None
+        if self.accelerator is None:
+            return None
+        return f"{__name__}.{Arguments.__name__}"
 
     def register(self, cfg: Any) -> None:
         """Create Accelerate's state, which axolotl reads early, and set the model's device in `cfg`."""

@@ -132,7 +132,9 @@ class Members:
         Returns an empty string if the vendor has no such variable.
         """
         variables = self.accelerator.visible_devices_envs()
-        return variables[0] if variables else ""
+        if not variables:
+            return ""
+        return variables[0]
 
     def nvtx_range(self, msg: str) -> AbstractContextManager[None]:
         """Return a context manager that marks a range in the vendor's profiler."""

@@ -101,6 +101,7 @@ def validate_prefixes(name: str, prefixes: Iterable[str]) -> list[str]:
     `name` is the accelerator's name for error messages. Raises `LaunchError` if a prefix is invalid, or would
     send most of the environment to other hosts.
     """
+    # A plugin may return a single prefix instead of a list.
     prefix_list = [prefixes] if isinstance(prefixes, str) else list(prefixes)
     for prefix in prefix_list:
         if not isinstance(prefix, str) or not is_variable_prefix(prefix):
@@ -139,7 +140,9 @@ def import_variables(
     not load it. `environ` defaults to this process's environment.
     """
     env = os.environ if environ is None else environ
-    variables = isolation_env(env) if conflicts else {}
+    variables: dict[str, str] = {}
+    if conflicts:
+        variables.update(isolation_env(env))
     package = _package_to_import(backend, autoload=not conflicts)
     if package:
         packages: list[str] = []
@@ -157,8 +160,8 @@ def _package_to_import(backend: Backend, *, autoload: bool) -> str:
     Returns an empty string if none is needed. `autoload` is True if torch loads packages by their entry
     points.
     """
-    installed = installed_imports(backend)
-    vendor_package = installed[0] if installed else backend.vendor_imports[0]
+    packages = installed_imports(backend) or backend.vendor_imports
+    vendor_package = packages[0]
     if vendor_package != "torch":
         return vendor_package
     is_generic = backend.name == builtin.GENERIC.name

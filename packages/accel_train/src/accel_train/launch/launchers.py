@@ -82,7 +82,8 @@ def find_launcher(environ: Mapping[str, str]) -> Launcher | None:
         if not rank:
             continue
         if launcher.world_size:
-            has_peers = environ.get(launcher.world_size, "1") not in ("", "1")
+            world_size = environ.get(launcher.world_size, "")
+            has_peers = world_size not in ("", "1")
         else:
             # Rank 0 may be the only rank, but any other rank has peers.
             has_peers = rank != "0"
@@ -111,10 +112,10 @@ def torchrun_variables(environ: Mapping[str, str]) -> dict[str, str]:
         MASTER_ADDR.name: _rank_0_address(launcher, environ),
         MASTER_PORT.name: _rank_0_port(environ),
     }
+    known_variables = {name: value for name, value in variables.items() if value}
+    # Variables that are set already are not replaced.
     return {
-        name: value
-        for name, value in variables.items()
-        if value and not environ.get(name)
+        name: value for name, value in known_variables.items() if not environ.get(name)
     }
 
 

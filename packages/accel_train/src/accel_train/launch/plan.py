@@ -114,7 +114,9 @@ def plan_ranks(
             core_ranges = format_ranges(cores.ids)
             if not os.environ.get("OMP_NUM_THREADS"):
                 environment["OMP_NUM_THREADS"] = str(cores.threads)
-        device = "cpu" if machine.is_cpu else machine.device_names[rank]
+        device = "cpu"
+        if not machine.is_cpu:
+            device = machine.device_names[rank]
         plans.append(RankPlan(device, core_ranges, environment))
     return plans
 

@@ -52,8 +52,10 @@ def main(arguments: Sequence[str]) -> None:
         _run_module_before_script(module_before, plan_of_rank["environment"])
     if script_option != "--command":
         python = os.environ.get("PYTHON_EXEC", sys.executable)  # torchrun's variable
-        module_option = ["-m"] if script_option == "--module" else []
-        command = [python, "-u", *module_option, *command]
+        python_command = [python, "-u"]
+        if script_option == "--module":
+            python_command.append("-m")
+        command = [*python_command, *command]
     if os.name == "nt":
         # On Windows, exec starts a new process and ends this process, for which torchrun waits.
         raise SystemExit(subprocess.call(command))

@@ -164,13 +164,18 @@ def device_indices(accelerator: Accelerator, devices: Any) -> list[int]:
     all_use_index_0 = False
     if count == 1 and not is_cpu:
         all_use_index_0 = import_torch().distributed.is_torchelastic_launched()
-    # The CPU may be used by any number of processes.
-    available, limit = (1, None) if is_cpu else (count, count)
+    available = count
+    limit: int | None = count
+    if is_cpu:
+        # "All devices" is one process, but any number of processes may use the CPU.
+        available, limit = 1, None
     indices = _parse_devices(devices)
     if type(indices) is int:
         indices = _first_indices(indices, available, all_use_index_0=all_use_index_0)
     if not _are_indices(indices, limit, may_repeat=all_use_index_0):
-        number = "1 device" if count == 1 else f"{count or 'no'} devices"
+        number = f"{count or 'no'} devices"
+        if count == 1:
+            number = "1 device"
         raise ValueError(
             f"devices={devices!r}: {accelerator.name} has {number} here; "
             "expected a count, a list of different indices, or -1 for all devices"

@@ -98,6 +98,7 @@ def _premultiplied_sum(dtype: torch.dtype, factor: Any, ranks: int) -> Reduction
     summed = reduction_for(dtype, _ReduceOp.SUM, ranks)
 
     def to_gloo(host: Tensor) -> Tensor:
+        # The factor is a number or a tensor on any device.
         host_factor = factor.cpu() if isinstance(factor, Tensor) else factor
         return summed.to_gloo(host.mul(host_factor))
 

@@ -87,5 +87,7 @@ def split_sizes(tensor: Tensor, row_counts: list[int], ranks: int) -> list[int]:
         raise ValueError(
             f"splits {row_counts} for {ranks} ranks do not add up to dimension 0, which is {length}"
         )
-    row_bytes = tensor.nbytes // length if length else 0
+    if length == 0:
+        return [0] * ranks
+    row_bytes = tensor.nbytes // length
     return [count * row_bytes for count in row_counts]
