@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from accel_core import builtin, checks, errors, torch_import
 from accel_core.backend import Backend, ProbeResult, Provenance
 from accel_core.exceptions import PLUGIN_ERRORS, hint_for
-from accel_core.hardware.visible_devices import set_variables
+from accel_core.hardware.visible_devices import visible_devices_variables
 from accel_core.hints import hints_of
 from accel_core.plugins import Plugin, core_mismatch, load_failure, verdict_with_error
 from accel_core.sandbox.guard import (
@@ -247,7 +247,7 @@ def _verdict_on_count(
     elif count:
         why = None
     else:
-        environ = set_variables(verdict.declaration, os.environ)
+        environ = visible_devices_variables(verdict.declaration, os.environ)
         why = Why(Reason.COUNTS_NONE, {"root": "/", "environ": environ})
     status = Status.USABLE if count else Status.NO_DEVICE
     backend = accelerator.backend if verdict.builtin else verdict.backend

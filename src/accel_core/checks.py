@@ -16,7 +16,10 @@ from typing import Any, NamedTuple
 from accel_core import builtin, hardware, torch_import
 from accel_core.backend import Backend
 from accel_core.hardware import bus
-from accel_core.hardware.visible_devices import read_visible_devices, set_variables
+from accel_core.hardware.visible_devices import (
+    read_visible_devices,
+    visible_devices_variables,
+)
 from accel_core.packages import check_requirement, is_installed, version
 from accel_core.settings import Pin, Settings
 from accel_core.verdict import Reason, Status, Verdict, Why
@@ -270,11 +273,11 @@ def _check_visible_devices(verdict: Verdict, context: Context) -> Verdict | None
     runtime interprets them.
     """
     backend = verdict.declaration
-    if _is_running(verdict) or not set_variables(backend, os.environ):
+    if _is_running(verdict) or not visible_devices_variables(backend, os.environ):
         return None
     if read_visible_devices(backend, os.environ).devices != ():
         return None
-    environ = set_variables(backend, os.environ)
+    environ = visible_devices_variables(backend, os.environ)
     return no_device_verdict(verdict, Reason.HIDDEN, root=context.root, environ=environ)
 
 

@@ -15,7 +15,7 @@ from accel_core.checks import installed_imports
 from accel_core.hardware.visible_devices import (
     inventory,
     read_visible_devices,
-    set_variables,
+    visible_devices_variables,
 )
 from accel_core.survey import Survey
 from accel_core.verdict import How, Reason
@@ -177,7 +177,7 @@ def _is_device_expected(
     if is_hardware_present or _is_pinned(verdict, context):
         return True
     is_named = _is_requested(verdict, context) or _is_chosen(verdict, survey)
-    variables = set_variables(verdict.declaration, context.environ)
+    variables = visible_devices_variables(verdict.declaration, context.environ)
     return is_named and bool(variables)
 
 
