@@ -131,7 +131,7 @@ def _no_environment_error(into: Path) -> str:
     names: dict[str, None] = {}
     for vendor in vendors.known_hardware():
         if not vendor.is_integrated:
-            names[folder.setup_name(vendor)] = None
+            names[folder.name_for_setup(vendor)] = None
     names.pop("", None)  # hardware whose vendor builds torch itself
     command = shlex.join(["accel", "setup", "--into", str(into), *names, choice.CPU])
     return f"{into} has no environment yet. Next step: {command}"

@@ -92,7 +92,7 @@ def set_up(
             if not yes:
                 click.confirm("Download and install them?", abort=True, err=True)
             _write_requirements_and_locks(request, packages_by_name)
-        folder.write_hardware(into)
+        folder.write_hardware_and_choice_module(into)
         for environment in missing:
             packages = packages_by_name[environment.name]
             torch_version = _torch_version(packages)

@@ -20,7 +20,7 @@ from accel_tools.setup import environment, installed, machines
 from accel_tools.setup.formats import FORMATS, INSTALLERS, format_plan
 from accel_tools.setup.machines import Machine
 from accel_tools.setup.plan import Plan, add_accel_packages, let_uv_choose_index
-from accel_tools.setup.planning import make_plan, names, toolkits
+from accel_tools.setup.planning import hardware_names, make_plan, toolkit_names
 from accel_tools.setup.recipes import parse_version
 
 __all__ = ["command"]
@@ -82,13 +82,13 @@ def _require_known_name(value: str) -> str:
     Raises `click.UsageError` with a suggestion if the name is unknown.
     """
     name = value.lower()
-    if not name or name in names():
+    if not name or name in hardware_names():
         return name
     suggestion = _ALIASES.get(name, "")
     if not suggestion:
-        close = difflib.get_close_matches(name, [*names(), *_ALIASES], n=1)
+        close = difflib.get_close_matches(name, [*hardware_names(), *_ALIASES], n=1)
         suggestion = _ALIASES.get(close[0], close[0]) if close else ""
-    message = f"unknown NAME {value!r}; expected one of {', '.join(names())}."
+    message = f"unknown NAME {value!r}; expected one of {', '.join(hardware_names())}."
     if suggestion:
         message += f" Did you mean {suggestion!r}?"
     raise click.UsageError(message)
@@ -327,7 +327,7 @@ def _check_toolkit(name: str, toolkit: str) -> None:
     """Raise `click.UsageError` unless the backend has a toolkit that can have the version `toolkit`."""
     if not name:
         raise _missing_name_error(f"--toolkit {toolkit}", "NAME")
-    toolkit_by_backend = toolkits()
+    toolkit_by_backend = toolkit_names()
     if name not in toolkit_by_backend:
         pairs = toolkit_by_backend.items()
         listed = ", ".join(f"{label} ({backend})" for backend, label in pairs)
@@ -371,7 +371,7 @@ def _run(
     reason = environment.why_index_is_unreachable(plan)
     if reason:
         raise click.ClickException(f"the command was not run: {reason}")
-    commands = environment.split_commands(command_line)
+    commands = environment.commands_for_this_python(command_line)
     for command in commands:
         click.echo(f"$ {shlex.join(command)}", err=True)
     if not yes:
