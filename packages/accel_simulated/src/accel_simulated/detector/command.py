@@ -74,11 +74,12 @@ def run(
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    unwritten = [
-        file for file in files if not _write_report(report, file, start_folder)
-    ]
+    all_written = True
+    for file in files:
+        if not _write_report(report, file, start_folder):
+            all_written = False
     print(f"accel simulate: {_summarize(report, files)}", file=sys.stderr)  # noqa: T201
-    if status == 0 and unwritten:
+    if status == 0 and not all_written:
         return 1
     return status
 
@@ -102,10 +103,12 @@ def _write_report(report: Report, file: str, start_folder: Path) -> bool:
 
 def _summarize(report: Report, files: Sequence[str]) -> str:
     """Return a one-line summary with the run's outcome, the number of recorded places, and the files."""
-    number = len(report.places_to_change)
+    places = formats.format_count(len(report.places_to_change), "place")
     check_count = len(report.device_checks)
-    counts = f"{formats.count_of(number, 'place')}, {check_count} that only check for a device"
-    return f"{report.outcome} {counts}: {', '.join(files)}"
+    return (
+        f"{report.outcome} {places}, {check_count} that only check for a device: "
+        f"{', '.join(files)}"
+    )
 
 
 def _run_program(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
