@@ -74,9 +74,8 @@ def split_sizes(tensor: Tensor, row_counts: list[int], ranks: int) -> list[int]:
     `ValueError` if the parts do not add up to the tensor.
     """
     length = tensor.shape[0] if tensor.dim() else 0
-    if (
-        not row_counts
-    ):  # Without explicit splits, all ranks get the same number of rows.
+    if not row_counts:
+        # Without explicit splits, all ranks get the same number of rows.
         if length % ranks:
             raise ValueError(
                 f"dimension 0 is {length}, expected a multiple of the number of ranks, {ranks}, or explicit "

@@ -268,7 +268,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         for reduction, host_tensor in zip(reductions, host_tensors, strict=True):
             gloo_tensor = reduction.to_gloo(host_tensor)
             gloo_tensors.append(gloo_tensor)
-            if gloo_tensor.numel():  # gloo rejects empty tensors.
+            if gloo_tensor.numel():  # An empty tensor needs no communication.
                 options = gloo_options(c10d.AllreduceOptions, opts, reduction.op)
                 works.append(self._gloo.allreduce([gloo_tensor], options))
         _wait_for_all(works)
