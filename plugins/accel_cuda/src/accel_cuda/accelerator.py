@@ -164,6 +164,7 @@ class CUDAAccelerator(TorchAccelerator):
             version: tuple[Any, ...] = import_module("torch.cuda.nccl").version()
         except (AttributeError, ImportError):
             return None
+        # A suffix may follow the three numbers.
         return tuple(int(part) for part in version[:3])
 
 

@@ -88,15 +88,18 @@ def check_cann_version() -> CheckResult:
     cann = cann_version()
     if npu is None:
         return _NOT_INSTALLED
-    facts = {"torch_npu": npu, "CANN": cann or "not found"}
+    if cann is None:
+        facts = {"torch_npu": npu, "CANN": "not found"}
+        return CheckResult("ok", "CANN was not found", facts=facts)
+    facts = {"torch_npu": npu, "CANN": cann}
     # torch_npu has the version of the torch that it was built for.
     torch_version = _parse_version(npu)
     required = _REQUIRED_CANN.get(torch_version)
     if torch_version > _NEWEST_TORCH:
         required = _REQUIRED_CANN[_NEWEST_TORCH]
-    if cann is None or required is None or _parse_version(cann) >= required:
-        return CheckResult("ok", f"CANN {cann or 'was not found'}", facts=facts)
-    required_text = ".".join(map(str, required))
+    if required is None or _parse_version(cann) >= required:
+        return CheckResult("ok", f"CANN {cann}", facts=facts)
+    required_text = ".".join(str(number) for number in required)
     what = f"CANN {cann} is too old for torch_npu {npu}, which was built for {required_text} or newer"
     return CheckResult("warning", what, "accel setup npu", facts)
 
