@@ -213,7 +213,7 @@ def _compile_command(kind: str) -> list[str]:
     """
     if sys.platform != "linux":
         raise CannotBuildError(
-            f"the simulated device can be built on Linux only, and this is {sys.platform}. Use a Linux "
+            f"the simulated device can be built on Linux only, but this is {sys.platform}. Use a Linux "
             "container."
         )
     torch = _torch_folder()
@@ -252,7 +252,7 @@ def _torch_folder() -> Path:
     if version and Version(version).release < OLDEST:
         oldest = ".".join(str(number) for number in OLDEST)
         raise CannotBuildError(
-            f"the simulated device needs torch {oldest} or newer, and torch {version} is installed. Next "
+            f"the simulated device needs torch {oldest} or newer, but torch {version} is installed. Next "
             "step: accel setup cpu"
         )
     folder = Path(spec.origin).resolve().parent

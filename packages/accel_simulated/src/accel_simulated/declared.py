@@ -125,7 +125,7 @@ def _device_from_declaration(backend: Backend) -> DeclaredDevice | None:
     simulated_modules = {package, f"{package}.{device_type}"}
     imported_names = _imported_names(backend.accelerator, package)
     if not imported_names <= simulated_modules:
-        return None
+        return None  # the accelerator class needs modules that the simulation lacks
     # torch.distributed requires a name, also for a plugin that declares none.
     collective = backend.communication_backend or f"{device_type}_simulated"
     variables = backend.visibility.variables

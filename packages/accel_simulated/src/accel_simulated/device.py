@@ -189,7 +189,8 @@ def _declare_c_types() -> None:
 
 def present_device_count() -> int:
     """Return the number of simulated devices, including any that a visible-devices variable hides."""
-    if _prepared is None or "driver" in faults.requested_faults():
+    driver_is_too_old = "driver" in faults.requested_faults()
+    if _prepared is None or driver_is_too_old:
         return 0
     return _prepared.request.devices
 

@@ -105,8 +105,8 @@ def _require_same_device(text: str, current: Request) -> None:
     has_other_count = has_count and current != request
     if current.vendor != request.vendor or has_other_count:
         raise pytest.UsageError(
-            f"--accel {text}: this process already simulates {current}, by ACCEL_SIMULATE. Unset that "
-            "variable, or leave --accel out."
+            f"--accel {text}: this process already simulates {current}, because ACCEL_SIMULATE is set. "
+            "Unset that variable, or leave --accel out."
         )
 
 
@@ -343,11 +343,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         device_type = accelerator.device_type
         if mark.args and device_type not in mark.args:
             pytest.skip(
-                f"for {', '.join(mark.args)}, and the accelerator is {device_type}"
+                f"only for {', '.join(mark.args)}, but the accelerator is {device_type}"
             )
         required_count = mark.kwargs.get("devices", 1)
         count = accelerator.device_count()
         if count < required_count:
             pytest.skip(
-                f"needs {required_count} devices, and there are {count} of {device_type}"
+                f"needs {required_count} {device_type} devices, but the machine has {count}"
             )

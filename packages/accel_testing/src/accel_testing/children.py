@@ -41,11 +41,13 @@ class Ended:
         Raises `ChildError` if the last line is not JSON, if the exit status is not 0, or if the process timed
         out.
         """
-        lines = self.succeeded().stdout.splitlines() or [""]
+        self.succeeded()  # raises an error if the process failed
+        lines = self.stdout.splitlines()
+        last_line = lines[-1] if lines else ""
         try:
-            return json.loads(lines[-1])
+            return json.loads(last_line)
         except ValueError:
-            problem = f"its last line is {lines[-1]!r}, expected JSON: let it print(json.dumps(...)) last"
+            problem = f"its last line is {last_line!r}, expected JSON: end it with print(json.dumps(...))"
             raise ChildError(
                 f"the child process did not answer: {problem}\n{self._output()}"
             ) from None
@@ -57,7 +59,8 @@ class Ended:
         Several ranks may have printed their values on the same line. Raises `ChildError` if a value is not
         JSON, if the exit status is not 0, or if the process timed out.
         """
-        _text_before_answers, *texts = self.succeeded().stdout.split("ANSWER ")
+        self.succeeded()  # raises an error if the process failed
+        _text_before_answers, *texts = self.stdout.split("ANSWER ")
         decoder = json.JSONDecoder()
         values = []
         try:

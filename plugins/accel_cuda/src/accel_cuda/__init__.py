@@ -265,6 +265,7 @@ def _vendor_hints(
 
     The command `tool` lists the GPUs, and the environment variable `variable` hides them.
     """
+    # Each pair is a pattern for error messages, and the next step after such an error.
     return (
         _INVALID_INDEX_HINT,
         (

@@ -98,6 +98,7 @@ def container_capabilities(environ: Mapping[str, str] | None = None) -> CheckRes
         environ = os.environ
     value = environ.get(name, "")
     capabilities = {part.strip() for part in value.split(",")}
+    # Outside NVIDIA's containers the variable is not set.
     if not value or capabilities & {"compute", "all"}:
         return CheckResult("ok", f"{name} includes CUDA's libraries")
     return CheckResult(

@@ -160,12 +160,12 @@ class NPUAccelerator(TorchAccelerator):
 
         `category` is ignored.
         """
-        with suppress(Exception):
+        with suppress(Exception):  # a problem of the profiler must not stop the program
             self.device_module.mstx.range_push(str(msg), domain=domain or "default")
 
     def range_pop(self, domain: str | None = None) -> None:
         """Close the mstx range that was opened last in `domain`. Errors are suppressed."""
-        with suppress(Exception):
+        with suppress(Exception):  # a problem of the profiler must not stop the program
             self.device_module.mstx.range_pop(domain=domain or "default")
 
     def communication_backend_version(self) -> tuple[int, ...] | None:

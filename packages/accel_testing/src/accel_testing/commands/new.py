@@ -187,12 +187,13 @@ def _require_free(name: str, private_use1: object) -> None:
 
 def _describe_conflict_with_package(name: str) -> str:
     """Return a clause that says which package or plugin uses the name, or an empty string if none does."""
-    if name in vendors.FIRST_PARTY and name not in installed_names():
+    is_installed = name in installed_names()
+    if name in vendors.FIRST_PARTY and not is_installed:
         plugin = vendors.FIRST_PARTY[name]
         return f"{plugin} provides this backend: {vendors.install_command(plugin)}"
     if name in _PROJECT_MODULES:
         return f"accel_{name} is a package of this project"
-    if name in installed_names():
+    if is_installed:
         owners = ", ".join(sorted(declaring_distributions(name))) or "accel-core"
         return f"{owners} provides this backend, and is installed"
     return ""

@@ -15,7 +15,7 @@ def __getattr__(name):
 
 def _sim_require_device_0(device):
     if _get_device_index(device, optional=True) != 0:
-        raise ValueError("random number state of device 0 only")
+        raise ValueError("only device 0 has a random number state")
     return 0
 
 
