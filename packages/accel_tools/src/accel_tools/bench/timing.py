@@ -76,7 +76,7 @@ def take_samples(
     trial = fastest_trial(call, wait, effort)
     calls = round(effort.repeat_seconds / trial.seconds)
     calls = min(_MAX_CALLS, max(1, calls))
-    seconds: list[float] = []
+    seconds: list[float] = []  # per call, one number for each repeat
     start = time.perf_counter()
     while _needs_more_repeats(len(seconds), time.perf_counter() - start, effort):
         seconds.append(_time_calls(call, wait, calls) / calls)

@@ -16,7 +16,7 @@ from accel_core.hardware import vendors
 from accel_core.plugins import installed_names
 from accel_tools.setup import choice, folder
 
-__all__ = ["FolderOrNames", "report"]
+__all__ = ["FolderOrNames", "write_report"]
 
 
 class FolderOrNames(click.Command):
@@ -28,13 +28,13 @@ class FolderOrNames(click.Command):
         A folder that has the name of a backend, such as `cuda`, must be written as `./cuda`.
         """
         words = [word for word in args if not word.startswith("-")]
-        if words and _means_folder(words[0]):
+        if words and _is_folder_argument(words[0]):
             ctx.obj = Path(words[0])
             args.remove(words[0])
         return super().parse_args(ctx, args)
 
 
-def _means_folder(word: str) -> bool:
+def _is_folder_argument(word: str) -> bool:
     """Return whether the word is a path, or the name of a folder that is not a backend's name."""
     if os.sep in word:
         return True
@@ -81,7 +81,7 @@ class _FolderReport(NamedTuple):
         return {**self._asdict(), "folder": str(self.folder), "environments": rows}
 
 
-def report(into: Path, *, as_json: bool) -> int:
+def write_report(into: Path, *, as_json: bool) -> int:
     """Print the environments in the folder `into`, and return the exit status.
 
     The exit status is 0 if all environments are complete and one of them fits this machine, and 1
@@ -128,11 +128,12 @@ def _no_environment_error(into: Path) -> str:
     The command creates an environment for the CPU, and one for each accelerator of this machine that is not
     part of the CPU, and for which `accel setup` has a name.
     """
-    names: dict[str, None] = {}
+    names: list[str] = []
     for vendor in vendors.known_hardware():
-        if not vendor.is_integrated:
-            names[folder.setup_name(vendor)] = None
-    names.pop("", None)  # hardware whose vendor builds torch itself
+        name = folder.name_for_setup(vendor)
+        has_name = name != ""  # Hardware whose vendor builds torch itself has no name.
+        if has_name and name not in names and not vendor.is_integrated:
+            names.append(name)
     command = shlex.join(["accel", "setup", "--into", str(into), *names, choice.CPU])
     return f"{into} has no environment yet. Next step: {command}"
 
@@ -142,7 +143,9 @@ def _page(folder_report: _FolderReport) -> list[page.Part]:
     parts: list[page.Part] = []
     if folder_report.environments:
         titles = ("  ENVIRONMENT", "TORCH", "SERVES", "HERE")
-        rows = [_row(environment) for environment in folder_report.environments]
+        rows = [
+            _environment_row(environment) for environment in folder_report.environments
+        ]
         parts.append(page.table(titles, rows))
     for text in (folder_report.error, folder_report.warning):
         if text:
@@ -150,7 +153,7 @@ def _page(folder_report: _FolderReport) -> list[page.Part]:
     return parts
 
 
-def _row(environment: Environment) -> list[page.Cell]:
+def _environment_row(environment: Environment) -> list[page.Cell]:
     """Return the row of the table on an environment; a star marks the chosen environment."""
     star = "*" if environment.is_chosen else " "
     style = "" if environment.is_complete else "yellow"
@@ -170,19 +173,18 @@ def _describe_environments(
     `chosen` is `None` if no environment can be chosen.
     """
     devices = choice.detect_devices(str(into))
-    records = {r["name"]: r for r in choice.complete_environments(str(into))}
-    chosen_name = chosen.environment["name"] if chosen is not None else ""
+    complete_by_name = {r["name"]: r for r in choice.complete_environments(str(into))}
     environments = []
     for name in names:
-        record = records.get(name)
+        record = complete_by_name.get(name)
         if record is None:
             environments.append(_incomplete_environment(into, name))
             continue
-        is_chosen = name == chosen_name
-        if chosen is not None and is_chosen:
+        reason = _why_not_chosen(record, devices)
+        is_chosen = False
+        if chosen is not None and chosen.environment["name"] == name:
             reason = f"chosen: {chosen.reason}"
-        else:
-            reason = _why_not_chosen(record, devices)
+            is_chosen = True
         environments.append(
             Environment(
                 name=name,

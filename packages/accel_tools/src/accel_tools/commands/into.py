@@ -33,9 +33,13 @@ class SetupCommand(click.Command):
 
         Otherwise click would treat the packages as names of environments.
         """
-        end = args.index("--") if "--" in args else len(args)
-        ctx.obj = tuple(args[end + 1 :])
-        return super().parse_args(ctx, args[:end])
+        packages: list[str] = []
+        if "--" in args:
+            separator = args.index("--")
+            packages = args[separator + 1 :]
+            args = args[:separator]
+        ctx.obj = tuple(packages)
+        return super().parse_args(ctx, args)
 
 
 class Request:
@@ -81,10 +85,11 @@ def set_up(
         raise SettingError(conflict)
     machine = machines.here()
     environments = folder.plan_environments(request.names, machine, torch, driver)
-    with _locked_folder(into):
+    with _locked_folder(into):  # A second `accel setup` raises an error.
         missing = []
         for environment in environments:
-            if not folder.is_complete(_environment_path(into, environment.name)):
+            path = _environment_path(into, environment.name)
+            if not folder.is_complete(path):
                 missing.append(environment)
         packages_by_name = _resolve_packages(request, missing)
         if missing:
@@ -92,7 +97,7 @@ def set_up(
             if not yes:
                 click.confirm("Download and install them?", abort=True, err=True)
             _write_requirements_and_locks(request, packages_by_name)
-        folder.write_hardware(into)
+        folder.write_hardware_and_choice_module(into)
         for environment in missing:
             packages = packages_by_name[environment.name]
             torch_version = _torch_version(packages)
@@ -100,8 +105,7 @@ def set_up(
                 environment.plan, torch_version, machine.architecture
             )
             _install_environment(into, environment.name, installer)
-            path = _environment_path(into, environment.name)
-            folder.mark_complete(path, record)
+            folder.mark_complete(_environment_path(into, environment.name), record)
         folder.write_launchers(into)
     click.echo(f"Done. Next step: accel doctor {shlex.quote(str(into))}", err=True)
 
@@ -149,8 +153,9 @@ def _resolve_packages(
     into = request.folder
     requirements_file = into / _REQUIREMENTS
     requirements = request.requirements
-    if requirements_file.is_file():
+    if requirements_file.is_file():  # An earlier call has set up the folder.
         requirements = requirements_file.read_text("utf-8")
+    # All environments of a folder get the same versions of these packages.
     shared_versions: dict[str, str] = {}
     for lock_file in sorted(into.glob("environments/*.lock")):
         locked_packages = resolving.read_lock_file(lock_file)
@@ -159,7 +164,7 @@ def _resolve_packages(
     for environment in environments:
         name, plan = environment.name, environment.plan
         packages = resolving.read_lock_file(_lock_file(into, name))
-        if not packages:
+        if not packages:  # The environment has no lock file yet.
             click.echo(f"{name}: resolving {plan.torch} ...", err=True)
             try:
                 packages = resolving.resolve(
@@ -188,7 +193,9 @@ def _print_sizes(packages_by_name: Mapping[str, Sequence[Package]]) -> None:
 
     A file that several environments share is counted once in the total.
     """
-    all_packages = [p for packages in packages_by_name.values() for p in packages]
+    all_packages: list[Package] = []
+    for packages in packages_by_name.values():
+        all_packages += packages
     size_by_url = resolving.download_sizes(all_packages)
     for name, packages in packages_by_name.items():
         urls = {package.url for package in packages if package.url}

@@ -75,6 +75,7 @@ def find_mismatches(plan: Plan, machine: Machine) -> tuple[str, ...]:
     for recipe in recipes.values():
         sentences += _find_vendor_package_mismatches(recipe, build, machine)
     without_duplicates = dict.fromkeys(sentences)
+    # A check that finds no mismatch adds an empty string.
     return tuple(sentence for sentence in without_duplicates if sentence)
 
 

@@ -316,7 +316,7 @@ def _is_installed_without_device(verdict: Verdict, context: DiagnosticContext) -
 
 def _is_failure(verdict: Verdict) -> bool:
     """Return whether the backend fails, even if its device is missing too."""
-    return verdict.status.is_failure or verdict.also is not None
+    return verdict.status.is_failure or verdict.package_failure is not None
 
 
 # --- The texts -----------------------------------------------------------------------
@@ -335,12 +335,12 @@ def _describe_verdict(verdict: Verdict, unmet: Sequence[UnmetDependency]) -> str
     if verdict.usable:
         return _describe_usable(verdict)
     library_clauses = _missing_library_clauses(verdict, unmet)
-    failure = verdict.also
+    failure = verdict.package_failure
     if failure is None:
         reason = words_of(verdict, plain=True).text
         return f"{verdict.status.label}: {reason}{library_clauses}"
     # The backend fails, and its device is missing too.
-    missing_device = words_of(replace(verdict, also=None), plain=True).text
+    missing_device = words_of(replace(verdict, package_failure=None), plain=True).text
     return f"{failure.reason}{library_clauses}; and {missing_device}"
 
 

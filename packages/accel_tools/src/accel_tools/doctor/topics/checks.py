@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from accel_core import Backend, Check, CheckResult, Fix, Provenance, packages
 from accel_core.backend import ENTRY_POINT_GROUP
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause
-from accel_core.plugins import Plugin, declare
+from accel_core.plugins import Plugin, load_plugin
 from accel_core.sandbox import child, guard
 from accel_core.text import one_line
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
@@ -328,7 +328,7 @@ def _iterate_checks(
         plugin_report = _empty_report(f"{origin} {entry_point.name}", origin)
         if not begin(plugin_report):
             continue
-        for candidate in declare(entry_point):
+        for candidate in load_plugin(entry_point):
             if candidate.backend is None or candidate.name not in backends:
                 continue
             report = _empty_report(

@@ -106,7 +106,7 @@ def _is_expected_to_work(
     if is_other_chosen or verdict.builtin:
         return False
     is_simulated = _simulated_devices(verdict, context, survey) is not None
-    return is_simulated or bool(verdict.seen)
+    return is_simulated or bool(verdict.hardware_signs)
 
 
 def _can_be_tried(verdict: Verdict) -> bool:
@@ -173,7 +173,7 @@ def _is_device_expected(
 
     A variable counts only if the backend is requested or chosen.
     """
-    is_hardware_present = bool(verdict.seen)
+    is_hardware_present = bool(verdict.hardware_signs)
     if is_hardware_present or _is_pinned(verdict, context):
         return True
     is_named = _is_requested(verdict, context) or _is_chosen(verdict, survey)
@@ -258,7 +258,7 @@ def _failure_level(
         return Level.WARNING
     if verdict is None or failed_module(program, outcome) == "torch":
         return Level.ERROR
-    is_hardware_present = bool(verdict.seen)
+    is_hardware_present = bool(verdict.hardware_signs)
     is_selected = _is_chosen(verdict, survey) or _is_pinned(verdict, context)
     if is_hardware_present or is_selected:
         return Level.ERROR
