@@ -184,7 +184,7 @@ def _imported_abstract_classes() -> list[Any]:
     """Return DeepSpeed's abstract accelerator class from each package that has imported it."""
     classes = []
     for name in _SELECTION_MODULES:
-        package = name.rpartition(".")[0]
+        package, _, _ = name.rpartition(".")
         abstract_class = _attribute_of_imported(
             f"{package}.abstract_accelerator", "DeepSpeedAccelerator"
         )
@@ -395,6 +395,7 @@ def _accelerators_to_replace(
     to_replace = []
     for module in selection_modules:
         selected = module.ds_accelerator
+        # In DeepSpeed's launcher, the module has a view of the accelerator.
         if selected is not None and not _is_view_of(selected, accelerator):
             to_replace.append(selected)
     return to_replace
@@ -453,7 +454,7 @@ def _imported_deepspeed_modules() -> list[ModuleType]:
     packages = ("deepspeed", "accelerator", _BUILD_TIME_PACKAGE)
     modules = []
     for name, module in list(sys.modules.items()):
-        top_package = name.partition(".")[0]
+        top_package, _, _ = name.partition(".")
         if top_package not in packages or not isinstance(module, ModuleType):
             continue
         if module.__name__ not in _SELECTION_MODULES:

@@ -92,7 +92,7 @@ def accel_op_builders(backend: Backend) -> OpProvider:
         return OpProvider(
             {}, name="deepspeed", advice="`pip install deepspeed` may provide it"
         )
-    backend_family = backend.name.partition(".")[0]
+    backend_family, _, _ = backend.name.partition(".")
     device = backend.device_type
     if builders_package(backend_family):
         device = backend_family
@@ -202,7 +202,7 @@ def incompatibility_reason(builder: Any) -> str:
     machine cannot compile them, so this function also checks for the tools needed to compile.
     """
     if not builder.is_compatible(verbose=False):
-        return _deepspeed_warnings(builder)
+        return _deepspeed_rejection_reason(builder)
     missing_source = _missing_metal_source(builder)
     if missing_source:
         return (
@@ -393,7 +393,7 @@ def _is_cuda_simulated() -> bool:
     return bool(import_torch().version.cuda == "0.0")
 
 
-def _deepspeed_warnings(builder: Any) -> str:
+def _deepspeed_rejection_reason(builder: Any) -> str:
     """Return the warnings that DeepSpeed's own check prints, in one line without colors."""
     with redirect_stdout(io.StringIO()) as printed, suppress(Exception):
         builder.is_compatible(verbose=True)

@@ -40,6 +40,7 @@ def register() -> None:
                     name=name,
                     obj=module,
                 )
+            # From now on, the module itself has the attribute.
             vars(module)[name] = supported
             with errors_as_warning("bitsandbytes", _NEXT_STEP):
                 supported.add(accel_core.get_accelerator().device_type)

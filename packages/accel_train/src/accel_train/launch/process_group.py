@@ -533,7 +533,7 @@ def _raise_open_files_limit(connections: int) -> None:
     if hard_limit == resource.RLIM_INFINITY:
         new_limit = needed
     else:
-        new_limit = max(soft_limit, min(needed, hard_limit))
+        new_limit = max(soft_limit, min(needed, hard_limit))  # Never a lower limit.
     with suppress(OSError, ValueError):  # A sandbox may forbid a higher limit.
         resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard_limit))
 

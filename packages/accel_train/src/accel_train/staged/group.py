@@ -249,7 +249,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         reductions = self._reductions(tensors, opts)
 
         def reduce_all_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
-            self._reduce_hosts(reductions, host_tensors, opts)
+            self._reduce_host_tensors(reductions, host_tensors, opts)
             return host_tensors
 
         return self._run(name, reduce_all_on_host, reads=tensors, writes=tensors)
@@ -259,7 +259,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         op = reduce_op(opts)
         return [reduction_for(tensor.dtype, op, self.size()) for tensor in tensors]
 
-    def _reduce_hosts(
+    def _reduce_host_tensors(
         self, reductions: list[Reduction], host_tensors: list[Tensor], opts: Any
     ) -> None:
         """Reduce host tensors over all ranks, in place."""
@@ -369,7 +369,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
                 )
                 return [own_part]
             # gloo scatters only equal parts, so each rank reduces all parts.
-            self._reduce_hosts(reductions, host_tensors, opts)
+            self._reduce_host_tensors(reductions, host_tensors, opts)
             return [host_tensors[self.rank()].view(output.shape)]
 
         return self._run(

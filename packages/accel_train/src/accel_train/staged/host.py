@@ -110,7 +110,7 @@ class Copies:
         `event` is the result of `record_event`. The copies run in parallel with the program's work, and have
         finished at the end of the block. `index` is the device's index; `None` means the host.
         """
-        if index is None:
+        if index is None:  # All tensors are in host memory.
             yield
             return
         with self._device.device_guard(index):

@@ -148,7 +148,8 @@ def _split_into_pieces(row: list[Tensor]) -> Iterator[list[Tensor]]:
     A row with tensors that are small or not contiguous is yielded unchanged.
     """
     are_contiguous = all(tensor.is_contiguous() for tensor in row)
-    is_small = row[0].numel() <= _PIECE_ELEMENTS
+    gradient = row[0]
+    is_small = gradient.numel() <= _PIECE_ELEMENTS
     if is_small or not are_contiguous:
         yield row
         return
@@ -166,14 +167,15 @@ def _split_into_batches(rows: Iterable[list[Tensor]]) -> Iterator[list[list[Tens
     The last list may have fewer elements.
     """
     batch: list[list[Tensor]] = []
-    count = 0
+    elements = 0
     for row in rows:
         for piece in _split_into_pieces(row):
             batch.append(piece)
-            count += piece[0].numel()
-            if count >= _PIECE_ELEMENTS:
+            gradient = piece[0]
+            elements += gradient.numel()
+            if elements >= _PIECE_ELEMENTS:
                 yield batch
-                batch, count = [], 0
+                batch, elements = [], 0
     if batch:
         yield batch
 
