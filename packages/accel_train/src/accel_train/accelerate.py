@@ -72,7 +72,7 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
         accelerator = accel_core.accelerator(name)
     shared_state = accelerate_state(accelerate.PartialState)
     if shared_state:  # Accelerate has created its state already.
-        return _require_same_device(accelerate.PartialState(), accelerator)
+        return _finish_state(accelerate.PartialState(), accelerator)
     if isinstance(shared_state, _StateOnDemand):
         shared_state.accelerator = accelerator
     else:
@@ -81,7 +81,7 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
         # On the CPU, Accelerate sets each rank's number itself.
         state = accelerate.PartialState(cpu=True, **kwargs)
         os.environ[_DEVICE_VARIABLE] = "cpu"
-        return _require_same_device(state, accelerator)
+        return _finish_state(state, accelerator)
     set_torchrun_variables()
     is_rank = bool(os.environ.get(LOCAL_RANK.name, "").strip())
     device = _select_device(accelerator, is_rank=is_rank)
@@ -97,7 +97,7 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
         state.distributed_type = getattr(
             distributed_types, vendor_type, distributed_types.MULTI_GPU
         )
-    return _require_same_device(state, accelerator)
+    return _finish_state(state, accelerator)
 
 
 def _select_device(accelerator: Accelerator, *, is_rank: bool) -> str:
@@ -152,14 +152,20 @@ def _import_accelerate() -> Any:
         ) from None
 
 
-def _require_same_device(state: Any, accelerator: Accelerator) -> Any:
-    """Check that Accelerate's `state` has the device type of `accelerator`, and return the state.
+def _finish_state(state: Any, accelerator: Accelerator) -> Any:
+    """Check Accelerate's `state`, prepare torch for moving modules to the device, and return the state.
 
-    Also prepares torch for moving modules to the device. Raises `IntegrationError` if the types differ.
+    Raises `IntegrationError` if the state does not have the accelerator's device type.
     """
+    _require_same_device(state, accelerator)
+    keep_parameters(accelerator)
+    return state
+
+
+def _require_same_device(state: Any, accelerator: Accelerator) -> None:
+    """Raise `IntegrationError` if Accelerate's `state` does not have the device type of `accelerator`."""
     if state.device.type == accelerator.device().type:
-        keep_parameters(accelerator)
-        return state
+        return
     shared_state = accelerate_state(state)
     if isinstance(shared_state, _FixedState):
         earlier_accelerator = shared_state.accelerator

@@ -21,6 +21,7 @@ def register(accelerator: Accelerator) -> None:
     from torch._dynamo import device_interface as dynamo
 
     device_type = accelerator.device_type
+    # torch itself has interfaces for all other device types.
     if device_type != torch._C._get_privateuse1_backend_name():
         return
     try:

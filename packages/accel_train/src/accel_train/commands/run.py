@@ -46,12 +46,12 @@ def command(arguments: tuple[str, ...]) -> None:
         if arguments and arguments[0] == "--folder":
             _replace_process_with_accel_run_of_folder(arguments)
         # Called before the parser imports torch.
-        start = forked.child_starter()
+        start_child = forked.child_starter()
         # torchrun's parser is used instead of click's, because it has torchrun's options.
         parsed = command_line.parse(arguments)
         launch.check_script(parsed)
         machine = launch.examine_machine(
-            parsed.backend, parsed.communication_backend, parsed.timeout, start
+            parsed.backend, parsed.communication_backend, parsed.timeout, start_child
         )
         plans = plan.plan_ranks(parsed, machine)
         _print_notices(machine)

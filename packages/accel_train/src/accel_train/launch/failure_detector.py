@@ -491,6 +491,7 @@ class FailureDetector:
             self._append_reports()
             return
         self._append_reports()
+        # Rank 0's process may contain the store, so the other ranks get time for their last reports.
         end = time.monotonic() + 2 * self.interval
         reports = self._read_reports()
         lost = {**self._status.lost, **reports.failed}

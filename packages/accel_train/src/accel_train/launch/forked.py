@@ -89,6 +89,7 @@ def _run_child_and_exit(files: list[Any], folder: str) -> NoReturn:
         # The standard streams have the numbers 0, 1 and 2.
         for number, file in enumerate(files):
             os.dup2(file.fileno(), number)
+        # Only the parent process shows progress to the user.
         child.supervision.progress = None
         child.main(folder)
     except BaseException:

@@ -86,7 +86,9 @@ def _end_with_launcher(launcher: int) -> None:
     """
     if sys.platform != "linux":
         return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    c_library = ctypes.CDLL(None)
+    # From now on, the kernel kills this process when its parent ends.
+    c_library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != launcher:  # The launcher ended before the call.
         raise SystemExit(128 + signal.SIGKILL)
 
