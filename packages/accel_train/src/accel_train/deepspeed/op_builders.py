@@ -373,6 +373,7 @@ def _newest_source_time(builder: Any) -> float:
     """
     ops_folder = Path(_package_folder("deepspeed.ops"))
     files = [ops_folder / str(source) for source in builder.sources()]
+    # The compiled code also depends on torch's header.
     for folder in package_folders("torch"):
         files.append(Path(folder, "include", "torch", "extension.h"))
     times = [file.stat().st_mtime for file in files if file.is_file()]

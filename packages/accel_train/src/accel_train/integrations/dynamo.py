@@ -90,4 +90,5 @@ def _accelerator_for(device_types: list[str]) -> Accelerator:
     chosen = accel_core.get_accelerator()
     if not device_types or chosen.device_type in device_types:
         return chosen
+    # The tensors are on another device.
     return accel_core.accelerator(f"{device_types[0]}:0")

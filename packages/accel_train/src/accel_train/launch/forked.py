@@ -58,6 +58,7 @@ class ForkedChild:
         with contextlib.suppress(OSError):
             os.setpgid(self.pid, self.pid)
         if self.pid == 0:
+            # The command's last argument is the folder in which the child finds its job.
             _run_child_and_exit([stdin, stdout, stderr], folder=command[-1])
 
     def poll(self) -> int | None:

@@ -347,8 +347,8 @@ class ShardedPrecisionMembers:
         return torch.autocast(self.device, dtype=dtype)
 
 
-def precision_for_device(precision: property, sharded: Any = None) -> property:
-    """Return a property that replaces the property `precision` of a strategy class.
+def precision_for_device(lightning_property: property, sharded: Any = None) -> property:
+    """Return a property that replaces `lightning_property`, the property `precision` of a strategy class.
 
     A precision plugin assigned to the property is converted for the accelerator's device, because Lightning
     creates mixed-precision plugins for CUDA if it does not support the accelerator. `sharded` is the class
@@ -357,7 +357,7 @@ def precision_for_device(precision: property, sharded: Any = None) -> property:
     """
 
     def get_plugin(strategy: Any) -> Any:
-        return precision.__get__(strategy)
+        return lightning_property.__get__(strategy)
 
     def set_plugin(strategy: Any, plugin: Any) -> None:
         uses_own_accelerator = isinstance(strategy.accelerator, AcceleratorMembers)
@@ -366,7 +366,7 @@ def precision_for_device(precision: property, sharded: Any = None) -> property:
             plugin_precision = str(getattr(plugin, "precision", ""))
             _require_supported_precision(accelerator, plugin_precision)
             plugin = _plugin_for_device(accelerator.device().type, plugin, sharded)
-        precision.__set__(strategy, plugin)
+        lightning_property.__set__(strategy, plugin)
 
     return property(get_plugin, set_plugin)
 

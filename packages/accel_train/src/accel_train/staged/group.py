@@ -75,7 +75,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
             f"rank {rank} of {size}, {name} over gloo for {device.device_name()}"
         )
         # gloo in an older torch cannot be aborted.
-        abort = getattr(self._gloo, "abort", lambda: None)
+        abort = getattr(self._gloo, "abort", _do_nothing)
         self._copies = Copies(device)
         self._own_messages = OwnMessages(timeout)
         self._worker = Worker(self._description, self._copies, abort)
@@ -618,7 +618,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
 
 def _do_nothing() -> None:
-    """Finish a send, which has no result."""
+    """Do nothing, where a function is required."""
 
 
 def _wait_for_all(works: list[Any]) -> None:
