@@ -82,7 +82,8 @@ def _find_or_build_in_cache(key: LibraryKey) -> Path:
             f"{error} {LIBRARY}={user_folder!r} has no library for {key.kind}, torch {key.torch_version} and "
             f"this accel-simulated; expected {Path(user_folder, key.folder_name)}."
         ) from None
-    if Version(key.torch_version).release[:2] == TESTED:
+    minor_release = Version(key.torch_version).release[:2]
+    if minor_release == TESTED:
         next_step = "set CXX to another compiler"
     else:
         next_step = (

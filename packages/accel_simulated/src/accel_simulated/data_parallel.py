@@ -58,7 +58,7 @@ def scatter(
         parts = tensor.split(list(sizes), dim)  # type: ignore[no-untyped-call]
     copies = []
     for index, part in enumerate(parts):
-        stream = None
+        stream = None  # the current stream
         if streams:
             stream = streams[index]
         with torch.cuda.stream(stream):

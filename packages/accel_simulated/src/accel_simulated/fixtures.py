@@ -199,6 +199,7 @@ def _print_summary(runs: list[_Run]) -> None:
     """Print the tests that fail on only some of the devices, and a table with a row for each device."""
     for line in _describe_partial_failures(runs):
         print(line)  # noqa: T201 - the summary of the runs
+    # The first column is 16 characters wide, and each other column 10.
     titles = "".join(f"{title:>10}" for title in (*_OUTCOMES, "seconds", "status"))
     print(f"\n{'simulated':<16}{titles}")  # noqa: T201 - the summary of the runs
     for run in runs:
