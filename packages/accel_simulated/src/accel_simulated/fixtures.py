@@ -178,7 +178,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 def _run_on(device: str, arguments: list[str], results_file: Path) -> _Run:
     """Run pytest on one device in a child process that writes its results into `results_file`."""
     environ = {**os.environ, _RESULTS_VARIABLE: str(results_file)}
-    environ.pop("ACCEL_SIMULATE", None)
+    environ.pop("ACCEL_SIMULATE", None)  # the option `--accel` selects the device
     command = [sys.executable, "-m", "pytest", "--accel", device, *arguments]
     start = time.monotonic()
     exit_status = subprocess.run(command, env=environ, check=False).returncode
@@ -327,7 +327,7 @@ def simulated(accelerator: Accelerator) -> Iterator[Simulated]:
     if not hasattr(device, "library"):
         pytest.skip(f"{accelerator.name} is not simulated. Run pytest --accel acme.")
     yield Simulated()
-    device.set_memory_limit()
+    device.set_memory_limit()  # restores the initial sizes
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

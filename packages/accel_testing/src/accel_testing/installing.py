@@ -198,7 +198,10 @@ def _install(
             sources[contents.fake.vendor_import] = plugins.vendor_package_source(
                 module, version
             )
-        groups = {ENTRY_POINT_GROUP: dict.fromkeys(names, entry_point)}
+        entry_points = {}
+        for name in names:
+            entry_points[name] = entry_point
+        groups = {ENTRY_POINT_GROUP: entry_points}
         write_distribution(folder, distribution, version, groups, sources)
         layer = Layer(
             folder,
