@@ -69,12 +69,7 @@ def _have_same_cause(first: Finding, later: Finding) -> bool:
 
 def _have_same_root_cause(first: Finding, later: Finding) -> bool:
     root_cause = first.facts.get("root cause", "")
-    if not root_cause:
-        return False
-    if root_cause == later.facts.get("root cause") or root_cause in later.what:
-        return True
-    reference = f"for the same reason as {first.about}"
-    return first.about != "" and reference in later.what
+    return root_cause != "" and root_cause == later.facts.get("root cause")
 
 
 def _both_fail_to_import_torch(first: Finding, later: Finding) -> bool:
