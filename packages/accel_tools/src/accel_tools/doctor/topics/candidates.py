@@ -207,12 +207,14 @@ class _BackendExaminer:
         A value is an empty string if it is unknown.
         """
         plain_reason = words_of(verdict, plain=True).text
-        is_reason_shown = verdict.also is None and plain_reason == verdict.reason
+        is_reason_shown = (
+            verdict.package_failure is None and plain_reason == verdict.reason
+        )
         package_texts = [_describe_package(package) for package in packages]
         yield "distribution", str(verdict.provenance)
         if verdict.status is Status.CONFLICT:
             yield "pin", f"{verdict.name}@{verdict.distribution}"
-        if verdict.also is not None:
+        if verdict.package_failure is not None:
             yield "missing device", verdict.hardware
         yield "vendor's package", ", ".join(package_texts)
         yield "reason", "" if is_reason_shown else verdict.reason
