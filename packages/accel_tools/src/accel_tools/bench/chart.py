@@ -156,7 +156,7 @@ def _draw_panel(axes: Any, panel: _Panel, before: Mapping[str, Measurement]) -> 
     axes.set_title(panel.heading, loc="left", fontsize=10)
     axes.set_xticks([])
     axes.set_yticks(range(len(titles)), titles, fontsize=8)
-    axes.set_ylim(len(titles) - 0.4, -0.6)
+    axes.set_ylim(len(titles) - 0.4, -0.6)  # The first measurement is at the top.
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     for position, measurement in enumerate(panel.measurements):

@@ -394,7 +394,7 @@ def _time_collective(
     def time_repeat(calls: int) -> float:
         tensor.copy_(pattern_on_device)
         if collective == "broadcast" and group.rank != 0:
-            tensor.zero_()
+            tensor.zero_()  # The numbers must come from rank 0.
         group.accelerator.synchronize()
         distributed.barrier()
         group.accelerator.synchronize()
@@ -438,7 +438,8 @@ def _seconds_per_call(
         else:
             distributed.broadcast(tensor, 0)
     accelerator.synchronize()
-    return max(time.perf_counter() - start, 1e-9) / calls
+    elapsed = time.perf_counter() - start
+    return max(elapsed, 1e-9) / calls  # A coarse clock may not have advanced.
 
 
 def _mean_of_ranks(seconds: float, group: Any) -> float:

@@ -180,7 +180,9 @@ def _make_matrices(
         blocks.append(block)
         factors.append(factor)
     product = torch.empty((rows, rows), dtype=dtype, device=device)
-    return _Matrices(factors[0], factors[1], product, blocks[0], blocks[1])
+    left, right = factors
+    left_block, right_block = blocks
+    return _Matrices(left, right, product, left_block, right_block)
 
 
 def _relative_error(matrices: _Matrices) -> float:

@@ -118,7 +118,7 @@ def fastest_trial(
     seconds = [_time_calls(call, wait, 1)]
     while len(seconds) < _TRIALS and sum(seconds) < effort.seconds / 4:
         seconds.append(_time_calls(call, wait, 1))
-    return Trial(min(seconds), 1 + len(seconds))
+    return Trial(min(seconds), calls=1 + len(seconds))
 
 
 def _time_calls(
@@ -133,7 +133,8 @@ def _time_calls(
     for _ in range(calls):
         call()
     wait()
-    return max(time.perf_counter() - start, 1e-9)
+    elapsed = time.perf_counter() - start
+    return max(elapsed, 1e-9)  # A coarse clock may not have advanced.
 
 
 def make_measurement(
