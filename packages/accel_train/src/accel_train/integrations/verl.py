@@ -209,5 +209,6 @@ def __getattr__(name: str) -> None:
     """Register the platform when verl imports the name `loaded`. An error becomes a warning."""
     if name != "loaded":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # verl only loads this name, which therefore has the effect of a call.
     with errors_as_warning("verl", _NEXT_STEP):
         _register()

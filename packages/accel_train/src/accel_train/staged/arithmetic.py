@@ -116,7 +116,11 @@ def _average(dtype: torch.dtype, ranks: int) -> Reduction:
     is_integer = not (dtype.is_floating_point or dtype.is_complex)
     rounding = "trunc" if is_integer else None
     summed = reduction_for(dtype, _ReduceOp.SUM, ranks)
-    return summed._replace(finish=lambda host: _divide(host, ranks, rounding))
+
+    def divide_by_ranks(host: Tensor) -> None:
+        _divide(host, ranks, rounding)
+
+    return summed._replace(finish=divide_by_ranks)
 
 
 def _plain_reduction(dtype: torch.dtype, name: str) -> Reduction:

@@ -46,7 +46,9 @@ def reduce_op(op_or_options: Any) -> Any:
     """Return the reduce operation that torch passed, either directly or in options. The default is a sum."""
     if op_or_options is None:
         return torch.distributed.ReduceOp.SUM
-    return getattr(op_or_options, "reduceOp", op_or_options)
+    if hasattr(op_or_options, "reduceOp"):
+        return op_or_options.reduceOp
+    return op_or_options
 
 
 def require_dense(tensors: Iterable[Tensor]) -> None:
