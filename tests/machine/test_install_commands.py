@@ -107,7 +107,7 @@ def test_accel_setup_comes_behind_the_installation_of_its_package(
     origin, monkeypatch, has_tools
 ):
     origin(None)
-    monkeypatch.setattr(vendors, "_has_tools", lambda: has_tools)
+    monkeypatch.setattr(vendors, "_has_accel_tools", lambda: has_tools)
     before = "" if has_tools else "pip install accel-tools && "
     assert command_with_its_package("accel setup") == f"{before}accel setup"
     assert command_with_its_package("accel setup npu") == f"{before}accel setup npu"

@@ -159,7 +159,7 @@ def _section(heading: str, lines: Sequence[str]) -> list[page.Part]:
 def _bullet(row: messages.Row, rows: Sequence[messages.Row]) -> list[page.Cell]:
     """Return one backend's verdict as a paragraph."""
     verdict = row.verdict
-    maker = verdict.maker([other.verdict for other in rows])
+    maker = verdict.hardware_if_ambiguous([other.verdict for other in rows])
     about = [maker] if maker else []
     # A plugin that was not loaded has no priority.
     if verdict.provenance.distribution:

@@ -171,12 +171,12 @@ def _lacks_only_a_package(verdict: Verdict) -> bool:
     """Return whether only a package is missing, on a machine without the hardware for
     it.
     """
-    return verdict.status is Status.NOT_INSTALLED and not verdict.seen
+    return verdict.status is Status.NOT_INSTALLED and not verdict.hardware_signs
 
 
 def _lacks_only_a_device(verdict: Verdict) -> bool:
     """Return whether only a device is missing."""
-    if verdict.seen or verdict.also is not None:
+    if verdict.hardware_signs or verdict.package_failure is not None:
         return False
     return verdict.status is Status.NO_DEVICE
 
@@ -279,7 +279,7 @@ def reason_lines(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
     is not used. Present accelerators come first.
     """
     reported = [v for v in verdicts if v.is_reported]
-    reported.sort(key=lambda v: (not v.seen, not v.needs_attention))
+    reported.sort(key=lambda v: (not v.hardware_signs, not v.needs_attention))
     rows, others = fold_rows(reported, verbose=True)
     lines = [*missing, *(row.line(rows) for row in rows)]
     if others:

@@ -49,8 +49,8 @@ def words_of(verdict: Verdict, *, plain: bool = False) -> Words:
         )
     else:
         words = _words_of_verdict(verdict, plain)
-    if verdict.also is not None:
-        words = _with_broken_package(words, verdict, verdict.also)
+    if verdict.package_failure is not None:
+        words = _with_broken_package(words, verdict, verdict.package_failure)
     return Words(
         strip_period(one_line(words.clause)),
         strip_period(command_with_its_package(one_line(words.step))),
@@ -219,7 +219,7 @@ def _vendor_not_installed(verdict: Verdict, why: Why, plain: bool) -> Words:
     missing = [" or ".join(why["modules"]), *why["distributions"]]
     verb = "are" if len(missing) > 1 else "is"
     text = f"{' and '.join(missing)} {verb} not installed"
-    if verdict.seen:
+    if verdict.hardware_signs:
         text += ", though the hardware is present"
         if not plain:
             text += f": {verdict.evidence}"

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from accel_core import hardware, packages
 from accel_core.hardware import bus
 from accel_core.hardware.bus import Evidence, PciDevice
-from accel_core.settings import read
+from accel_core.settings import read as read_settings
 
 
 @dataclass(frozen=True)
@@ -284,9 +284,10 @@ def install_command(
         arguments.append(option)
     for name in distributions:
         argument = pip_argument(name, extra, version)
-        if argument != pip_argument_by_name(name, extra, version):
-            missing = _missing_needs(name, besides=distributions)
-            arguments += map(pip_argument, missing)
+        is_from_registry = argument == pip_argument_by_name(name, extra, version)
+        if not is_from_registry:
+            for required in _missing_needs(name, besides=distributions):
+                arguments.append(pip_argument(required))
         arguments.append(argument)
     return shlex.join(["pip", "install", *arguments])
 
@@ -299,19 +300,18 @@ def reinstall_command(distribution: str) -> str:
     not reinstalled, because pip would look for first-party ones in a registry.
     """
     origin = _origin(distribution)
-    url = origin.get("url", "")
-    options = ["--force-reinstall"]
-    argument = distribution
+    argument = ""
     if "vcs_info" in origin:
         folder = origin.get("subdirectory", "")
         argument = f"{distribution} @ {_repository_url(origin, folder)}"
-        options.append("--no-deps")
-    elif url.startswith("file:"):
-        path = _checkout(origin, "")
+    elif origin.get("url", "").startswith("file:"):
+        path = _path_in_checkout(origin, "")
         if hardware.path_exists(path):
             argument = path
-            options.append("--no-deps")
-    return shlex.join(["pip", "install", *options, argument])
+    options = ["--force-reinstall"]
+    if argument:
+        options.append("--no-deps")
+    return shlex.join(["pip", "install", *options, argument or distribution])
 
 
 def _missing_needs(distribution: str, besides: Sequence[str]) -> list[str]:
@@ -330,7 +330,7 @@ def command_with_its_package(command: str) -> str:
     Any other command is returned unchanged, and so is a plugin's hint that is a
     sentence.
     """
-    if command.startswith("accel setup") and not _has_tools():
+    if command.startswith("accel setup") and not _has_accel_tools():
         return f"{install_command('accel-tools')} && {command}"
     return command
 
@@ -350,10 +350,10 @@ def pip_argument(distribution: str, extra: str = "", version: str = "") -> str:
     if "vcs_info" in origin:
         name = pip_argument_by_name(distribution, extra)
         return f"{name} @ {_repository_url(origin, folder)}"
-    if "dir_info" in origin and origin.get("url", "").startswith("file:"):
-        checkout = _checkout(origin, folder)
-        if hardware.path_exists(f"{checkout}/pyproject.toml"):
-            return pip_argument_by_name(checkout, extra)
+    if _is_checkout(origin):
+        path = _path_in_checkout(origin, folder)
+        if hardware.path_exists(f"{path}/pyproject.toml"):
+            return pip_argument_by_name(path, extra)
     return by_name
 
 
@@ -375,13 +375,13 @@ def documentation_page(path: str) -> str:
     This is a file in the checkout from which this accel-core was installed, or
     otherwise the file's location in the repository.
     """
-    place = f"docs/{path}"
+    page = f"docs/{path}"
     origin = _origin()
-    if "dir_info" in origin and origin.get("url", "").startswith("file:"):
-        file = _checkout(origin, place)
+    if _is_checkout(origin):
+        file = _path_in_checkout(origin, page)
         if hardware.path_exists(file):
             return file
-    return f"{place} in accel's repository"
+    return f"{page} in accel's repository"
 
 
 def _repository_url(origin: Mapping[str, Any], folder: str) -> str:
@@ -393,16 +393,23 @@ def _repository_url(origin: Mapping[str, Any], folder: str) -> str:
     return url
 
 
-def _checkout(origin: Mapping[str, Any], folder: str) -> str:
-    """Return the path of a folder or file in the checkout that is a distribution's `origin`."""
+def _is_checkout(origin: Mapping[str, Any]) -> bool:
+    """Return whether a distribution with this `origin` was installed from a folder."""
+    return "dir_info" in origin and origin.get("url", "").startswith("file:")
+
+
+def _path_in_checkout(origin: Mapping[str, Any], path: str) -> str:
+    """Return the absolute path of a folder or file in the checkout that is a
+    distribution's `origin`.
+    """
     from urllib.request import url2pathname  # takes 20 ms to import
 
     root = url2pathname(urlsplit(origin["url"]).path)
-    return f"{root}/{folder}".rstrip("/")
+    return f"{root}/{path}".rstrip("/")
 
 
 @functools.cache
-def _has_tools() -> bool:
+def _has_accel_tools() -> bool:
     return packages.is_installed("accel_tools")
 
 
@@ -434,11 +441,12 @@ def known_hardware(root: str = "/") -> tuple[Vendor, ...]:
         evidence = _evidence_of(vendor, nodes, devices)
         if evidence:
             present.append(replace(vendor, evidence=evidence))
-    if any(vendor.label == "Hygon DCU" for vendor in present):
+    labels = [vendor.label for vendor in present]
+    if "Hygon DCU" in labels:
         # Hygon's driver creates /dev/kfd too, so this node alone does not prove that
         # there is an AMD GPU.
-        shared = Evidence(nodes=("/dev/kfd",))
-        present = [vendor for vendor in present if vendor.evidence != shared]
+        only_kfd = Evidence(nodes=("/dev/kfd",))
+        present = [vendor for vendor in present if vendor.evidence != only_kfd]
     return tuple(present)
 
 
@@ -473,13 +481,14 @@ def hardware_without_plugin(names: Iterable[str]) -> tuple[Vendor, ...]:
 
     Hardware is left out if `ACCEL_ALLOW` or `ACCEL_BLOCK` excludes its plugin.
     """
-    policy = read()
-    covered = {name.partition(".")[0] for name in names}
-    uncovered = []
+    settings = read_settings()
+    # "xpu.external" supports the same hardware as "xpu".
+    supported = {name.partition(".")[0] for name in names}
+    unsupported = []
     for vendor in known_hardware():
         # Integrated GPUs are so common in laptops that they get no warning.
-        if vendor.backend in covered or vendor.is_integrated:
+        if vendor.backend in supported or vendor.is_integrated:
             continue
-        if policy.permits(vendor.backend, vendor.distribution):
-            uncovered.append(vendor)
-    return tuple(uncovered)
+        if settings.permits(vendor.backend, vendor.distribution):
+            unsupported.append(vendor)
+    return tuple(unsupported)
