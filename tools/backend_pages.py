@@ -272,9 +272,8 @@ Save this program, which runs unchanged on every backend, as `train.py`:
 {command}
 
 `DS_ACCELERATOR` [pins](../howto/pin.md#one-backend-or-an-error) the backend: accel raises an error if this
-backend cannot be used. Without `DS_ACCELERATOR`, accel chooses the usable backend with the highest
-priority, or the CPU. The [tutorial](../tutorial/index.md) adds mixed precision, pinned memory and a
-checkpoint to a training script. To start one process per device, use [`accel run`](../howto/multinode.md)."""
+backend cannot be used. The [tutorial](../tutorial/index.md) adds mixed precision, pinned memory and a
+checkpoint. To start one process per device, use [`accel run`](../howto/multinode.md)."""
 DIFFERENCES = """\
 ### Known numerical differences
 
@@ -283,8 +282,8 @@ On this device, these operations return wrong results without raising an error:
 {items}
 """
 DECLARATION = """\
-This section lists the [fields](../reference/plugin.md#backend) of the backend's declaration. `accel
-declarations {name}` (in accel-tools) prints the declaration as JSON."""
+`accel declarations {name}` (in accel-tools) prints these
+[fields](../reference/plugin.md#backend) of the backend's declaration as JSON."""
 PAGE = """\
 <!-- Written by tools/backend_pages.py from the declaration, notes/{name}.md and notes/train.py.
      Edit those, then run `./dev docs --write`. -->
