@@ -303,7 +303,7 @@ def install(family: list[Shipped]) -> str:
     # The core is in the same command: without it, pip would look for it on PyPI.
     folders = "." if folder == "." else f". {folder}"
     text = (
-        "accel is not on PyPI yet. In a clone of accel's repository, run:\n\n"
+        "In a clone of accel's repository, run:\n\n"
         f"    pip install {folders}\n"
     )
     if first.backend.install_hint:
