@@ -302,10 +302,7 @@ def install(family: list[Shipped]) -> str:
     folder = vendors.FOLDERS[first.distribution] or "."
     # The core is in the same command: without it, pip would look for it on PyPI.
     folders = "." if folder == "." else f". {folder}"
-    text = (
-        "In a clone of accel's repository, run:\n\n"
-        f"    pip install {folders}\n"
-    )
+    text = f"In a clone of accel's repository, run:\n\n    pip install {folders}\n"
     if first.backend.install_hint:
         text += "\n" + SETUP.format(name=first.page)
     return text
