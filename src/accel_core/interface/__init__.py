@@ -89,10 +89,11 @@ class Accelerator(
         """
         values = {}
         for field in fields(Capabilities):
-            value = getattr(self, field.name)
-            values[field.name] = value
-            if callable(value):
-                values[field.name] = bool(self._call_if_supported(value))
+            member = getattr(self, field.name)
+            if callable(member):
+                values[field.name] = bool(self._call_if_supported(member))
+            else:
+                values[field.name] = member  # such as `supports_nvtx_domain`
         return Capabilities(**values)
 
 

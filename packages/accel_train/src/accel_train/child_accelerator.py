@@ -362,7 +362,7 @@ def run_job(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
     try:
         with (
             _redirect_fallback_warnings(collect_warning),
-            guard.steps_to(report_choosing),
+            guard.steps_sent_to(report_choosing),
         ):
             chosen = _get_accelerator_for_job(job)
         accelerator = chosen.accelerator
