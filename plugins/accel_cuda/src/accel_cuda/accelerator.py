@@ -139,7 +139,7 @@ class CUDAAccelerator(TorchAccelerator):
         if domain is None or not self.supports_nvtx_domain:
             super().range_push(msg)
             return
-        with suppress(Exception):
+        with suppress(Exception):  # a problem of the profiler must not stop the program
             nvtx = import_module("nvtx")
             nvtx.push_range(str(msg), domain=domain, category=category)
 
@@ -150,7 +150,7 @@ class CUDAAccelerator(TorchAccelerator):
         if domain is None or not self.supports_nvtx_domain:
             super().range_pop()
             return
-        with suppress(Exception):
+        with suppress(Exception):  # a problem of the profiler must not stop the program
             import_module("nvtx").pop_range(domain=domain)
 
     # Launching
@@ -164,6 +164,7 @@ class CUDAAccelerator(TorchAccelerator):
             version: tuple[Any, ...] = import_module("torch.cuda.nccl").version()
         except (AttributeError, ImportError):
             return None
+        # A suffix may follow the three numbers.
         return tuple(int(part) for part in version[:3])
 
 

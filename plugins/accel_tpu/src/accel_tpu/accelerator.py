@@ -39,7 +39,7 @@ class TPUAccelerator(TorchAccelerator):
                 stacklevel=2,
             )
             with _without_launcher_variables():
-                self._can_hold_tensors()
+                self._can_hold_tensors()  # starts TorchTPU's runtime
 
     def resolves_data_dependency(self) -> bool:
         """Return True: XLA orders work by data dependencies, as TorchTPU documents."""
@@ -59,6 +59,7 @@ class TPUAccelerator(TorchAccelerator):
 
     def _select(self, index: int) -> None:
         current = self.current_device()
+        # The current device needs no selection, and no other device can be selected.
         if index != current:
             raise self._unsupported(
                 "set_device",

@@ -39,8 +39,10 @@ def _complete_word(
 ) -> list[CompletionItem]:
     """Complete device names for the first word and for all words after --build, and file names elsewhere."""
     entry_point = simulator()
-    is_command = ctx.params.get("words") and not ctx.params.get("building")
-    if entry_point is None or is_command:
+    # After the first word, which names the device, the words are a command. With --build, all words are
+    # devices.
+    is_in_command = ctx.params.get("words") and not ctx.params.get("building")
+    if entry_point is None or is_in_command:
         return [CompletionItem(incomplete, type="file")]
     return [
         CompletionItem(name)
@@ -115,7 +117,7 @@ def command(
         elif building:
             _build(provider, words, output)
         else:
-            _run(ctx, provider, words, reports)
+            _run_command(ctx, provider, words, reports)
     except AccelError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(status_of(error))
@@ -173,7 +175,7 @@ def _list_devices(provider: Any) -> None:
         )
 
 
-def _run(
+def _run_command(
     ctx: click.Context, provider: Any, words: tuple[str, ...], reports: tuple[str, ...]
 ) -> None:
     """Replace this process with the command, or run the command and write reports if any are requested."""
@@ -190,11 +192,11 @@ def _run(
             f"Missing a command, such as: accel simulate {device} -- pytest", ctx
         )
     if reports:
-        provider.check_reports(reports)
+        provider.check_report_files(reports)
     arguments = resolve_command(command)
     environ = {**os.environ, **provider.environment(device)}
     if reports:
-        ctx.exit(provider.run_recorded(arguments, environ, reports, command))
+        ctx.exit(provider.run_and_report(arguments, environ, reports, command))
     replace_process(ctx, arguments, environ)
 
 
@@ -245,6 +247,7 @@ def _module_of(name: str) -> str:
     """
     if name.isidentifier() and find_spec(name):
         return name
+    # `torchrun` is a console script, whose entry point contains the module.
     for script in metadata.entry_points(group="console_scripts", name=name):
         return script.module
     return name

@@ -86,8 +86,9 @@ def _require_known_name(value: str) -> str:
         return name
     suggestion = _ALIASES.get(name, "")
     if not suggestion:
-        close = difflib.get_close_matches(name, [*hardware_names(), *_ALIASES], n=1)
-        suggestion = _ALIASES.get(close[0], close[0]) if close else ""
+        known = [*hardware_names(), *_ALIASES]
+        for similar_name in difflib.get_close_matches(name, known, n=1):
+            suggestion = _ALIASES.get(similar_name, similar_name)
     message = f"unknown NAME {value!r}; expected one of {', '.join(hardware_names())}."
     if suggestion:
         message += f" Did you mean {suggestion!r}?"
@@ -194,7 +195,7 @@ def command(
     )
     name = _require_known_name(requested[0] if requested else "")
     _check_versions(name, driver, toolkit)
-    status = _print_plan(
+    status = _print_and_run_plan(
         name,
         format_name,
         python,
@@ -223,7 +224,7 @@ def _set_up_folder(
         into_folder.set_up(request, installer, torch, driver, yes=yes)
 
 
-def _print_plan(
+def _print_and_run_plan(
     name: str,
     format_name: str | None,
     python: str,
@@ -265,7 +266,7 @@ def _print_plan(
             if command_line:
                 output.write(command_line)
     if run and command_line:
-        _run(plan, command_line, obstacles, yes=yes)
+        _run_commands(plan, command_line, obstacles, yes=yes)
     return 0 if command_line else 1
 
 
@@ -358,7 +359,7 @@ def _missing_name_error(option: str, name: str) -> click.UsageError:
 # --- Running -------------------------------------------------------------------------
 
 
-def _run(
+def _run_commands(
     plan: Plan, command_line: str, obstacles: tuple[str, ...], *, yes: bool
 ) -> None:
     """Run the commands of `command_line` one after the other, after asking unless `yes`.

@@ -24,25 +24,28 @@ def merge_by_cause(topics: Sequence[TopicResult]) -> tuple[TopicResult, ...]:
     report the same root cause, or the same remedy for the same backend. The text of a merged finding is
     kept in the facts of the first finding.
     """
+    # Findings are compared by identity, because two of them may have the same text.
     merged_by_id: dict[int, Finding] = {}
     removed: list[Finding] = []
     remaining = _warnings_and_errors(topics)
     while remaining:
         first, *later = remaining
-        duplicates, remaining = [], []
+        duplicates, others = [], []
         for finding in later:
             if _have_same_cause(first, finding):
                 duplicates.append(finding)
             else:
-                remaining.append(finding)
+                others.append(finding)
         merged_by_id[id(first)] = _merge_duplicates(first, duplicates)
         removed += duplicates
+        remaining = others
     results = []
     for topic in topics:
         result = topic.without_findings(removed)
-        findings = [
-            merged_by_id.get(id(finding), finding) for finding in result.findings
-        ]
+        findings = []
+        for finding in result.findings:
+            merged = merged_by_id.get(id(finding), finding)
+            findings.append(merged)
         results.append(result._replace(findings=tuple(findings)))
     return tuple(results)
 

@@ -48,6 +48,7 @@ def _check_extensions_before_import(launcher: str) -> None:
         try:
             return original_create_module(self, spec)
         except ImportError as error:
+            # The linker's message ends in "undefined symbol: _ZN3c10...".
             symbol = str(error).rpartition("undefined symbol: ")[2]
             if _is_torch_symbol(symbol):
                 raise ImportError(_mismatch_message(path, symbol, launcher)) from error

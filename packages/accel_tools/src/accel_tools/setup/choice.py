@@ -424,10 +424,10 @@ def _unmet_architecture_need(supported: Sequence[str], root: str) -> str:
     if not supported:
         return ""
     architectures = _amd_architectures(root)
+    if not architectures:  # Without the driver's files, nothing is known.
+        return ""
     is_any_supported = any(name in supported for name in architectures)
-    if (
-        is_any_supported or not architectures
-    ):  # Without architectures, nothing is known.
+    if is_any_supported:
         return ""
     return f"has no code for {', '.join(architectures)}"
 

@@ -155,6 +155,7 @@ def _windows_devices(machine: Machine, folder: str) -> Iterator[DetectedDevice]:
     WSL2 is examined in the same way, because it has no GPUs on the PCI bus.
     """
     for name in sorted(hardware.names_in(folder, machine.root)):
+        # The folder of a driver is such as "nv_dispi.inf_amd64_0f6f1c6d7b1b".
         if ".inf_" not in name.lower():
             continue
         for prefix, label, backend in _WINDOWS_DRIVER_PREFIXES:

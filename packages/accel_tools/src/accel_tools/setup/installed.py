@@ -139,7 +139,7 @@ def _find_vendor_package_mismatches(
     """
     toolkit = installed_toolkit(recipe, machine)
     toolkit_name = recipe.toolkit.name if recipe.toolkit else "the toolkit"
-    for row, package in _installed_rows(recipe):
+    for row, package in _rows_of_installed_packages(recipe):
         if build is not None and build.version.partition("+")[0] != row.torch:
             yield (
                 f"{package} requires torch {row.torch}, but torch {build.version} is installed"
@@ -149,7 +149,7 @@ def _find_vendor_package_mismatches(
             yield f"{package} requires {required}, but version {toolkit} is installed"
 
 
-def _installed_rows(recipe: Recipe) -> Iterator[tuple[Row, str]]:
+def _rows_of_installed_packages(recipe: Recipe) -> Iterator[tuple[Row, str]]:
     """Yield each row that has an installed package, with the package's name and version."""
     for row in recipe.rows:
         for requirement in row.packages:
