@@ -194,7 +194,7 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
     try:
         with _lock:
             _overrides.add(override)
-            _set_current(_chosen, _selection)
+            _set_current(_chosen, _selection)  # so that every context is queried
         _override.set(override)
         yield override.accelerator
     finally:

@@ -65,7 +65,7 @@ class IsolatedLoader:
             loads_only_alone = source in loaded_together and not _has_failed(verdicts)
             if loads_only_alone:
                 failures = loaded_together[source]
-                result[source] = tuple(_failure_beside_others(v) for v in failures)
+                result[source] = tuple(_blaming_other_plugins(v) for v in failures)
         return result
 
     def _load_alone(self, source: Provenance) -> tuple[Verdict, ...]:
@@ -97,7 +97,7 @@ def _has_failed(verdicts: Sequence[Verdict]) -> bool:
     return not verdicts or any(v.status is Status.BROKEN for v in verdicts)
 
 
-def _failure_beside_others(failed: Verdict) -> Verdict:
+def _blaming_other_plugins(failed: Verdict) -> Verdict:
     """Return the verdict on a plugin that loads alone but fails together with other
     plugins.
     """

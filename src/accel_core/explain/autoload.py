@@ -164,6 +164,7 @@ def _find_conflicts_in_children(
     while remaining:
         result = _load_in_one_child(remaining, chosen, timeout)
         conflicts_by_package |= result.conflicts
+        # Without a new conflict, another child would end in the same way.
         if result.is_complete or not result.conflicts:
             break
         remaining = [p for p in packages if p not in conflicts_by_package]
@@ -198,7 +199,7 @@ def _load_in_one_child(
     if report.answer is not None:
         conflicts = {}
         for encoded in report.answer["conflicts"]:
-            package = packages[encoded["package"]]
+            package = packages[encoded["package_index"]]
             conflicts[package] = AutoloadConflict(**encoded["conflict"])
         return _ChildResult(conflicts, is_complete=True)
     for package in packages:
@@ -261,7 +262,8 @@ def load_in_child(
         stage(_step_name(package))
         conflict = _load_package(package, chosen)
         if conflict is not None:
-            conflicts.append({"package": index, "conflict": asdict(conflict)})
+            encoded = {"package_index": index, "conflict": asdict(conflict)}
+            conflicts.append(encoded)
         # After a package has taken over the namespace, the effect of later packages can
         # no longer be determined.
         if chosen is not None and checks.namespace_owner(chosen):

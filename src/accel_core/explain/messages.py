@@ -147,7 +147,8 @@ def _is_torch_built_for_namesake(
         return False  # The hardware of this verdict is present.
     for other in others:
         may_be_present = not other.absent
-        if may_be_present and not _is_for_other_torch_build(other):
+        is_torch_built_for_other = not _is_for_other_torch_build(other)
+        if may_be_present and is_torch_built_for_other:
             return True
     return False
 

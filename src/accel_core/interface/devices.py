@@ -555,15 +555,17 @@ class Devices(Base):
                 if name.startswith("is_"):
                     return False
                 is_wrapped_already = isinstance(error, errors.UnsupportedError)
-                if is_wrapped_already or not self._can_hold_tensors():
+                if is_wrapped_already:
                     raise
-                # The device works, so only this query fails.
+                is_device_working = self._try_to_create_tensor()
+                if not is_device_working:
+                    raise
                 self.refused[name] = f"the driver rejects this query ({error})"
                 raise self._unsupported(name, self.refused[name]) from error
 
         return wrapped
 
-    def _can_hold_tensors(self) -> bool:
+    def _try_to_create_tensor(self) -> bool:
         """Return whether a tensor can be created on the device and read back.
 
         If so, an earlier error came from one function and not from the device. The

@@ -16,7 +16,7 @@ from typing import Any
 Function = Callable[..., Any]
 
 
-def name_in_errors(function: Any, member: str) -> None:
+def set_name_in_errors(function: Any, member: str) -> None:
     """Make Python's error messages show the name that users call for `function`.
 
     From Python 3.13 on, such error messages also suggest the correct keyword.
@@ -25,15 +25,15 @@ def name_in_errors(function: Any, member: str) -> None:
     function.__qualname__ = f"get_accelerator().{member}"
 
 
-def name_members_in_errors(cls: type) -> None:
-    """Apply `name_in_errors` to the public methods that the class body defines."""
+def set_member_names_in_errors(cls: type) -> None:
+    """Apply `set_name_in_errors` to the public methods that the class body defines."""
     for name, function in vars(cls).items():
         if not _is_public_method(name, function):
             continue
         # A function that is only assigned to the class has another qualified name.
         is_defined_in_body = function.__qualname__ == f"{cls.__qualname__}.{name}"
         if is_defined_in_body:
-            name_in_errors(function, name)
+            set_name_in_errors(function, name)
 
 
 def add_torch_keywords(cls: type, interface: type) -> None:

@@ -12,7 +12,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from accel_core.interface.devices import Base, Device, Devices, parameters
-from accel_core.interface.signatures import name_in_errors
+from accel_core.interface.signatures import set_name_in_errors
 
 if TYPE_CHECKING:
     import torch
@@ -177,7 +177,7 @@ class Streams(Devices):
             self._drop_event_keywords(set_options, missing)
             return type.__call__(kind, **set_options)
 
-        name_in_errors(new_event, "Event")
+        set_name_in_errors(new_event, "Event")
         # An event that the vendor creates counts as an instance of this class too. Both
         # methods concern the class itself, so they are defined in its metaclass.
         methods = {

@@ -19,7 +19,7 @@ from accel_core.interface.devices import (
     current_torch_accelerator,
     parameters,
 )
-from accel_core.interface.signatures import name_in_errors
+from accel_core.interface.signatures import set_name_in_errors
 from accel_core.torch_import import FREE_SLOT
 
 Function = Callable[..., Any]
@@ -292,7 +292,7 @@ class TorchAccelerator(Accelerator):
             return function
         else:
             member_function = _with_seed_parameter(function)
-        name_in_errors(member_function, default.__name__)
+        set_name_in_errors(member_function, default.__name__)
         return member_function
 
     def _with_device_parameters(self, function: Function) -> Function:
@@ -464,5 +464,5 @@ class GenericAccelerator(TorchAccelerator):
         device starts, it is started first.
         """
         if not super().device_count() and self._uses_private_use1_slot:
-            self._can_hold_tensors()  # Creating a tensor starts the device.
+            self._try_to_create_tensor()  # This starts the device.
         return int(super().device_count())

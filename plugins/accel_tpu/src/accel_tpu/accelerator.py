@@ -39,7 +39,7 @@ class TPUAccelerator(TorchAccelerator):
                 stacklevel=2,
             )
             with _without_launcher_variables():
-                self._can_hold_tensors()  # starts TorchTPU's runtime
+                self._try_to_create_tensor()  # starts TorchTPU's runtime
 
     def resolves_data_dependency(self) -> bool:
         """Return True: XLA orders work by data dependencies, as TorchTPU documents."""
