@@ -275,10 +275,8 @@ def with_torch_device_type(backend: Backend, others: tuple[Backend, ...]) -> Bac
         require_free_slot(backend, others)
         load_like_torch(package)
     device = current_torch_device()
-    if device is None and package is not None:
-        raise errors.DeclinedError(f"{package} registers no device with torch")
     if device is None:
-        raise errors.DeclinedError("torch reports no accelerator")
+        raise _no_device_error(package)
     _require_undeclared(device.type, others)
     is_type_pinned = backend.device_type != torch_import.FREE_SLOT
     if is_type_pinned and backend.device_type != device.type:
@@ -286,6 +284,12 @@ def with_torch_device_type(backend: Backend, others: tuple[Backend, ...]) -> Bac
     if package is None and not is_type_pinned:
         _require_no_separate_backend(device.type, others)
     return replace(backend, device_type=device.type)
+
+
+def _no_device_error(package: Provenance | None) -> errors.DeclinedError:
+    if package is None:
+        return errors.DeclinedError("torch reports no accelerator")
+    return errors.DeclinedError(f"{package} registers no device with torch")
 
 
 def _require_undeclared(device_type: str, others: tuple[Backend, ...]) -> None:

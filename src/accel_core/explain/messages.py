@@ -420,8 +420,8 @@ def unknown_choice_message(undecided: Sequence[Verdict]) -> str:
 
 def nothing_usable_message(verdicts: Sequence[Verdict]) -> str:
     """Return the message for a ranked choice in which no backend is usable, not even the CPU."""
-    verdicts_on_cpu = [v for v in verdicts if v.name == "cpu"]
-    cpu = verdicts_on_cpu[0] if verdicts_on_cpu else None
+    problem = "The settings exclude every usable backend."
+    cpu = _verdict_on_cpu(verdicts)
     if cpu is not None and cpu.status is Status.NOT_INSTALLED:
         setup = vendors.command_with_its_package("accel setup")
         problem = f"torch is not installed: {setup}."
@@ -429,10 +429,15 @@ def nothing_usable_message(verdicts: Sequence[Verdict]) -> str:
         problem = f"{cpu.reason}. {_next_step(cpu.hint)}".rstrip()
         # All built-in backends fail for the same reason, because they need torch.
         verdicts = [v for v in verdicts if not v.builtin]
-    else:
-        problem = "The settings exclude every usable backend."
     lines = _indented(verdict.line(verdicts) for verdict in verdicts)
     return f"{problem}\n{lines}".rstrip()
+
+
+def _verdict_on_cpu(verdicts: Iterable[Verdict]) -> Verdict | None:
+    for verdict in verdicts:
+        if verdict.name == "cpu":
+            return verdict
+    return None
 
 
 def cpu_refused_message(
