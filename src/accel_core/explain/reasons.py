@@ -52,6 +52,7 @@ def words_of(verdict: Verdict, *, plain: bool = False) -> Words:
         strip_period(one_line(words.clause)),
         strip_period(command_with_its_package(one_line(words.step))),
         strip_period(one_line(words.second_clause)),
+        strip_period(one_line(words.cause)),
     )
 
 
@@ -79,7 +80,8 @@ def _add_package_failure(words: Words, verdict: Verdict, broken: Verdict) -> Wor
         repair_elsewhere = f" (On a machine that has one: {step}.)" if step else ""
         step = f"{uninstall}.{repair_elsewhere}"
     reason = strip_period(one_line(words.text))
-    return Words(f"{reason}; besides, {strip_period(failure.text)}", step)
+    clause = f"{reason}; besides, {strip_period(failure.text_without_cause)}"
+    return Words(clause, step, cause=failure.cause)
 
 
 def _installed_vendor_distribution(verdict: Verdict) -> str:
@@ -162,17 +164,16 @@ def _plugin_fails(verdict: Verdict, why: Why, _plain: bool) -> Words:
     step = why.get("step")
     if not step:
         step = f"{reinstall_command(verdict.distribution)}, or pip uninstall it"
-    return Words(_load_failure_clause(verdict, why), step)
-
-
-def _load_failure_clause(verdict: Verdict, why: Why) -> str:
-    return f"the plugin failed to load: {verdict.cause} ({why['entry_point']})"
+    text = f"the plugin failed to load ({why['entry_point']})"
+    return Words(text, step, cause=verdict.cause)
 
 
 def _plugin_fails_beside_others(verdict: Verdict, why: Why, _plain: bool) -> Words:
     return Words(
-        f"{_load_failure_clause(verdict, why)}; it loads alone, so another plugin causes the failure",
+        f"the plugin failed to load ({why['entry_point']}) because of another plugin, "
+        "as it loads alone",
         "to find that plugin, name the other plugins in ACCEL_BLOCK, one at a time",
+        cause=verdict.cause,
     )
 
 
@@ -188,14 +189,14 @@ def _report_step(verdict: Verdict) -> str:
 def _needs_other_core(verdict: Verdict, why: Why, _plain: bool) -> Words:
     needs = f"needs another version of accel-core than {__version__}"
     upgrade = "pip install --upgrade accel-core"
-    return Words(f"{needs}: {verdict.cause} ({why['at']})", upgrade)
+    return Words(f"{needs} ({why['at']})", upgrade, cause=verdict.cause)
 
 
 def _hook_does_not_fit(verdict: Verdict, _why: Why, _plain: bool) -> Words:
-    upgrade = f"pip install --upgrade {verdict.distribution} accel-core"
     return Words(
-        f"a hook does not match accel-core's hook specification: {verdict.cause}",
-        upgrade,
+        "a hook does not match accel-core's hook specification",
+        f"pip install --upgrade {verdict.distribution} accel-core",
+        cause=verdict.cause,
     )
 
 
@@ -456,8 +457,12 @@ def _explain_by_libraries(
     return Words(f"{text} in {container}, which shows {bus.enumerated(nodes)}", step)
 
 
+def _unavailable(_verdict: Verdict, why: Why, _plain: bool) -> Words:
+    return Words(why["text"], why["step"], cause=why.get("cause"))
+
+
 def _vendor_fails(_verdict: Verdict, why: Why, _plain: bool) -> Words:
-    return Words(f"{why['what']}: {why['cause']}", why["step"])
+    return Words(why["what"], why["step"], cause=why["cause"])
 
 
 def _registers(_verdict: Verdict, why: Why, _plain: bool) -> Words:
@@ -522,7 +527,8 @@ def _pinned_without_device(verdict: Verdict, why: Why, plain: bool) -> Words:
         words = _words_of_reason(reason_without_pin, verdict, plain)
     else:
         words = Words()
-    return Words(f"pinned, though {words.text}", words.step)
+    clause = f"pinned, though {words.text_without_cause}"
+    return Words(clause, words.step, cause=words.cause)
 
 
 def _nor_hardware(verdict: Verdict, why: Why, plain: bool) -> Words:
@@ -531,7 +537,12 @@ def _nor_hardware(verdict: Verdict, why: Why, plain: bool) -> Words:
     step = "run on a machine that has one"
     if other_reason.step:
         step += f"; on a login node or in an image build: {other_reason.step}"
-    return Words(missing, step, second_clause=other_reason.text)
+    return Words(
+        missing,
+        step,
+        second_clause=other_reason.text_without_cause,
+        cause=other_reason.cause,
+    )
 
 
 _WORDS: dict[Reason, Callable[[Verdict, Why, bool], Words]] = {
@@ -563,7 +574,7 @@ _WORDS: dict[Reason, Callable[[Verdict, Why, bool], Words]] = {
     Reason.HIDDEN: _hidden,
     Reason.COUNTS_NONE: _counts_none,
     Reason.VENDOR_FAILS: _vendor_fails,
-    Reason.UNAVAILABLE: _text_and_step,
+    Reason.UNAVAILABLE: _unavailable,
     Reason.REGISTERS: _registers,
     Reason.TORCH_HAS_NONE: _torch_has_none,
     Reason.DECLARED_BY: _declared_by,
