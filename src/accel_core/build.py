@@ -247,6 +247,7 @@ def _verdict_on_count(
 ) -> Verdict:
     package = builtin.package_of_generic(accelerator.backend)
     why: Why | None = None
+    # No plugin vouches for a generic device, so its verdict names what registers it.
     if verdict.builtin and (package or not count):
         facts = {
             "package": str(package or "a package"),
@@ -379,6 +380,9 @@ def _failure_with_hint(
 ) -> Verdict:
     """Return the verdict on an error raised by an accelerator, a vendor's package or torch."""
     explanation, hint = _explanation(failed, error, group)
+    if isinstance(error, torch_import.TorchFailsError):
+        facts = {"text": error.WHAT, "cause": error.cause, "step": hint}
+        return replace(failed, status=Status.BROKEN, why=Why(Reason.UNAVAILABLE, facts))
     if isinstance(error, errors.BackendUnavailableError):
         facts = {"text": str(error), "step": hint}
         return replace(failed, status=Status.BROKEN, why=Why(Reason.UNAVAILABLE, facts))

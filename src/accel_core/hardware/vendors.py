@@ -27,6 +27,8 @@ class Vendor:
     label: str
     #: The backend's name, such as `"cuda"`.
     backend: str
+    #: Whether the vendor calls the device a GPU. Others are NPUs, TPUs or accelerators.
+    is_gpu: bool = False
     #: Glob patterns of device nodes, such as `"/dev/nvidia[0-9]*"`.
     nodes: tuple[str, ...] = ()
     #: Patterns of PCI ids for `bus.matches_pci`, such as `"10de/03"`.
@@ -87,6 +89,7 @@ VENDORS = (
     Vendor(
         label="NVIDIA GPU",
         backend="cuda",
+        is_gpu=True,
         # /dev/nvidia0: jax-ml/jax, jax/_src/hardware_utils.py. A Jetson's GPU is not a
         # PCI device: /dev/nvhost-ctrl-gpu is in NVIDIA's nvgpu,
         # include/uapi/linux/nvgpu.h; /dev/nvgpu/igpu0, from L4T 36 on, in
@@ -106,12 +109,14 @@ VENDORS = (
     Vendor(
         label="MetaX GPU",
         backend="cuda",
+        is_gpu=True,
         nodes=("/dev/mxcd",),
         pci=("9999",),
     ),
     Vendor(
         label="Iluvatar GPU",
         backend="cuda",
+        is_gpu=True,
         nodes=("/dev/iluvatar[0-9]*",),
         pci=("1e3e",),
     ),
@@ -124,6 +129,7 @@ VENDORS = (
     Vendor(
         label="AMD GPU",
         backend="cuda",
+        is_gpu=True,
         # Linux, drivers/gpu/drm/amd/amdkfd/kfd_chardev.c.
         nodes=("/dev/kfd",),
         # Display controllers (Radeon) and processing accelerators (Instinct) of 1002 in
@@ -166,6 +172,7 @@ VENDORS = (
     Vendor(
         label="Moore Threads GPU",
         backend="musa",
+        is_gpu=True,
         # flagos-ai's images for Moore Threads are started with /dev/mtgpu.0.
         nodes=("/dev/mtgpu.[0-9]*",),
         # Display controllers of pci.ids' 1ed5; the cards have audio functions too.
@@ -175,12 +182,14 @@ VENDORS = (
     Vendor(
         label="Intel discrete GPU",
         backend="xpu",
+        is_gpu=True,
         pci=("8086/03",),
         condition=_is_discrete_intel,
     ),
     Vendor(
         label="Intel integrated GPU",
         backend="xpu",
+        is_gpu=True,
         pci=("8086/03",),
         condition=_is_integrated_intel,
         is_integrated=True,
@@ -195,6 +204,7 @@ VENDORS = (
     Vendor(
         label="Biren GPU",
         backend="supa",
+        is_gpu=True,
         # BIRENSUPA/torch-supa,
         # .agents/skills/torch-supa-wiki/installation-quickstart.md; no public PCI id.
         nodes=("/dev/biren/card_[0-9]*",),
@@ -238,6 +248,7 @@ VENDORS = (
     Vendor(
         label="Apple GPU",
         backend="mps",
+        is_gpu=True,
         # torch 2.13, torch/backends/mps/__init__.py. The GPU is a part of Apple silicon
         # and has neither a node nor a PCI id.
         platform="darwin-arm64",
@@ -260,7 +271,7 @@ FOLDERS: Mapping[str, str] = {
 }
 #: The first-party distributions that each distribution requires. If pip gets only the
 #: folder of one distribution, it looks for the required distributions in a registry.
-NEEDS: Mapping[str, Sequence[str]] = {
+FIRST_PARTY_REQUIREMENTS: Mapping[str, Sequence[str]] = {
     "accel-tools": ("accel-train",),
     "accel-testing": ("accel-train", "accel-tools"),
     "accel-simulated": ("accel-train", "accel-tools", "accel-testing"),
@@ -286,7 +297,9 @@ def install_command(
         argument = pip_argument(name, extra, version)
         is_from_registry = argument == pip_argument_by_name(name, extra, version)
         if not is_from_registry:
-            for required in _missing_needs(name, besides=distributions):
+            for required in _missing_first_party_requirements(
+                name, besides=distributions
+            ):
                 arguments.append(pip_argument(required))
         arguments.append(argument)
     return shlex.join(["pip", "install", *arguments])
@@ -314,10 +327,12 @@ def reinstall_command(distribution: str) -> str:
     return shlex.join(["pip", "install", *options, argument or distribution])
 
 
-def _missing_needs(distribution: str, besides: Sequence[str]) -> list[str]:
-    """List the requirements in `NEEDS` that are neither installed nor in `besides`."""
+def _missing_first_party_requirements(
+    distribution: str, besides: Sequence[str]
+) -> list[str]:
+    """List the requirements in `FIRST_PARTY_REQUIREMENTS` that are neither installed nor in `besides`."""
     missing = []
-    for needed in NEEDS.get(distribution, ()):
+    for needed in FIRST_PARTY_REQUIREMENTS.get(distribution, ()):
         if needed not in besides and packages.version(needed) is None:
             missing.append(needed)
     return missing

@@ -301,7 +301,10 @@ def _failure_finding(failures: Sequence[_Failure]) -> Finding:
         step = "allow more time: --timeout 300"
         return Finding(Level.WARNING, "import-hooks.unknown", what, step)
     what = f"{owner} ({where}) fails {when}: {first.error}"
-    return Finding(Level.WARNING, "import-hooks.fails", what, first.hook.step)
+    facts = {"root cause": first.error}
+    return Finding(
+        Level.WARNING, "import-hooks.fails", what, first.hook.step, facts=facts
+    )
 
 
 def _autoload_finding(conflict: AutoloadConflict) -> Finding:
@@ -309,7 +312,8 @@ def _autoload_finding(conflict: AutoloadConflict) -> Finding:
     is_certain = conflict.known
     level = Level.ERROR if is_certain else Level.WARNING
     code = "import-hooks.torch-fails" if is_certain else "import-hooks.unknown"
-    return Finding(level, code, conflict.reason, conflict.hint)
+    facts = {"root cause": conflict.cause} if conflict.cause else {}
+    return Finding(level, code, conflict.reason, conflict.hint, facts=facts)
 
 
 # --- In child processes --------------------------------------------------------------
@@ -381,7 +385,7 @@ def _run_in_child_process(hooks: Sequence[_Hook], timeout: float) -> _HooksRun:
         return _HooksRun(_with_integer_keys(report.answer))
     ending = f"its process {report.ending}"
     if report.timed_out:
-        ending = f"no response within {report.waited:g} s"
+        ending = f"no response within {report.timeout:g} s"
     if not report.stage_facts:  # The child ended before the first hook.
         return _HooksRun({}, ending, timed_out=report.timed_out)
     return _HooksRun(
