@@ -259,8 +259,8 @@ def read_notes(file: Path) -> Notes:
 #: How to get the right torch and the vendor's package, by the page's name.
 SETUP = """\
 [`accel setup {name}`](../install.md#install-the-right-torch) (in accel-tools) prints the commands that
-install the right torch and the vendor's packages on your machine. If the backend cannot be used,
-`accel why {name}` shows the reason.
+install the right torch and the vendor's packages on your machine. `accel why {name}` shows why a backend
+cannot be used.
 """
 TRAIN = """\
 Save this program, which runs unchanged on every backend, as `train.py`:
