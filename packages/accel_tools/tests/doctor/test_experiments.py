@@ -272,6 +272,19 @@ def test_a_limit_of_memory_is_proven_with_its_command(program):
     assert found.step.startswith("run `ulimit -v ")
 
 
+def test_the_experiments_end_at_their_deadline(program):
+    """The program takes longer with each change than the time that is left."""
+    slow = program(
+        "import os, time\nif 'ZAP' in os.environ: 1 / 0\ntime.sleep(60)", ZAP="on"
+    )
+    outcome = trial.run(slow)
+    [case] = find_failed_programs(slow, outcome, None)
+    start = time.monotonic()
+    found = find_cause(case, start + 6, lambda _: None)
+    assert time.monotonic() - start < 8
+    assert not found.is_proven
+
+
 def test_nothing_outside_of_the_children_changes(program):
     spoiled = program("import os\nif 'ZAP' in os.environ: raise OSError('no')", ZAP="1")
     before = dict(os.environ), Path.cwd(), list(Path.cwd().iterdir())

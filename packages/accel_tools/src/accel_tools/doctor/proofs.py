@@ -91,6 +91,9 @@ def _add_proof_to_first(
         facts["changes without effect"] = proof.tried
     if not proof.is_proven:
         step = first.step or proof.step
+        if proof.step and first.code in _TIMEOUT_CODES:
+            # The first finding only recommends to wait longer.
+            step = proof.step
         new = first._replace(proof=proof.text, step=step, facts=facts)
         return tuple(_replace_finding(topic, first, new) for topic in topics)
     for finding in others:

@@ -24,6 +24,7 @@ from accel_core import Backend, Provenance, packages
 from accel_core.hardware.visible_devices import inventory, read_visible_devices
 from accel_core.text import one_line
 from accel_core.torch_import import AUTOLOAD, TORCH_GROUP
+from accel_tools.doctor.experiments.default_places import default_place_experiments
 from accel_tools.doctor.experiments.search import Experiment, fixed_step
 from accel_tools.doctor.experiments.trial import Change, Outcome, Program, StartFile
 from accel_tools.doctor.start_files import find_start_files, variables_at_start
@@ -54,6 +55,7 @@ WITHOUT_AUTOLOAD = Change(set_variables=((AUTOLOAD, "0"),))
 def experiments(program: Program) -> list[Experiment]:
     """Return the experiments that apply to the program on this machine, in the order to try them."""
     sources = (
+        _default_place_experiments,
         _device_variable_experiments,
         _script_folder_experiments,
         _start_file_experiments,
@@ -609,6 +611,11 @@ def _folder_experiments(program: Program) -> Iterator[Experiment]:
         is_likely=lambda _outcome: not os.access(".", os.W_OK),
         preposition="started in a folder other than",
     )
+
+
+def _default_place_experiments(program: Program) -> Iterator[Experiment]:
+    """Yield experiments with an empty folder instead of each default place of pipes, caches and settings."""
+    yield from default_place_experiments(program.environ, _empty_folder())
 
 
 @functools.cache
