@@ -1,10 +1,12 @@
 """Experiments with ranks that do not connect."""
 
 import os
+import socket
 
 import pytest
 
 from accel_core.settings import Settings
+from accel_tools.doctor.experiments import rank_connection
 from accel_tools.doctor.records import DiagnosticContext, Level
 from accel_tools.doctor.topics import ranks_connect
 
@@ -60,3 +62,28 @@ def test_what_keeps_ranks_apart_is_proven(found):
     assert apart.code == "ranks.not-met"
     assert apart.proof == "Proven: without GLOO_SOCKET_IFNAME='eth99' they connect"
     assert apart.step == "unset GLOO_SOCKET_IFNAME"
+
+
+@pytest.mark.parametrize(
+    ("address", "step"),
+    [
+        ("", "add the line `127.0.1.1 node7` to /etc/hosts"),
+        ("192.0.2.77", "correct the address of node7 in /etc/hosts"),
+        ("127.0.1.1", "export MASTER_ADDR=127.0.1.1"),
+    ],
+)
+def test_the_step_for_the_host_s_name_fits_its_address(monkeypatch, address, step):
+    def resolve(*_arguments):
+        if not address:
+            raise socket.gaierror(-2, "Name or service not known")
+        return [(socket.AF_INET, None, None, "", (address, 0))]
+
+    monkeypatch.setattr(socket, "gethostname", lambda: "node7")
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    assert rank_connection.step_for_host_name().startswith(step)
+
+
+def test_the_store_by_address_is_tried_before_the_network_interfaces():
+    job = rank_connection.RankJob(2, {}, 60)
+    names = [str(experiment) for experiment in rank_connection.experiments(job)]
+    assert names[0].startswith("with the store at 127.0.0.1 instead of ")

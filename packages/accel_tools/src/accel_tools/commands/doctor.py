@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Sequence
 
 import click
@@ -106,6 +108,7 @@ def command(
     usage. These are errors: no backend works; a pinned backend does not work; a present device does not work;
     torch cannot be imported.
     """
+    _survive_limit_of_cpu_time()
     _check_options(as_issue=as_issue, with_messages=with_messages, as_json=as_json)
     fix_options.validate(as_json=as_json)
     if ctx.obj is not None:
@@ -132,6 +135,16 @@ def command(
             report = fix_options.run_fixes(context, report)
     end_abandoned_topics()
     ctx.exit(report.exit_status)
+
+
+def _survive_limit_of_cpu_time() -> None:
+    """Handle the signal for the soft limit of CPU time, which would end this process without a report.
+
+    Child processes do not inherit the handler, so the limit ends the examined programs as usual.
+    """
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    if hasattr(signal, "SIGXCPU") and is_main_thread:
+        signal.signal(signal.SIGXCPU, lambda *_: None)
 
 
 def _check_options(*, as_issue: bool, with_messages: bool, as_json: bool) -> None:

@@ -207,8 +207,30 @@ def find_noexec_mount(error: str) -> Damage | None:
         return None
     if not mount_flags & os.ST_NOEXEC:
         return None
-    mount = next(folder for folder in library.parents if folder.is_mount())
+    mount = _mount_point(library)
+    if not mount:
+        return None
     return Damage(
         f"{library.name} is below {mount}, which is mounted with noexec",
-        f"mount -o remount,exec {mount}, as root; or move the folder to another file system",
+        f"run as root: mount -o remount,bind,exec {mount}; or move the folder to another file system",
     )
+
+
+def _mount_point(file: Path) -> str:
+    """Return the mount point of a file, or an empty string if it is unknown.
+
+    A bind mount has the device number of the mounted folder, so `Path.is_mount` does not recognize it.
+    """
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    longest = ""
+    for line in lines:
+        # The kernel writes a space, for example, as \040.
+        escaped = line.split()[4]
+        mount = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), escaped)
+        is_above = file.resolve().is_relative_to(mount)
+        if is_above and len(mount) >= len(longest):
+            longest = mount
+    return longest

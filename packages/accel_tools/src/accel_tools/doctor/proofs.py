@@ -21,7 +21,7 @@ _DEVICE_CODES = (
 )
 
 #: The codes of findings that a backend does not respond.
-_TIMEOUT_CODES = ("candidates.timed-out", "compute.late")
+_TIMEOUT_CODES = ("candidates.timed-out", "compute.late", "import-hooks.unknown")
 
 _Results = tuple[TopicResult, ...]
 
@@ -129,7 +129,8 @@ def _is_about_failure(finding: Finding, program: FailedProgram) -> bool:
     if is_torch_import and finding.code in TORCH_IMPORT_CODES:
         return True
     if program.outcome.is_timed_out and finding.code in _TIMEOUT_CODES:
-        return finding.about == program.about
+        # If the import of torch hangs, it hangs whatever the finding is about.
+        return is_torch_import or finding.about == program.about
     failure = program.outcome.failure
     return failure == finding.facts.get("root cause") or failure in finding.what
 

@@ -7,6 +7,7 @@ this host's address in `--rdzv-endpoint`, and gloo publishes 127.0.1.1, which ot
 from __future__ import annotations
 
 import argparse
+import errno
 import ipaddress
 import os
 import socket
@@ -15,7 +16,9 @@ from contextlib import suppress
 from typing import NamedTuple
 
 __all__ = [
+    "LoopbackFailure",
     "NetworkSettings",
+    "addressed_interfaces",
     "check_loopback",
     "network_settings",
     "rendezvous_endpoint",
@@ -93,15 +96,45 @@ def _note_on_waiting(arguments: argparse.Namespace, host: str, port: int) -> str
     )
 
 
-def check_loopback() -> str:
-    """Connect from this host to itself at 127.0.0.1, and return the error, or an empty string on success."""
+class LoopbackFailure(NamedTuple):
+    """Why this host cannot connect to itself at 127.0.0.1, and the next step."""
+
+    error: str
+    #: The next step, or an empty string if none is known.
+    step: str
+
+    def __str__(self) -> str:
+        return f"this host cannot connect to itself at 127.0.0.1: {self.error}"
+
+
+def check_loopback() -> LoopbackFailure | None:
+    """Connect from this host to itself at 127.0.0.1, and return the failure, or `None` on success."""
     try:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             listener.listen()
             socket.create_connection(listener.getsockname(), _LOOPBACK_SECONDS).close()
     except OSError as error:
-        return error.strerror or str(error)
+        return LoopbackFailure(error.strerror or str(error), _step_for_loopback(error))
+    return None
+
+
+def _step_for_loopback(error: OSError) -> str:
+    """Return the next step after a connection to 127.0.0.1 failed, or an empty string if none is known."""
+    if error.errno in (errno.ENETUNREACH, errno.ENETDOWN):
+        return "run as root: ip link set lo up"
+    if error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
+        return (
+            "free a port of the range in /proc/sys/net/ipv4/ip_local_port_range, or widen the range: `ss "
+            "-tan` shows the ports in use"
+        )
+    # A packet filter either drops a packet or rejects it.
+    is_rejected = error.errno in (errno.EPERM, errno.EACCES, errno.ECONNREFUSED)
+    if isinstance(error, TimeoutError) or is_rejected:
+        return (
+            "permit connections over the interface lo in the firewall: `nft list ruleset` or `iptables -S` "
+            "shows the rules"
+        )
     return ""
 
 
@@ -180,6 +213,20 @@ def _interface_with_route_to(host: str, port: int) -> str:
             if _ipv4_address_of(interface, probe) == source_address:
                 return interface
     return ""
+
+
+def addressed_interfaces() -> list[str]:
+    """Return the network interfaces of this host that have an IPv4 address, with `lo` first.
+
+    If no address can be found, for example on Windows, all interfaces are returned.
+    """
+    try:
+        names = [name for _, name in socket.if_nameindex()]
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            addressed = [name for name in names if _ipv4_address_of(name, probe)]
+    except (AttributeError, OSError):
+        return []
+    return sorted(addressed or names, key=lambda name: name != "lo")
 
 
 def _ipv4_address_of(interface: str, any_socket: socket.socket) -> str:

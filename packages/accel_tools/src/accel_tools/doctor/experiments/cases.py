@@ -14,6 +14,7 @@ from accel_core.hardware import bus
 from accel_core.hardware.placement import detect_placement
 from accel_core.torch_import import AUTOLOAD
 from accel_tools.doctor.experiments import table, trial
+from accel_tools.doctor.experiments.bare_python import find_failed_need
 from accel_tools.doctor.experiments.search import (
     Experiment,
     OutOfTimeError,
@@ -157,6 +158,11 @@ def find_cause(
         proof = _prove_kill_by_control_group(program)
         if proof is not None:
             return proof
+    on_experiment("a Python without torch")
+    failed_need = find_failed_need(program.environ, failed_program.outcome)
+    if failed_need is not None:
+        text = f"Proven: a Python without torch fails too: it cannot {failed_need.what}"
+        return Proof(text, failed_need.step, is_proven=True)
     max_parallel = min(hardware.usable_cores(), _MAX_PARALLEL)
     if failed_program.phase is Phase.COMPUTE:
         # Programs that compute at the same time may disturb each other.
@@ -280,7 +286,7 @@ def _proof_of_result(failed_program: FailedProgram, result: Result) -> Proof:
         steps = [cause.step(failed_program.outcome) for cause in result.causes]
         unique_steps = dict.fromkeys(steps)
         text = f"Proven: {causes} {success}"
-        return Proof(text, "; and ".join(unique_steps), is_proven=True)
+        return Proof(text, "; ".join(unique_steps), is_proven=True)
     clauses = list(describe_unproven(result))
     denied = _denied_nodes(failed_program.program)
     if denied:

@@ -16,6 +16,7 @@ from accel_core.text import one_line
 from accel_core.torch_import import import_torch
 from accel_tools.doctor.experiments.search import Experiment, fixed_step
 from accel_tools.doctor.experiments.trial import NO_CHANGE, Change, Outcome
+from accel_train.launch.network import addressed_interfaces
 
 #: The time limit in seconds for the ranks to connect, in addition to the import of torch.
 _CONNECT_SECONDS = 10.0
@@ -129,42 +130,54 @@ def experiments(job: RankJob) -> Iterator[Experiment]:
                 fixed_step(f"unset {name}"),
                 is_likely=lambda _outcome: True,
             )
-    host = socket.gethostname()
-    for interface in _interfaces():
+    yield Experiment(
+        Change(set_variables=(("MASTER_ADDR", "127.0.0.1"),)),
+        f"the store at 127.0.0.1 instead of {socket.gethostname()}",
+        fixed_step(step_for_host_name()),
+        preposition="with",
+    )
+    for interface in addressed_interfaces():
         yield Experiment(
             Change(set_variables=(("GLOO_SOCKET_IFNAME", interface),)),
             f"the network interface {interface} instead of gloo's default interface",
-            fixed_step(
-                f"export GLOO_SOCKET_IFNAME={interface}; {_describe_name_resolution()}"
-            ),
+            fixed_step(f"export GLOO_SOCKET_IFNAME={interface}"),
             preposition="with",
         )
-    yield Experiment(
-        Change(set_variables=(("MASTER_ADDR", "127.0.0.1"),)),
-        f"the store at 127.0.0.1 instead of {host}",
-        fixed_step(
-            f"use the host's address instead of its name; {_describe_name_resolution()}"
-        ),
-        preposition="with",
+
+
+def step_for_host_name() -> str:
+    """Return the next step if ranks cannot use this host's name as the address of the store."""
+    name = socket.gethostname()
+    address = _address_of(name)
+    if not address:
+        return f"add the line `127.0.1.1 {name}` to /etc/hosts: the name {name} cannot be resolved"
+    if _is_own_address(address):
+        return (
+            f"export MASTER_ADDR={address}, the address of {name}, instead of the name"
+        )
+    return (
+        f"correct the address of {name} in /etc/hosts or in the DNS: {address} is not an address "
+        "of this host"
     )
 
 
-def _interfaces() -> list[str]:
-    """Return the names of this host's network interfaces, with the loopback interface `lo` first."""
+def _address_of(name: str) -> str:
+    """Return the first address that `name` resolves to, or an empty string if there is none."""
     try:
-        names = [name for _, name in socket.if_nameindex()]
-    except (AttributeError, OSError):
-        return []
-    return sorted(names, key=lambda name: name != "lo")
+        return str(socket.getaddrinfo(name, None)[0][4][0])
+    except (OSError, UnicodeError):
+        return ""
 
 
-def _describe_name_resolution() -> str:
-    """Return a clause about the address to which this host's name resolves."""
-    name = socket.gethostname()
+def _is_own_address(address: str) -> bool:
+    """Return whether this host has the IP address, so that a socket can be bound to it."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
-        return f"the name {name} resolves to {socket.gethostbyname(name)}"
-    except OSError as error:
-        return f"the name {name} cannot be resolved: {error.strerror or error}"
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True
 
 
 def environment_without_rank_variables() -> dict[str, str]:

@@ -134,13 +134,14 @@ class Search:
     def find_first_cause(self, experiments: Sequence[Experiment]) -> Result:
         """Try the experiments one by one until one improves the outcome, and return the result.
 
-        Use this method for changes that cannot be combined.
+        Use this method for changes that cannot be combined, and for programs that take long to fail: the
+        unchanged program runs only once more before the experiments.
         """
 
         def search() -> list[Experiment]:
             return self._try_each(experiments, failed=None)
 
-        return self._search_and_confirm(experiments, search)
+        return self._search_and_confirm(experiments, search, repeats=1)
 
     def find_causes(self, experiments: Sequence[Experiment], failed: Outcome) -> Result:
         """Find the experiments that together make a failing program succeed, and return the result.
@@ -159,7 +160,7 @@ class Search:
         self,
         experiments: Sequence[Experiment],
         search: Callable[[], list[Experiment]],
-        repeats: int = _REPEATS,
+        repeats: int,
     ) -> Result:
         """Call `search` if the unchanged program fails `repeats` more times, and confirm the causes."""
         try:

@@ -249,7 +249,8 @@ def _compiled_file_experiments(program: Program) -> Iterator[Experiment]:
         name=f"Python's compiled files in {' and '.join(folders)}",
         step=fixed_step(f"find {shlex.join(folders)} -name '*.pyc' -delete"),
         is_likely=functools.partial(
-            _failure_matches, r"marshal|Non-code object|magic number"
+            _failure_matches,
+            r"marshal|Non-code object|magic number|cannot import name|has no attribute|NameError|argument",
         ),
         # Compiling torch's modules again takes as long as many other experiments.
         only_if_likely=True,
@@ -293,15 +294,10 @@ def _autoload_experiments(program: Program) -> Iterator[Experiment]:
         change=WITHOUT_AUTOLOAD,
         name=f"torch's autoload of {names}",
         step=fixed_step(f"export {AUTOLOAD}=0, or uninstall {names}"),
-        is_likely=_is_autoload_failure,
-        # Without the autoload, the failing package does not run, whatever the cause of its failure.
+        # Without the autoload, the failing package does not run, whatever the cause of its failure. So the
+        # experiment is not likely: it proves something only if all other changes have no effect.
         may_be_needed=True,
     )
-
-
-def _is_autoload_failure(outcome: Outcome) -> bool:
-    """Return whether torch raised the error with which it reports a failure of its autoload."""
-    return "backend extension" in outcome.raised_message
 
 
 # --- Variables ------------------------------------------------------------------------

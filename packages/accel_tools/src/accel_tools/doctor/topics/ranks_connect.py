@@ -30,10 +30,9 @@ def _examine(
 ) -> Iterator[Finding]:
     """Yield the finding whether this host can connect to itself, and its ranks to each other."""
     yield from _torchrun_variable_findings(context)
-    loopback_error = check_loopback()
-    if loopback_error:
-        what = f"this host cannot connect to itself at 127.0.0.1: {loopback_error}"
-        step = "ip link set lo up, as root"
+    loopback_failure = check_loopback()
+    if loopback_failure is not None:
+        what, step = str(loopback_failure), loopback_failure.step
         yield Finding(Level.ERROR, "ranks.no-loopback", what, step)
         return
     job = rank_connection.RankJob(
