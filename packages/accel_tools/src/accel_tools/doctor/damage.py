@@ -7,6 +7,7 @@ The RECORD of a distribution contains the size of each of its files
 from __future__ import annotations
 
 import csv
+import errno
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,8 @@ from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from accel_core import package_folders
+from accel_tools.doctor.defects import find_library_defect, find_unmet_requirement
 from accel_tools.doctor.records import Finding, Level, TopicResult
 from accel_tools.setup.builds import INDEX
 
@@ -52,7 +55,25 @@ def find_damage_of_import(distribution: str, failure: str) -> Damage | None:
     for name in _required_distributions(distribution):
         if damage is None and words.intersection(_modules(name)):
             damage = find_damage(name)
-    return damage
+    if damage is not None:
+        return damage
+    return _find_defect(distribution, failure, words)
+
+
+def _find_defect(distribution: str, failure: str, words: set[str]) -> Damage | None:
+    """Return a defect that explains the error `failure`, although all files have the recorded size."""
+    try:
+        version = metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+    for folder in package_folders(distribution.replace("-", "_")):
+        defect = find_library_defect(folder, failure)
+        if defect:
+            return Damage(defect, _reinstall_command(distribution, version))
+    what, needed = find_unmet_requirement(distribution, words)
+    if what:
+        return Damage(what, f"pip install '{needed}'")
+    return None
 
 
 def _required_distributions(distribution: str) -> list[str]:
@@ -146,7 +167,9 @@ def _describe_size_difference(file: Path, expected_size: int) -> str:
         size = file.stat().st_size
     except FileNotFoundError:
         return "is missing"
-    except OSError:
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return "is part of a loop of symbolic links"
         return ""
     if size == expected_size:
         return ""

@@ -25,7 +25,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import NamedTuple
 
-from accel_core import Selection, __version__, packages
+from accel_core import Selection, __version__, torch_build
 from accel_core.errors import AccelError
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.sandbox import processes
@@ -159,9 +159,10 @@ def _examine_rank(rank: Rank, own_variables: Sequence[str], limit: float) -> Ran
         # The launcher pins the backend that it has chosen, so the ranks probe only this backend.
         settings = replace(settings, allow=settings.pins)
     context = DiagnosticContext(settings, dict(os.environ))
+    build = torch_build()
     facts = {
         "accel-core": __version__,
-        "torch": packages.version("torch") or "not installed",
+        "torch": build.version if build is not None else "not installed",
         "Python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} on {platform.machine()}",
     }
