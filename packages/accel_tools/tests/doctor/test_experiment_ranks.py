@@ -1,14 +1,15 @@
 """Experiments with ranks that do not connect."""
 
 import os
-import socket
 
 import pytest
 
 from accel_core.settings import Settings
 from accel_tools.doctor.experiments import rank_connection
+from accel_tools.doctor.experiments.trial import Outcome
 from accel_tools.doctor.records import DiagnosticContext, Level
 from accel_tools.doctor.topics import ranks_connect
+from accel_train.launch.network import LoopbackFailure
 
 
 @pytest.fixture
@@ -64,23 +65,19 @@ def test_what_keeps_ranks_apart_is_proven(found):
     assert apart.step == "unset GLOO_SOCKET_IFNAME"
 
 
-@pytest.mark.parametrize(
-    ("address", "step"),
-    [
-        ("", "add the line `127.0.1.1 node7` to /etc/hosts"),
-        ("192.0.2.77", "correct the address of node7 in /etc/hosts"),
-        ("127.0.1.1", "export MASTER_ADDR=127.0.1.1"),
-    ],
-)
-def test_the_step_for_the_host_s_name_fits_its_address(monkeypatch, address, step):
-    def resolve(*_arguments):
-        if not address:
-            raise socket.gaierror(-2, "Name or service not known")
-        return [(socket.AF_INET, None, None, "", (address, 0))]
-
-    monkeypatch.setattr(socket, "gethostname", lambda: "node7")
-    monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    assert rank_connection.step_for_host_name().startswith(step)
+def test_a_name_with_the_address_of_another_host_is_proven(found, monkeypatch):
+    """A stale line of /etc/hosts."""
+    failure = LoopbackFailure(
+        "192.0.2.77, the address of its name node7",
+        "it is not an address",
+        "correct it",
+    )
+    failed = Outcome(error="timed out", stage="store")
+    monkeypatch.setattr(rank_connection, "run_ranks", lambda *_: failed)
+    monkeypatch.setattr(ranks_connect, "check_own_name", lambda: failure)
+    apart = found()
+    assert apart.proof == f"Proven: {failure}"
+    assert apart.step == "correct it"
 
 
 def test_the_store_by_address_is_tried_before_the_network_interfaces():

@@ -8,8 +8,10 @@ from argparse import Namespace
 
 import pytest
 
+from accel_train.launch import network
 from accel_train.launch.network import (
     check_loopback,
+    check_own_name,
     network_settings,
     rendezvous_endpoint,
 )
@@ -67,7 +69,7 @@ def test_a_host_that_cannot_connect_to_itself_is_found():
     if "unshare" in ended.stderr:
         pytest.skip(ended.stderr)
     step = "run as root: ip link set lo up"
-    assert ended.stdout.strip() == f"Network is unreachable; {step}"
+    assert ended.stdout.strip() == f"127.0.0.1; Network is unreachable; {step}"
     assert check_loopback() is None
 
 
@@ -94,3 +96,30 @@ def test_the_step_fits_the_error_of_the_connection_to_itself(monkeypatch, error,
     assert step in failure.step
     assert "ip link" not in failure.step
     assert bool(step) == bool(failure.step)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "text", "step"),
+    [
+        ([], "its name node7: the name cannot be resolved", "add the line `127.0.1.1"),
+        (
+            ["192.0.2.77"],
+            "192.0.2.77, the address of its name node7: it is not an address of this host",
+            "correct the address of node7",
+        ),
+    ],
+)
+def test_a_name_that_does_not_mean_this_host_is_found(
+    monkeypatch, addresses, text, step
+):
+    monkeypatch.setattr(socket, "gethostname", lambda: "node7")
+    monkeypatch.setattr(network, "_addresses", lambda _: addresses)
+    failure = check_own_name()
+    assert str(failure) == f"this host cannot connect to itself at {text}"
+    assert failure.step.startswith(step)
+
+
+def test_one_address_of_this_host_among_those_of_its_name_is_enough(monkeypatch):
+    addresses = ["192.0.2.77", "127.0.0.1"]
+    monkeypatch.setattr(network, "_addresses", lambda _: addresses)
+    assert check_own_name() is None

@@ -134,6 +134,7 @@ def _apply_network_settings(parsed: argparse.Namespace) -> None:
     if loopback_failure is not None:
         raise LaunchError(_with_step(str(loopback_failure), loopback_failure.step))
     if parsed.doctor:
+        _check_own_name()
         _check_endpoint(parsed)
     settings = network.network_settings(parsed)
     for sentence in settings.notes:
@@ -143,6 +144,13 @@ def _apply_network_settings(parsed: argparse.Namespace) -> None:
         parsed.rdzv_conf = f"{parsed.rdzv_conf},{settings.rdzv_conf}"
     elif settings.rdzv_conf:
         parsed.rdzv_conf = settings.rdzv_conf
+
+
+def _check_own_name() -> None:
+    """Print why this host cannot connect to itself at the address of its name, which torchrun may use."""
+    failure = network.check_own_name()
+    if failure is not None:
+        click.echo(f"Warning: {_with_step(str(failure), failure.step)}", err=True)
 
 
 def _check_endpoint(parsed: argparse.Namespace) -> None:

@@ -15,6 +15,7 @@ from accel_core.hardware.placement import detect_placement
 from accel_core.torch_import import AUTOLOAD
 from accel_tools.doctor.experiments import table, trial
 from accel_tools.doctor.experiments.bare_python import find_failed_need
+from accel_tools.doctor.experiments.holders import describe_holders
 from accel_tools.doctor.experiments.search import (
     Experiment,
     OutOfTimeError,
@@ -291,6 +292,9 @@ def _proof_of_result(failed_program: FailedProgram, result: Result) -> Proof:
     denied = _denied_nodes(failed_program.program)
     if denied:
         clauses.insert(0, f"This process may not open {bus.enumerated(denied)}")
+    holders = _describe_holders(failed_program)
+    if holders:
+        clauses.insert(0, holders)
     awaited = failed_program.outcome.awaited
     if awaited:
         clauses.insert(0, f"The program waits in {awaited}")
@@ -306,6 +310,16 @@ def _proof_of_result(failed_program: FailedProgram, result: Result) -> Proof:
     elif awaited:
         step = step_for_awaited(awaited)
     return Proof("; ".join(clauses), step, tried)
+
+
+def _describe_holders(failed_program: FailedProgram) -> str:
+    """Return a clause about other processes that use the backend's devices, or an empty string."""
+    verdict = failed_program.program.verdict
+    if verdict is None:
+        return ""
+    nodes = bus.device_nodes(verdict.declaration.hardware.nodes)
+    holders = describe_holders(nodes)
+    return f"Perhaps the device serves one process only: {holders}" if holders else ""
 
 
 def step_for_awaited(awaited: str) -> str:

@@ -133,7 +133,7 @@ def experiments(job: RankJob) -> Iterator[Experiment]:
     yield Experiment(
         Change(set_variables=(("MASTER_ADDR", "127.0.0.1"),)),
         f"the store at 127.0.0.1 instead of {socket.gethostname()}",
-        fixed_step(step_for_host_name()),
+        fixed_step("export MASTER_ADDR=127.0.0.1, for a job on this host alone"),
         preposition="with",
     )
     for interface in addressed_interfaces():
@@ -143,41 +143,6 @@ def experiments(job: RankJob) -> Iterator[Experiment]:
             fixed_step(f"export GLOO_SOCKET_IFNAME={interface}"),
             preposition="with",
         )
-
-
-def step_for_host_name() -> str:
-    """Return the next step if ranks cannot use this host's name as the address of the store."""
-    name = socket.gethostname()
-    address = _address_of(name)
-    if not address:
-        return f"add the line `127.0.1.1 {name}` to /etc/hosts: the name {name} cannot be resolved"
-    if _is_own_address(address):
-        return (
-            f"export MASTER_ADDR={address}, the address of {name}, instead of the name"
-        )
-    return (
-        f"correct the address of {name} in /etc/hosts or in the DNS: {address} is not an address "
-        "of this host"
-    )
-
-
-def _address_of(name: str) -> str:
-    """Return the first address that `name` resolves to, or an empty string if there is none."""
-    try:
-        return str(socket.getaddrinfo(name, None)[0][4][0])
-    except (OSError, UnicodeError):
-        return ""
-
-
-def _is_own_address(address: str) -> bool:
-    """Return whether this host has the IP address, so that a socket can be bound to it."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.bind((address, 0))
-    except OSError:
-        return False
-    return True
 
 
 def environment_without_rank_variables() -> dict[str, str]:

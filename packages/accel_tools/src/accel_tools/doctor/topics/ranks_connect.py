@@ -11,7 +11,7 @@ from accel_tools.doctor.experiments.cases import describe_unproven
 from accel_tools.doctor.experiments.search import Search
 from accel_tools.doctor.experiments.trial import Change, Outcome
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
-from accel_train.launch.network import check_loopback
+from accel_train.launch.network import check_loopback, check_own_name
 
 __all__ = ["topic"]
 
@@ -50,7 +50,11 @@ def _examine(
         f"last step: {outcome.stage}; error: {outcome.error}"
     )
     finding = Finding(Level.ERROR, "ranks.not-met", what)
-    if experiment_seconds:
+    name_failure = check_own_name()
+    if name_failure is not None:
+        proof = f"Proven: {name_failure}"
+        finding = finding._replace(proof=proof, step=name_failure.step)
+    elif experiment_seconds:
         finding = _add_proof(finding, job, outcome, experiment_seconds)
     yield finding
 
