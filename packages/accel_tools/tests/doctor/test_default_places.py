@@ -8,7 +8,7 @@ import time
 import pytest
 
 from accel_core.sandbox.waiting import awaited_object
-from accel_tools.doctor.experiments import default_places, trial
+from accel_tools.doctor.experiments import default_places, table, trial
 from accel_tools.doctor.experiments.cases import find_cause, find_failed_programs
 from accel_tools.doctor.experiments.default_places import DefaultPlace
 from accel_tools.doctor.experiments.trial import Program
@@ -139,3 +139,25 @@ def test_a_process_that_has_ended_waits_for_nothing():
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     assert awaited_object(process.pid) == ""
+
+
+def test_a_second_copy_of_a_library_is_proven(runtime, tmp_path, monkeypatch):
+    """The loader's cache has the copy of an old toolkit first."""
+    good = tmp_path / "good"
+    good.mkdir()
+    failing = runtime(
+        "raise ImportError('/old/libzap.so.6: version `ZAP_3` not found')"
+    )
+    stub = tmp_path / "library" / "stub.py"
+    stub.write_text(
+        f"import os\nif '{good}' not in os.environ.get('LD_LIBRARY_PATH', ''):\n"
+        "    raise ImportError('/old/libzap.so.6: version `ZAP_3` not found')\n"
+    )
+    monkeypatch.setattr(
+        table, "other_copies_of_libraries", lambda: {str(good): {"libzap.so.6"}}
+    )
+    _, found = proof(failing)
+    assert found.text == (
+        f"Proven: with the libraries in {good} before other copies of them `import stub` works"
+    )
+    assert found.step.startswith(f"export LD_LIBRARY_PATH={good}, or remove")

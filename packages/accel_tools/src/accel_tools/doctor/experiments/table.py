@@ -27,6 +27,7 @@ from accel_core.torch_import import AUTOLOAD, TORCH_GROUP
 from accel_tools.doctor.experiments.default_places import default_place_experiments
 from accel_tools.doctor.experiments.search import Experiment, fixed_step
 from accel_tools.doctor.experiments.trial import Change, Outcome, Program, StartFile
+from accel_tools.doctor.libraries import other_copies_of_libraries
 from accel_tools.doctor.start_files import find_start_files, variables_at_start
 
 #: The maximum number of characters of a variable's value that are shown.
@@ -60,6 +61,7 @@ def experiments(program: Program) -> list[Experiment]:
         _script_folder_experiments,
         _start_file_experiments,
         _loader_variable_experiments,
+        _library_copy_experiments,
         _user_site_experiments,
         _compiled_file_experiments,
         _limit_experiments,
@@ -314,6 +316,28 @@ def _loader_variable_experiments(program: Program) -> Iterator[Experiment]:
     for name in program.environ:
         if name.startswith("PYTHON"):
             yield _without_variable(name, program)
+
+
+def _library_copy_experiments(program: Program) -> Iterator[Experiment]:
+    """Yield experiments with each folder in which the loader finds a second copy of a library."""
+    old = program.environ.get("LD_LIBRARY_PATH", "")
+    for folder, names in other_copies_of_libraries().items():
+        value = f"{folder}:{old}" if old else folder
+        yield Experiment(
+            change=Change(set_variables=(("LD_LIBRARY_PATH", value),)),
+            name=f"the libraries in {folder} before other copies of them",
+            step=fixed_step(
+                f"export LD_LIBRARY_PATH={shlex.quote(value)}, or remove the folder of the wrong copy from "
+                "/etc/ld.so.conf.d and run ldconfig as root"
+            ),
+            is_likely=functools.partial(_mentions_any, frozenset(names)),
+            preposition="with",
+            only_if_likely=True,
+        )
+
+
+def _mentions_any(names: frozenset[str], outcome: Outcome) -> bool:
+    return any(name in outcome.failure for name in names)
 
 
 def _is_library_failure(outcome: Outcome) -> bool:
