@@ -70,7 +70,7 @@ def test_a_place_that_no_table_knows_is_named_as_what_the_program_waits_for(
     assert not found.is_proven
     pipe = f"{tmp_path}/zap/control"
     assert case.outcome.awaited.endswith(f"() of {pipe}")
-    assert found.text.startswith(f"The program waits in {case.outcome.awaited}; ")
+    assert found.text.startswith(f"The program waits in {case.outcome.awaited}. ")
     assert found.step.startswith(f"find out why {pipe} does not respond")
 
 

@@ -309,7 +309,7 @@ def _proof_of_result(failed_program: FailedProgram, result: Result) -> Proof:
         step = permission_step(place, verdict.declaration, denied[0], "/")
     elif awaited:
         step = step_for_awaited(awaited)
-    return Proof("; ".join(clauses), step, tried)
+    return Proof(". ".join(clauses), step, tried)
 
 
 def _describe_holders(failed_program: FailedProgram) -> str:
@@ -374,5 +374,5 @@ def _list_first_names(experiments: Sequence[Experiment]) -> str:
     text = ", ".join(names[:_MAX_NAMES])
     others = len(names) - _MAX_NAMES
     if others > 0:
-        text += f" and {others} others"
+        text += f" and {others} other{'' if others == 1 else 's'}"
     return text

@@ -506,9 +506,7 @@ _LIMITS = (
         r"failed to map|[Cc]annot allocate|MemoryError|bad_alloc|out of memory|SIGABRT|SIGSEGV",
         1024,
     ),
-    _Limit(
-        "RLIMIT_DATA", "-d", "data segment", r"[Cc]annot allocate|MemoryError", 1024
-    ),
+    _Limit("RLIMIT_DATA", "-d", "data size", r"[Cc]annot allocate|MemoryError", 1024),
     _Limit("RLIMIT_NOFILE", "-n", "open files", r"[Tt]oo many open files|EMFILE"),
     _Limit(
         "RLIMIT_NPROC",
@@ -516,7 +514,7 @@ _LIMITS = (
         "processes and threads",
         r"start new thread|temporarily unavailable|pthread_create",
     ),
-    _Limit("RLIMIT_STACK", "-s", "stack", r"SIGSEGV|recursion", 1024),
+    _Limit("RLIMIT_STACK", "-s", "stack size", r"SIGSEGV|recursion", 1024),
     _Limit("RLIMIT_MEMLOCK", "-l", "locked memory", r"lock", 1024),
     _Limit("RLIMIT_FSIZE", "-f", "file size", r"File too large|SIGXFSZ", 1024),
     _Limit("RLIMIT_CPU", "-t", "CPU time", r"SIGXCPU|SIGKILL"),
@@ -667,8 +665,13 @@ def _step_for_folder_variable(name: str, folder: str, outcome: Outcome) -> str:
             return (
                 f"check {path}: the file is damaged, or you lack permission to use it"
             )
+    if name == "TMPDIR":
+        return (
+            f"export TMPDIR=FOLDER, an empty folder, or remove old files from {folder}"
+        )
     return (
-        f"check the files in {folder}: one is damaged, or you lack permission to use it"
+        f"rename the hidden files and folders in {folder}, such as .cache and .config, one by one: the "
+        "program works without them"
     )
 
 

@@ -104,7 +104,7 @@ def _add_proof(
     # The changes exclude each other, because gloo uses only one network interface.
     result = search.find_first_cause(list(rank_connection.experiments(job)))
     if not result.causes:
-        return finding._replace(proof="; ".join(describe_unproven(result)))
+        return finding._replace(proof=". ".join(describe_unproven(result)))
     [cause] = result.causes
-    proof = f"Proven: {cause} they connect"
+    proof = f"Proven: {cause} the ranks connect"
     return finding._replace(proof=proof, step=cause.step(outcome))
