@@ -423,7 +423,7 @@ class Devices(Base):
         `torch.<device_type>.get_device_properties`. Raises `InvalidDeviceError`, a
         `ValueError`, if there is no such device.
         """
-        index = self._index_or_current(device_index, device)
+        index = self._index(device_index, device)
         properties = self._query_vendor_or_torch("get_device_properties", index)
         total = self._call_if_supported(self.total_memory, index)
         if properties is None:
@@ -485,7 +485,7 @@ class Devices(Base):
         # that does not report its data types.
         with suppress(AttributeError, RuntimeError):
             capability = self._torch_accelerator.get_device_capability(
-                self._index_or_current(index)
+                self._index(index)
             )
             return {"supported_dtypes": set(capability["supported_dtypes"])}
         device = self.device(index)
@@ -534,7 +534,7 @@ class Devices(Base):
         if query is None:
             return None
         with suppress(rejection):
-            indices = [self._index_or_current(device) for device in devices]
+            indices = [self._index(device) for device in devices]
             return query(*indices)
         return None
 
@@ -593,7 +593,7 @@ class Devices(Base):
             )
         return device_index
 
-    def _index_or_current(self, device_index: Device, device: Device = None) -> int:
+    def _index(self, device_index: Device, device: Device = None) -> int:
         """Return the index of the device. `None` means the current device.
 
         Raises the errors of `_checked_index` and `_merge_device_arguments`.
