@@ -34,13 +34,9 @@ class Random(Devices):
         """
         if self.device_module is None:
             raise self._unsupported("default_generator")
-        index = self._index(device_index, device)
+        index = self._index_or_current(device_index, device)
         if not self._generators():
-            # If the vendor has no function that initialises the device, querying the
-            # current device starts the vendor's runtime.
-            init = self._vendor_attribute("init")
-            init = init or self._vendor_attribute("_lazy_init") or self.current_device
-            init()
+            self._initialize_device()
         generators = self._generators()
         # The vendor may list fewer generators than devices.
         if index >= len(generators):
@@ -48,6 +44,16 @@ class Random(Devices):
                 "default_generator", f"torch lists no generator for device {index}"
             )
         return cast("Generator", generators[index])
+
+    def _initialize_device(self) -> None:
+        """Start the vendor's runtime."""
+        for name in ("init", "_lazy_init"):
+            initialize = self._vendor_attribute(name)
+            if initialize:
+                initialize()
+                return
+        # Without such a function, querying the current device starts the runtime.
+        self.current_device()
 
     def _generators(self) -> Any:
         """Return the vendor's tuple of generators. Vendors replace the tuple when the
@@ -71,7 +77,7 @@ class Random(Devices):
 
     def initial_seed(self, device_index: Device = None, device: Device = None) -> int:
         """Return the seed of the device's random number generator."""
-        generator = self.default_generator(self._index(device_index, device))
+        generator = self.default_generator(self._index_or_current(device_index, device))
         return int(generator.initial_seed())
 
     def get_rng_state(
@@ -83,7 +89,9 @@ class Random(Devices):
         After `set_rng_state` with this state, the device draws the same sequence of
         random numbers again.
         """
-        return self.default_generator(self._index(device_index, device)).get_state()
+        return self.default_generator(
+            self._index_or_current(device_index, device)
+        ).get_state()
 
     def get_rng_state_all(self) -> list[Tensor]:
         """Return the random number generator states of all devices, by index, as
@@ -108,23 +116,24 @@ class Random(Devices):
         draws the same numbers.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         # The state is copied, because the CPU's generator aborts the process for a row of
         # a tensor that holds several states (torch 2.13).
         state = new_state.cpu().clone()
-        expected = self.get_rng_state(device_index).numel()
-        if state.numel() == expected:
+        expected_size = self.get_rng_state(device_index).numel()
+        if state.numel() == expected_size:
             self._restore_rng_state(state, device_index)
         elif strict:
             raise InvalidDeviceError(
                 f"{self.name}: this state has {state.numel()} bytes, but a state of this "
-                f"device has {expected}, so the state is from another type of device. "
+                f"device has {expected_size}, so the state is from another type of device. "
                 "Seed the device instead: set_rng_state(state, strict=False), or "
                 "manual_seed(seed)"
             )
         else:
-            with self.device_guard(self._index(device_index)):
-                self.manual_seed(crc32(bytes(state.tolist())))
+            seed = crc32(bytes(state.tolist()))
+            with self.device_guard(self._index_or_current(device_index)):
+                self.manual_seed(seed)
 
     def _restore_rng_state(self, state: Tensor, device_index: Device) -> None:
         """Set the state of the device's generator, with the vendor's function if there
@@ -132,7 +141,9 @@ class Random(Devices):
         """
         restore = self._vendor_attribute("set_rng_state")
         if restore is None:
-            self.default_generator(self._index(device_index)).set_state(state)
+            self.default_generator(self._index_or_current(device_index)).set_state(
+                state
+            )
         elif device_index is None:
             restore(state)
         else:
@@ -154,7 +165,7 @@ class Random(Devices):
         if devices is None:
             indices = list(range(self.device_count()))
         else:
-            indices = [self._index(device) for device in devices]
+            indices = [self._index_or_current(device) for device in devices]
         host_state = self._torch.get_rng_state()
         states = [self.get_rng_state(index) for index in indices]
         try:
