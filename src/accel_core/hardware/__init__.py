@@ -103,8 +103,10 @@ def usable_cores() -> int:
     The allowed cores and the CPU quota limit the number.
     """
     allowed = allowed_cores()
-    count = len(allowed) if allowed else os.cpu_count()
-    count = count or 1  # `os.cpu_count()` returns None if the number is unknown.
+    if allowed:
+        count = len(allowed)
+    else:
+        count = os.cpu_count() or 1  # None means that the number is unknown.
     quota = cgroup_cpu_quota()
     if quota is not None:
         count = min(count, math.ceil(quota))
@@ -181,12 +183,12 @@ def cgroup_cpu_quota(root: str = "/") -> float | None:
 
     The result is `None` if no cgroup has a quota.
     """
-    smallest = None
+    quotas = []
     for version, folder in _control_groups("cpu", root):
         quota = _cpu_quota(version, folder, root)
-        if quota is not None and (smallest is None or quota < smallest):
-            smallest = quota
-    return smallest
+        if quota is not None:
+            quotas.append(quota)
+    return min(quotas, default=None)
 
 
 def _cpu_quota(version: int, folder: str, root: str) -> float | None:
@@ -200,11 +202,12 @@ def _cpu_quota(version: int, folder: str, root: str) -> float | None:
     else:
         time = read_text(f"{folder}/cpu.cfs_quota_us", root)
         period = read_text(f"{folder}/cpu.cfs_period_us", root)
-    allowed = parse_number(time)
-    available = parse_number(period)
-    if allowed is None or not available:
+    # A time of "max" or "-1", which means no quota, is not parsed as a number.
+    allowed_time = parse_number(time)
+    period_length = parse_number(period)
+    if allowed_time is None or not period_length:
         return None
-    return allowed / available
+    return allowed_time / period_length
 
 
 #: For each cgroup version: the file with the limit in bytes, the file with the used
@@ -222,6 +225,7 @@ def _memory_limits(root: str) -> Iterator[tuple[int, int]]:
         limit = parse_number(read_text(f"{folder}/{limit_file}", root))
         if limit is not None:
             usage = parse_number(read_text(f"{folder}/{usage_file}", root)) or 0
+            # The kernel frees the file cache if memory is needed.
             cache = _statistic(cache_name, f"{folder}/memory.stat", root)
             yield limit, max(0, usage - cache)
 
@@ -257,7 +261,7 @@ def _control_groups(controller: str, root: str) -> Iterator[tuple[int, str]]:
         version = 1 if controllers else 2
         if "/.." in path:  # The path leaves the mounted hierarchy.
             path = ""
-        group = PurePosixPath("/sys/fs/cgroup", controllers, path.strip("/"))
-        yield version, str(group)
-        for parent in group.parents:
+        folder = PurePosixPath("/sys/fs/cgroup", controllers, path.strip("/"))
+        yield version, str(folder)
+        for parent in folder.parents:
             yield version, str(parent)

@@ -62,8 +62,9 @@ class Evidence:
 def enumerated(items: tuple[str, ...], most: int = 4) -> str:
     """Join the first `most` items with commas, and append the number of remaining items."""
     text = ", ".join(items[:most])
-    if len(items) > most:
-        text += f" and {len(items) - most} more"
+    remaining = len(items) - most
+    if remaining > 0:
+        text += f" and {remaining} more"
     return text
 
 
@@ -84,18 +85,23 @@ def none_found(names: Iterable[str]) -> str:
     word share that word.
     """
     makers_by_kind: dict[str, list[str]] = {}
-    for name in dict.fromkeys(names):
-        if name:
-            maker, _, kind = name.rpartition(" ")
-            makers_by_kind.setdefault(kind, []).append(maker)
+    for name in names:
+        # "NVIDIA GPU" consists of a maker and a kind. A name of one word has no maker.
+        maker, _, kind = name.rpartition(" ")
+        makers = makers_by_kind.setdefault(kind, [])
+        if maker not in makers:
+            makers.append(maker)
+    makers_by_kind.pop("", None)  # An empty name names no device.
     clauses = []
     for kind, makers in makers_by_kind.items():
         alternatives = makers[-1]
         if len(makers) > 1:
             alternatives = f"{', '.join(makers[:-1])} or {makers[-1]}"
-        # The name of a device may consist of one word, which has no maker.
-        clauses.append(f"no {alternatives} {kind}".replace("  ", " "))
-    return f"{', '.join(clauses) or 'no device'} found"
+        device = f"{alternatives} {kind}".strip()
+        clauses.append(f"no {device}")
+    if not clauses:
+        return "no device found"
+    return f"{', '.join(clauses)} found"
 
 
 def evidence(backend: Backend, root: str = "/") -> Evidence | None:
@@ -108,11 +114,11 @@ def evidence(backend: Backend, root: str = "/") -> Evidence | None:
     declared = backend.hardware
     if not hardware.on_linux() or not (declared.nodes or declared.pci_ids):
         return None
-    devices = pci_devices(root)
-    return Evidence(
-        nodes=device_nodes(declared.nodes, root),
-        pci=tuple(str(d) for d in devices if matches_pci(d, declared.pci_ids)),
-    )
+    matching = []
+    for device in pci_devices(root):
+        if matches_pci(device, declared.pci_ids):
+            matching.append(str(device))
+    return Evidence(nodes=device_nodes(declared.nodes, root), pci=tuple(matching))
 
 
 # --- The PCI bus --------------------------------------------------------------------
@@ -154,9 +160,10 @@ def matches_pci(device: PciDevice, patterns: Iterable[str]) -> bool:
     consist of its first digits only, as in `"10de/03"`.
     """
     for pattern in patterns:
+        # A pattern without a device id, or without a class, matches every one.
         ids, _, class_prefix = pattern.lower().partition("/")
-        vendor, _, product = ids.partition(":")
-        has_ids = device.vendor == vendor and product in ("", device.device)
+        vendor_id, _, device_id = ids.partition(":")
+        has_ids = device.vendor == vendor_id and device_id in ("", device.device)
         if has_ids and device.class_code.startswith(class_prefix):
             return True
     return False
@@ -170,19 +177,19 @@ def device_nodes(patterns: Iterable[str], root: str = "/") -> tuple[str, ...]:
 
     `patterns` are absolute paths such as `"/dev/nvidia[0-9]*"`.
     """
-    listings: dict[str, list[str]] = {}  # each folder is listed once
+    names_by_folder: dict[str, list[str]] = {}  # Each folder is listed only once.
     nodes: set[str] = set()
     for pattern in patterns:
-        folder, _, name = pattern.rpartition("/")
+        folder, _, name_pattern = pattern.rpartition("/")
         if _has_wildcard(folder):
             paths = glob.glob(pattern.lstrip("/"), root_dir=root)
             nodes.update(f"/{path}" for path in paths)
             continue
-        if folder not in listings:
-            listings[folder] = hardware.names_in(folder, root)
-        for entry in listings[folder]:
-            if fnmatchcase(entry, name):
-                nodes.add(f"{folder}/{entry}")
+        if folder not in names_by_folder:
+            names_by_folder[folder] = hardware.names_in(folder, root)
+        for name in names_by_folder[folder]:
+            if fnmatchcase(name, name_pattern):
+                nodes.add(f"{folder}/{name}")
     return tuple(sorted(nodes, key=_natural_key))
 
 
@@ -198,7 +205,8 @@ def _has_wildcard(pattern: str) -> bool:
 def _natural_key(path: str) -> list[tuple[int, str]]:
     """Return a sort key that puts `nvidia2` before `nvidia10`."""
     key = []
-    for part in re.split(r"([0-9]+)", path):
+    for part in re.split(r"([0-9]+)", path):  # "nvidia10" becomes "nvidia", "10".
+        # Of two numbers without leading zeros, the longer is larger.
         length = len(part) if part.isdigit() else 0
         key.append((length, part))
     return key

@@ -5,6 +5,7 @@ They are read only if a device is missing.
 """
 
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,9 +68,12 @@ class Placement:
         return ""
 
     def _apptainer_options(self, backend: Backend) -> str:
-        nodes = backend.hardware.nodes + backend.hardware.shared_nodes
-        if backend.request.apptainer or not nodes:
+        if backend.request.apptainer:
             return backend.request.apptainer
+        # Without an option of its own, the device's first node is bound.
+        nodes = backend.hardware.nodes + backend.hardware.shared_nodes
+        if not nodes:
+            return ""
         first_node = nodes[0].replace("[0-9]*", "0")
         return f"--bind {first_node}"
 
@@ -93,8 +97,9 @@ def detect_placement(
     """
     container = _container_kind(root, environ)
     command = container
-    if container == "apptainer" and _APPTAINER not in environ:
-        command = "singularity" if _SINGULARITY in environ else "apptainer"
+    is_singularity = _SINGULARITY in environ and _APPTAINER not in environ
+    if container == "apptainer" and is_singularity:
+        command = "singularity"
     return Placement(
         container=container,
         command=command,
@@ -108,7 +113,7 @@ def detect_placement(
 #: https://github.com/sylabs/singularity-userdocs/blob/2.6/environment_and_metadata.rst.
 #: Source for Podman, Docker and other managers: systemd, src/basic/virt.c,
 #: `container_file_table` and `detect_container`.
-_MARKS = {
+_MARK_FILES = {
     "apptainer": "/.singularity.d",
     "kubernetes": "/var/run/secrets/kubernetes.io",
     "podman": "/run/.containerenv",
@@ -124,11 +129,12 @@ _KUBERNETES_HOSTS = "# Kubernetes-managed hosts file"
 
 def _container_kind(root: str, environ: Mapping[str, str]) -> str:
     """Return the kind of the innermost container, or an empty string outside of containers."""
-    manager = _systemd_container(root)
-    for kind, mark in _MARKS.items():
-        if kind == manager or hardware.path_exists(mark, root):
+    reported_kind = _container_kind_of_systemd(root)
+    is_apptainer = _APPTAINER in environ or _SINGULARITY in environ
+    for kind, mark_file in _MARK_FILES.items():  # from the innermost to the outermost
+        if kind == reported_kind or hardware.path_exists(mark_file, root):
             return kind
-        if kind == "apptainer" and (_APPTAINER in environ or _SINGULARITY in environ):
+        if kind == "apptainer" and is_apptainer:
             return kind
         if kind == "kubernetes" and _is_kubernetes_pod(root, environ):
             return kind
@@ -140,13 +146,15 @@ def _is_kubernetes_pod(root: str, environ: Mapping[str, str]) -> bool:
     return _KUBERNETES in environ or hosts.startswith(_KUBERNETES_HOSTS)
 
 
-def _systemd_container(root: str) -> str:
-    """Return the kind of container that systemd reports, or otherwise an empty string."""
-    manager = hardware.read_text("/run/systemd/container", root)
-    if manager in ("", "wsl"):  # systemd counts WSL as a container
+def _container_kind_of_systemd(root: str) -> str:
+    """Return the kind of container that systemd reports, or an empty string if it
+    reports none.
+    """
+    kind = hardware.read_text("/run/systemd/container", root)
+    if kind in ("", "wsl"):  # systemd counts WSL as a container
         return ""
-    if manager in ("docker", "podman"):
-        return manager
+    if kind in ("docker", "podman"):
+        return kind
     return "container"
 
 
@@ -186,7 +194,8 @@ def node_group(node: str, root: str) -> NodeGroup | None:
         own_groups = [*os.getgroups(), os.getegid()]
     except (OSError, AttributeError):
         return None
-    group_may_open = status.st_mode & 0o060 == 0o060
+    can_read_and_write = stat.S_IRGRP | stat.S_IWGRP
+    group_may_open = status.st_mode & can_read_and_write == can_read_and_write
     is_missing = group_may_open and status.st_gid not in own_groups
     try:
         name = path.group()

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from accel_core import hardware, packages
 from accel_core.hardware import bus
 from accel_core.hardware.bus import Evidence, PciDevice
-from accel_core.settings import read
+from accel_core.settings import read as read_settings
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Vendor:
     label: str
     #: The backend's name, such as `"cuda"`.
     backend: str
+    #: Whether the vendor calls the device a GPU. Others are NPUs, TPUs or accelerators.
+    is_gpu: bool = False
     #: Glob patterns of device nodes, such as `"/dev/nvidia[0-9]*"`.
     nodes: tuple[str, ...] = ()
     #: Patterns of PCI ids for `bus.matches_pci`, such as `"10de/03"`.
@@ -87,6 +89,7 @@ VENDORS = (
     Vendor(
         label="NVIDIA GPU",
         backend="cuda",
+        is_gpu=True,
         # /dev/nvidia0: jax-ml/jax, jax/_src/hardware_utils.py. A Jetson's GPU is not a
         # PCI device: /dev/nvhost-ctrl-gpu is in NVIDIA's nvgpu,
         # include/uapi/linux/nvgpu.h; /dev/nvgpu/igpu0, from L4T 36 on, in
@@ -106,12 +109,14 @@ VENDORS = (
     Vendor(
         label="MetaX GPU",
         backend="cuda",
+        is_gpu=True,
         nodes=("/dev/mxcd",),
         pci=("9999",),
     ),
     Vendor(
         label="Iluvatar GPU",
         backend="cuda",
+        is_gpu=True,
         nodes=("/dev/iluvatar[0-9]*",),
         pci=("1e3e",),
     ),
@@ -124,6 +129,7 @@ VENDORS = (
     Vendor(
         label="AMD GPU",
         backend="cuda",
+        is_gpu=True,
         # Linux, drivers/gpu/drm/amd/amdkfd/kfd_chardev.c.
         nodes=("/dev/kfd",),
         # Display controllers (Radeon) and processing accelerators (Instinct) of 1002 in
@@ -166,6 +172,7 @@ VENDORS = (
     Vendor(
         label="Moore Threads GPU",
         backend="musa",
+        is_gpu=True,
         # flagos-ai's images for Moore Threads are started with /dev/mtgpu.0.
         nodes=("/dev/mtgpu.[0-9]*",),
         # Display controllers of pci.ids' 1ed5; the cards have audio functions too.
@@ -175,12 +182,14 @@ VENDORS = (
     Vendor(
         label="Intel discrete GPU",
         backend="xpu",
+        is_gpu=True,
         pci=("8086/03",),
         condition=_is_discrete_intel,
     ),
     Vendor(
         label="Intel integrated GPU",
         backend="xpu",
+        is_gpu=True,
         pci=("8086/03",),
         condition=_is_integrated_intel,
         is_integrated=True,
@@ -195,6 +204,7 @@ VENDORS = (
     Vendor(
         label="Biren GPU",
         backend="supa",
+        is_gpu=True,
         # BIRENSUPA/torch-supa,
         # .agents/skills/torch-supa-wiki/installation-quickstart.md; no public PCI id.
         nodes=("/dev/biren/card_[0-9]*",),
@@ -238,6 +248,7 @@ VENDORS = (
     Vendor(
         label="Apple GPU",
         backend="mps",
+        is_gpu=True,
         # torch 2.13, torch/backends/mps/__init__.py. The GPU is a part of Apple silicon
         # and has neither a node nor a PCI id.
         platform="darwin-arm64",
@@ -260,7 +271,7 @@ FOLDERS: Mapping[str, str] = {
 }
 #: The first-party distributions that each distribution requires. If pip gets only the
 #: folder of one distribution, it looks for the required distributions in a registry.
-NEEDS: Mapping[str, Sequence[str]] = {
+FIRST_PARTY_REQUIREMENTS: Mapping[str, Sequence[str]] = {
     "accel-tools": ("accel-train",),
     "accel-testing": ("accel-train", "accel-tools"),
     "accel-simulated": ("accel-train", "accel-tools", "accel-testing"),
@@ -284,9 +295,12 @@ def install_command(
         arguments.append(option)
     for name in distributions:
         argument = pip_argument(name, extra, version)
-        if argument != pip_argument_by_name(name, extra, version):
-            missing = _missing_needs(name, besides=distributions)
-            arguments += map(pip_argument, missing)
+        is_from_registry = argument == pip_argument_by_name(name, extra, version)
+        if not is_from_registry:
+            for required in _missing_first_party_requirements(
+                name, besides=distributions
+            ):
+                arguments.append(pip_argument(required))
         arguments.append(argument)
     return shlex.join(["pip", "install", *arguments])
 
@@ -299,25 +313,26 @@ def reinstall_command(distribution: str) -> str:
     not reinstalled, because pip would look for first-party ones in a registry.
     """
     origin = _origin(distribution)
-    url = origin.get("url", "")
-    options = ["--force-reinstall"]
-    argument = distribution
+    argument = ""
     if "vcs_info" in origin:
         folder = origin.get("subdirectory", "")
         argument = f"{distribution} @ {_repository_url(origin, folder)}"
-        options.append("--no-deps")
-    elif url.startswith("file:"):
-        path = _checkout(origin, "")
+    elif origin.get("url", "").startswith("file:"):
+        path = _path_in_checkout(origin, "")
         if hardware.path_exists(path):
             argument = path
-            options.append("--no-deps")
-    return shlex.join(["pip", "install", *options, argument])
+    options = ["--force-reinstall"]
+    if argument:
+        options.append("--no-deps")
+    return shlex.join(["pip", "install", *options, argument or distribution])
 
 
-def _missing_needs(distribution: str, besides: Sequence[str]) -> list[str]:
-    """List the requirements in `NEEDS` that are neither installed nor in `besides`."""
+def _missing_first_party_requirements(
+    distribution: str, besides: Sequence[str]
+) -> list[str]:
+    """List the requirements in `FIRST_PARTY_REQUIREMENTS` that are neither installed nor in `besides`."""
     missing = []
-    for needed in NEEDS.get(distribution, ()):
+    for needed in FIRST_PARTY_REQUIREMENTS.get(distribution, ()):
         if needed not in besides and packages.version(needed) is None:
             missing.append(needed)
     return missing
@@ -330,7 +345,7 @@ def command_with_its_package(command: str) -> str:
     Any other command is returned unchanged, and so is a plugin's hint that is a
     sentence.
     """
-    if command.startswith("accel setup") and not _has_tools():
+    if command.startswith("accel setup") and not _has_accel_tools():
         return f"{install_command('accel-tools')} && {command}"
     return command
 
@@ -350,10 +365,10 @@ def pip_argument(distribution: str, extra: str = "", version: str = "") -> str:
     if "vcs_info" in origin:
         name = pip_argument_by_name(distribution, extra)
         return f"{name} @ {_repository_url(origin, folder)}"
-    if "dir_info" in origin and origin.get("url", "").startswith("file:"):
-        checkout = _checkout(origin, folder)
-        if hardware.path_exists(f"{checkout}/pyproject.toml"):
-            return pip_argument_by_name(checkout, extra)
+    if _is_checkout(origin):
+        path = _path_in_checkout(origin, folder)
+        if hardware.path_exists(f"{path}/pyproject.toml"):
+            return pip_argument_by_name(path, extra)
     return by_name
 
 
@@ -375,13 +390,13 @@ def documentation_page(path: str) -> str:
     This is a file in the checkout from which this accel-core was installed, or
     otherwise the file's location in the repository.
     """
-    place = f"docs/{path}"
+    page = f"docs/{path}"
     origin = _origin()
-    if "dir_info" in origin and origin.get("url", "").startswith("file:"):
-        file = _checkout(origin, place)
+    if _is_checkout(origin):
+        file = _path_in_checkout(origin, page)
         if hardware.path_exists(file):
             return file
-    return f"{place} in accel's repository"
+    return f"{page} in accel's repository"
 
 
 def _repository_url(origin: Mapping[str, Any], folder: str) -> str:
@@ -393,16 +408,23 @@ def _repository_url(origin: Mapping[str, Any], folder: str) -> str:
     return url
 
 
-def _checkout(origin: Mapping[str, Any], folder: str) -> str:
-    """Return the path of a folder or file in the checkout that is a distribution's `origin`."""
+def _is_checkout(origin: Mapping[str, Any]) -> bool:
+    """Return whether a distribution with this `origin` was installed from a folder."""
+    return "dir_info" in origin and origin.get("url", "").startswith("file:")
+
+
+def _path_in_checkout(origin: Mapping[str, Any], path: str) -> str:
+    """Return the absolute path of a folder or file in the checkout that is a
+    distribution's `origin`.
+    """
     from urllib.request import url2pathname  # takes 20 ms to import
 
     root = url2pathname(urlsplit(origin["url"]).path)
-    return f"{root}/{folder}".rstrip("/")
+    return f"{root}/{path}".rstrip("/")
 
 
 @functools.cache
-def _has_tools() -> bool:
+def _has_accel_tools() -> bool:
     return packages.is_installed("accel_tools")
 
 
@@ -434,11 +456,12 @@ def known_hardware(root: str = "/") -> tuple[Vendor, ...]:
         evidence = _evidence_of(vendor, nodes, devices)
         if evidence:
             present.append(replace(vendor, evidence=evidence))
-    if any(vendor.label == "Hygon DCU" for vendor in present):
+    labels = [vendor.label for vendor in present]
+    if "Hygon DCU" in labels:
         # Hygon's driver creates /dev/kfd too, so this node alone does not prove that
         # there is an AMD GPU.
-        shared = Evidence(nodes=("/dev/kfd",))
-        present = [vendor for vendor in present if vendor.evidence != shared]
+        only_kfd = Evidence(nodes=("/dev/kfd",))
+        present = [vendor for vendor in present if vendor.evidence != only_kfd]
     return tuple(present)
 
 
@@ -473,13 +496,14 @@ def hardware_without_plugin(names: Iterable[str]) -> tuple[Vendor, ...]:
 
     Hardware is left out if `ACCEL_ALLOW` or `ACCEL_BLOCK` excludes its plugin.
     """
-    policy = read()
-    covered = {name.partition(".")[0] for name in names}
-    uncovered = []
+    settings = read_settings()
+    # "xpu.external" supports the same hardware as "xpu".
+    supported = {name.partition(".")[0] for name in names}
+    unsupported = []
     for vendor in known_hardware():
         # Integrated GPUs are so common in laptops that they get no warning.
-        if vendor.backend in covered or vendor.is_integrated:
+        if vendor.backend in supported or vendor.is_integrated:
             continue
-        if policy.permits(vendor.backend, vendor.distribution):
-            uncovered.append(vendor)
-    return tuple(uncovered)
+        if settings.permits(vendor.backend, vendor.distribution):
+            unsupported.append(vendor)
+    return tuple(unsupported)

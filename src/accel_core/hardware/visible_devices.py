@@ -154,20 +154,25 @@ def read_visible_devices(
     for name in visibility.filters:
         if name in environ:
             chain.apply(name, environ[name])
-    overruled = []
-    used = ""
+    # The runtime reads only the first of these variables that is set.
+    first_variable = ""
+    overruled_effects = []
     for name in visibility.variables:
         if name not in environ:
             continue
-        if used:
-            overruled.append(Effect(name, environ[name], overruled_by=used))
+        if first_variable:
+            effect = Effect(name, environ[name], overruled_by=first_variable)
+            overruled_effects.append(effect)
         else:
-            used = name
+            first_variable = name
             chain.apply(name, environ[name])
-    return VisibleDevices((*chain.effects, *overruled), chain.visible_devices())
+    effects = (*chain.effects, *overruled_effects)
+    return VisibleDevices(effects, chain.visible_devices())
 
 
-def set_variables(backend: Backend, environ: Mapping[str, str]) -> dict[str, str]:
+def visible_devices_variables(
+    backend: Backend, environ: Mapping[str, str]
+) -> dict[str, str]:
     """Return the backend's visible-devices variables that are set in `environ`."""
     visibility = backend.visibility
     names = (*visibility.filters, *visibility.variables)
@@ -193,13 +198,18 @@ def inventory(backend: Backend, root: str = "/") -> Inventory:
     one node that all devices share (`/dev/kfd`).
     """
     signs = evidence(backend, root)
-    if signs is None or not _rules_of(backend.visibility.grammar).ends_at_missing:
+    rules = _rules_of(backend.visibility.grammar)
+    # Only the drivers behind these rules have one numbered node for each device.
+    if signs is None or not rules.ends_at_missing:
         return UNKNOWN
     numbers = _node_numbers(signs.nodes)
-    count = len(numbers) or _count_behind_shared_node(signs, root)
+    count = len(numbers)
+    if not numbers:
+        count = _count_behind_shared_node(signs, root)
     uuids: tuple[str, ...] = ()
     if "cuda" in backend.torch_integration.builds:
         uuids = _nvidia_uuids(root)
+    # Without any sign of a device, the number is unknown rather than 0.
     return Inventory(count or None, numbers, uuids)
 
 
@@ -220,6 +230,8 @@ def _count_behind_shared_node(signs: Evidence, root: str) -> int:
     render_nodes = device_nodes(("/dev/dri/renderD[0-9]*",), root)
     if not render_nodes:
         return len(signs.pci)
+    # Other GPUs have render nodes too, and a container shows every PCI function of the
+    # host, so the smaller number is right.
     return min(len(signs.pci), len(render_nodes))
 
 
@@ -252,6 +264,7 @@ class _MaskChain:
         #: The visible devices by logical number, or `None` if unknown.
         self._visible: list[DeviceId] | None = None
         if self._rules.has_slot_ids:
+            # The ids do not follow from the number of devices.
             self._repaired = replace(devices, count=None)
         elif devices.count is not None:
             self._visible = list(range(devices.count))
@@ -267,11 +280,11 @@ class _MaskChain:
         except SettingError as error:
             malformed = str(error)
             self._has_malformed = True
-        intended = _intended_ids(self._rules, value, self._repaired)
+        intended_ids = _intended_ids(self._rules, value, self._repaired)
         suggestion = ""
-        if malformed or self._is_faulty(mask, intended):
-            suggestion = self._format(intended)
-        ignored = self._restrict(mask)
+        if malformed or not self._selects_exactly(mask, intended_ids):
+            suggestion = self._format_if_possible(intended_ids)
+        ignored = self._keep_selected(mask)
         effect = Effect(
             variable,
             value,
@@ -281,9 +294,11 @@ class _MaskChain:
             hides_all=mask.ids is not None and self._visible == [],
         )
         self.effects.append(effect)
+        # The next variable counts among the devices that the suggested value selects.
         count = self._repaired.count
-        if malformed or mask.ids is not None:
-            count = len(intended) or count
+        is_restricted = malformed or mask.ids is not None
+        if is_restricted and intended_ids:
+            count = len(intended_ids)
         self._repaired = replace(self._repaired, count=count, node_numbers=())
 
     def visible_devices(self) -> tuple[DeviceId, ...] | None:
@@ -292,28 +307,32 @@ class _MaskChain:
             return None
         return tuple(self._visible)
 
-    def _is_faulty(self, mask: Mask, intended: list[DeviceId]) -> bool:
-        """Return whether `mask` selects other devices than `intended`, or none."""
+    def _selects_exactly(self, mask: Mask, intended_ids: list[DeviceId]) -> bool:
+        """Return whether `mask` selects the intended devices, at least one, and has no
+        ignored entry. A mask that selects every device is right too.
+        """
         if mask.ids is None:
-            return False
-        ids, ignored = _resolve_ids(self._rules, mask, self._repaired)
-        return bool(ignored) or not ids or ids != intended
+            return True
+        ids, ignored_clause = _resolve_ids(self._rules, mask, self._repaired)
+        return bool(ids) and ids == intended_ids and not ignored_clause
 
-    def _format(self, ids: Sequence[DeviceId]) -> str:
+    def _format_if_possible(self, ids: Sequence[DeviceId]) -> str:
         """Return the value for `ids`, or for every device if `ids` is empty.
 
         The result is empty if the grammar cannot express the value.
         """
+        if not ids:
+            ids = range(self._repaired.count or 0)
         with suppress(SettingError):
-            all_indices = range(self._repaired.count or 0)
-            return format_visible_devices(self._grammar, ids or all_indices)
+            return format_visible_devices(self._grammar, ids)
         return ""
 
-    def _restrict(self, mask: Mask) -> str:
+    def _keep_selected(self, mask: Mask) -> str:
         """Keep only the visible devices that `mask` selects, and return a clause on
         ignored entries.
         """
-        if mask.ids is None or self._visible == []:
+        selects_every_device = mask.ids is None
+        if selects_every_device or self._visible == []:
             return ""
         visible = self._visible
         count = None if visible is None else len(visible)
@@ -321,9 +340,9 @@ class _MaskChain:
         among = ""
         if self.effects:
             among = f" among the devices that {self.effects[-1].variable} leaves"
-        ids, ignored = _resolve_ids(self._rules, mask, devices, among)
+        ids, ignored_clause = _resolve_ids(self._rules, mask, devices, among)
         self._visible = [_physical_id(item, visible) for item in ids]
-        return ignored
+        return ignored_clause
 
 
 def _physical_id(item: DeviceId, visible: Sequence[DeviceId] | None) -> DeviceId:
@@ -339,15 +358,16 @@ def _resolve_ids(
     rules: _Rules, mask: Mask, devices: Inventory, among: str = ""
 ) -> tuple[list[DeviceId], str]:
     """Return the ids in `mask` that the runtime sees, and a clause on ignored ids."""
-    resolved: list[DeviceId] = []
     ids = [_expand_uuid(item, devices.uuids) for item in mask.ids or ()]
-    clauses = [mask.note]
+    resolved: list[DeviceId] = []
+    clauses: list[str] = []
+    if mask.note:
+        clauses.append(mask.note)
     for position, item in enumerate(ids):
         reason = _invalid_reason(item, devices)
         if reason and rules.ends_at_missing:
-            clauses.append(
-                f"{reason}{among}{_unread_entries_clause(ids[position + 1 :])}"
-            )
+            following_ids = ids[position + 1 :]
+            clauses.append(f"{reason}{among}{_unread_entries_clause(following_ids)}")
             break
         if reason:
             clauses.append(f"{reason}{among}")
@@ -355,13 +375,17 @@ def _resolve_ids(
             return [], f"{item} is listed twice"
         else:
             resolved.append(item)
-    if len(resolved) > 1 and str(resolved[0]).startswith("MIG-"):
+    if _has_several_mig_instances(resolved):
         clauses.append(
             "CUDA shows a process only the first MIG instance; start one process for "
             "each instance"
         )
         resolved = resolved[:1]
-    return resolved, "; ".join(filter(None, clauses))
+    return resolved, "; ".join(clauses)
+
+
+def _has_several_mig_instances(ids: Sequence[DeviceId]) -> bool:
+    return len(ids) > 1 and _id_kind(ids[0]) == "MIG-"
 
 
 def _unread_entries_clause(ids: Sequence[DeviceId]) -> str:
@@ -414,14 +438,14 @@ def _intended_ids(rules: _Rules, value: str, devices: Inventory) -> list[DeviceI
     `/dev/nvidia3`, that device has the index 0. Runtimes do not accept two kinds of ids
     in one value, so only ids of the first kind are returned.
     """
-    named = _parse_intended_ids(rules, value, devices.uuids)
-    if _are_node_numbers(named, devices):
-        named = [devices.node_numbers.index(number) for number in map(int, named)]
+    listed = _parse_intended_ids(rules, value, devices.uuids)
+    if _are_node_numbers(listed, devices):
+        listed = [devices.node_numbers.index(int(number)) for number in listed]
     existing: list[DeviceId] = []
-    for item in named:
+    for item in listed:
         if item in existing or _invalid_reason(item, devices):
             continue
-        if not existing or _kind(item) == _kind(existing[0]):
+        if not existing or _id_kind(item) == _id_kind(existing[0]):
             existing.append(item)
     if rules.is_ordered:
         existing.sort(key=_numeric_order)
@@ -433,17 +457,18 @@ def _parse_intended_ids(
     rules: _Rules, value: str, uuids: Sequence[str]
 ) -> list[DeviceId]:
     """Return the ids in `value` after correcting common mistakes in its form."""
-    named: list[DeviceId] = []
+    ids: list[DeviceId] = []
+    # Each entry is parsed alone, so that one invalid entry does not invalidate the rest.
     for entry in _corrected_list(value).split(","):
         mask = rules.parse(entry.strip())
         if mask is not None and mask.ids is not None:
-            named += [_expand_uuid(item, uuids) for item in mask.ids]
-    return named
+            ids += [_expand_uuid(item, uuids) for item in mask.ids]
+    return ids
 
 
 #: Mistakes in lists that no runtime accepts: quotes, brackets, device names of torch,
 #: other separators than the comma, and ranges.
-_QUOTES = re.compile(r"""[\[\](){}'"]""")
+_QUOTES_AND_BRACKETS = re.compile(r"""[\[\](){}'"]""")
 _DEVICE_NAME = re.compile(r"\b(?!GPU|MIG)[A-Za-z]+:(?=[0-9])")
 _SEPARATORS = re.compile(r"(?<=[0-9])[\s;|+]+(?=[0-9])")
 _RANGE = re.compile(r"\s*([0-9]{1,3})\s*(?:-|:|\.\.)\s*([0-9]{1,3})\s*")
@@ -451,32 +476,35 @@ _RANGE = re.compile(r"\s*([0-9]{1,3})\s*(?:-|:|\.\.)\s*([0-9]{1,3})\s*")
 
 def _corrected_list(value: str) -> str:
     """Return a list of devices in the correct form, such as `"0,1,2"` for `"[0-2]"`."""
-    text = _QUOTES.sub("", value)
+    text = _QUOTES_AND_BRACKETS.sub("", value)
     text = _DEVICE_NAME.sub("", text)
     text = _SEPARATORS.sub(",", text)
     entries: list[str] = []
     for entry in text.split(","):
-        ends = _RANGE.fullmatch(entry)
-        if ends is None:
+        bounds = _RANGE.fullmatch(entry)
+        if bounds is None:
             entries.append(entry)
-        else:
-            numbers = range(int(ends[1]), int(ends[2]) + 1)
-            entries += map(str, numbers)
+            continue
+        first, last = int(bounds[1]), int(bounds[2])
+        for number in range(first, last + 1):
+            entries.append(str(number))
     return ",".join(entries)
 
 
-def _are_node_numbers(named: Sequence[DeviceId], devices: Inventory) -> bool:
+def _are_node_numbers(ids: Sequence[DeviceId], devices: Inventory) -> bool:
     """Return whether an id is missing, and every id is the number of a device node."""
-    has_missing = any(_invalid_reason(item, devices) for item in named)
-    return has_missing and set(named) <= set(devices.node_numbers)
+    has_missing_device = any(_invalid_reason(item, devices) for item in ids)
+    return has_missing_device and set(devices.node_numbers).issuperset(ids)
 
 
-def _kind(item: DeviceId) -> str:
+def _id_kind(item: DeviceId) -> str:
     """Return the kind of an id: index or tile, `"GPU-"`, `"MIG-"`, or another UUID."""
-    if "-" not in str(item):
+    text = str(item)
+    if "-" not in text:
         return "index"
-    if str(item).startswith(("GPU-", "MIG-")):
-        return str(item)[:4]
+    for prefix in ("GPU-", "MIG-"):
+        if text.startswith(prefix):
+            return prefix
     return "uuid"
 
 
@@ -507,7 +535,7 @@ def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
     Raises `SettingError`, a `ValueError`, for ids that the grammar cannot express.
     """
     rules = _rules_of(grammar)
-    items = [_normalized(item) for item in ids]
+    items = [_without_leading_zeros(item) for item in ids]
     for item in items:
         if not rules.can_express([item]):
             reason = f"{item!r} is not a device in grammar {grammar!r}"
@@ -542,9 +570,9 @@ _LONGEST_RANGE = 4096
 #: The number at the start of an entry, as C's strtoul reads it. CUDA reads `1gpu2` as 1.
 _LEADING_INDEX = re.compile(rf"\s*([+]?{_DIGITS}|-0)(?![0-9])")
 #: An entry that consists only of a number.
-_ENTRY = re.compile(rf"\s*[+-]?{_DIGITS}\s*")
+_NUMBER_ONLY = re.compile(rf"\s*[+-]?{_DIGITS}\s*")
 #: The list of indices at the beginning of a value, which may be empty.
-_LIST = re.compile(rf"(?:{_DIGITS}(?![0-9])(?:,(?={_DIGITS}(?![0-9])))?)*")
+_LEADING_INDICES = re.compile(rf"(?:{_DIGITS}(?![0-9])(?:,(?={_DIGITS}(?![0-9])))?)*")
 _TILE = re.compile(rf"{_DIGITS}(\.{_DIGITS})?")
 _CUDA_ID = re.compile(rf"GPU-{_HEX}|MIG-{_HEX}|MIG-GPU-{_HEX}/{_DIGITS}/{_DIGITS}")
 #: Cambricon's runtime reads a value as UUIDs if the value contains a hyphen and is at
@@ -553,22 +581,25 @@ _MLU_UUID_LENGTH = 36
 _MLU_UUID = re.compile(rf"(?=.{{{_MLU_UUID_LENGTH}}})[0-9A-Za-z]+(-[0-9A-Za-z]+)+")
 
 
-def _until_invalid(value: str, read: Callable[[str], DeviceId | None]) -> Mask:
+def _parse_until_invalid(
+    value: str, parse_entry: Callable[[str], DeviceId | None]
+) -> Mask:
     """Parse a list as CUDA and Cambricon do.
 
-    The first invalid entry ends the list. A repeated id makes the list empty. `read`
-    returns an entry's id, or `None` if the entry is invalid.
+    The first invalid entry ends the list. A repeated id makes the list empty.
+    `parse_entry` returns an entry's id, or `None` if the entry is invalid.
     """
     ids: list[DeviceId] = []
     notes = []
     for entry in value.split(","):
-        item = read(entry)
+        item = parse_entry(entry)
         if item is None:
-            notes += [f"{entry!r} ends the list"] if value else []
+            if value:  # An empty value is a valid empty list.
+                notes.append(f"{entry!r} ends the list")
             break
         if item in ids:
             return Mask((), f"{entry!r} is listed twice")
-        if isinstance(item, int) and not _ENTRY.fullmatch(entry):
+        if isinstance(item, int) and not _NUMBER_ONLY.fullmatch(entry):
             notes.append(f"{entry!r} is read as {item}")
         ids.append(item)
     return Mask(tuple(ids), "; ".join(notes))
@@ -579,21 +610,22 @@ def _parse_cuda(value: str) -> Mask:
 
     A shortened UUID is not expanded, because only the driver can do that.
     """
-    kind = value[:4]
+    kind = _id_kind(value)
     if kind not in ("GPU-", "MIG-"):
-        return _until_invalid(value, _leading_index)
+        return _parse_until_invalid(value, _parse_leading_index)
 
-    def identifier(entry: str) -> str | None:
-        is_valid = entry.startswith(kind) and _CUDA_ID.fullmatch(entry)
-        return entry if is_valid else None
+    def parse_identifier(entry: str) -> str | None:
+        if entry.startswith(kind) and _CUDA_ID.fullmatch(entry):
+            return entry
+        return None
 
-    return _until_invalid(value, identifier)
+    return _parse_until_invalid(value, parse_identifier)
 
 
 def _parse_mlu(value: str) -> Mask:
     if "-" in value and len(value) >= _MLU_UUID_LENGTH:
-        return _until_invalid(value, _mlu_uuid)
-    return _until_invalid(value, _index)
+        return _parse_until_invalid(value, _parse_mlu_uuid)
+    return _parse_until_invalid(value, _parse_index)
 
 
 def _parse_ascending(value: str) -> Mask:
@@ -602,13 +634,15 @@ def _parse_ascending(value: str) -> Mask:
 
     torch_npu counts no device unless the ids ascend.
     """
-    listed = _LIST.match(value)
-    assert listed is not None  # The pattern matches the empty string too.
-    ids = [int(entry) for entry in listed[0].split(",") if entry]
+    leading = _LEADING_INDICES.match(value)
+    assert leading is not None  # The pattern matches the empty string too.
+    ids = [int(digits) for digits in re.findall("[0-9]+", leading[0])]
     if ids != sorted(set(ids)):
         return Mask((), "the ids must ascend")
-    rest = value[listed.end() :]
-    note = f"{rest.lstrip(',')!r} ends the list" if rest else ""
+    unread_text = value[leading.end() :]
+    note = ""
+    if unread_text:
+        note = f"{unread_text.lstrip(',')!r} ends the list"
     return Mask(tuple(ids), note)
 
 
@@ -627,10 +661,10 @@ def _parse_ranges(value: str) -> Mask | None:
         return Mask(())
     ids: list[int] = []
     for entry in value.split(","):
-        listed = _expand_range(entry)
-        if listed is None or set(listed) & set(ids):
+        indices = _expand_range(entry)
+        if indices is None or not set(indices).isdisjoint(ids):
             return None
-        ids += listed
+        ids += indices
     return Mask(tuple(ids))
 
 
@@ -639,9 +673,11 @@ def _expand_range(entry: str) -> range | None:
     is neither an index nor a range.
     """
     first_text, dash, last_text = entry.partition("-")
-    first = _index(first_text)
-    last = _index(last_text) if dash else first
-    if first is None or last is None or not 0 <= last - first < _LONGEST_RANGE:
+    first = _parse_index(first_text)
+    last = _parse_index(last_text) if dash else first
+    if first is None or last is None:
+        return None
+    if last < first or last - first >= _LONGEST_RANGE:
         return None
     return range(first, last + 1)
 
@@ -654,7 +690,7 @@ def _distinct_indices(value: str, limit: int = 10**9) -> Mask | None:
     """Parse indices below `limit`, each listed once, or return `None` for any other value."""
     ids: list[int] = []
     for entry in value.split(","):
-        index = _index(entry)
+        index = _parse_index(entry)
         if index is None or index >= limit or index in ids:
             return None
         ids.append(index)
@@ -674,7 +710,7 @@ def _parse_level_zero(value: str) -> Mask | None:
     for entry in value.split(","):
         text = entry.strip()
         if _TILE.fullmatch(text):
-            ids.add(_normalized(text))
+            ids.add(_without_leading_zeros(text))
         elif text.startswith("-") and _INDEX.fullmatch(text[1:]):
             skipped.append(repr(text))
         else:
@@ -683,23 +719,23 @@ def _parse_level_zero(value: str) -> Mask | None:
     return Mask(tuple(sorted(ids, key=_numeric_order)), note)
 
 
-def _index(entry: str) -> int | None:
+def _parse_index(entry: str) -> int | None:
     # These are the characters of C's isspace(), as in the vendors' runtimes. Python's
     # strip() and int() accept other characters too, such as U+001D.
     digits = entry.strip(" \t\n\v\f\r")
     return int(digits) if _INDEX.fullmatch(digits) else None
 
 
-def _leading_index(entry: str) -> int | None:
+def _parse_leading_index(entry: str) -> int | None:
     number = _LEADING_INDEX.match(entry)
     return int(number[1]) if number else None
 
 
-def _mlu_uuid(entry: str) -> str | None:
+def _parse_mlu_uuid(entry: str) -> str | None:
     return entry if _MLU_UUID.fullmatch(entry) else None
 
 
-def _normalized(item: DeviceId) -> DeviceId:
+def _without_leading_zeros(item: DeviceId) -> DeviceId:
     """Return one spelling for each device, such as 7 for `"07"` and `"0.1"` for
     `"0.01"`.
     """

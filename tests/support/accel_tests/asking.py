@@ -7,7 +7,7 @@ from unittest import mock
 import accel_core
 from accel_core import current
 from accel_core.backend import Provenance
-from accel_core.hardware.visible_devices import set_variables
+from accel_core.hardware.visible_devices import visible_devices_variables
 from accel_core.plugins import find_backends
 from accel_core.probe import Prober
 from accel_core.select import discover, loader, select
@@ -89,6 +89,6 @@ def verdict_on(backend, **fields):
 
 def counts_none(backend, root):
     """The verdict on a device that the vendor counts none of, on a machine of files."""
-    environ = set_variables(backend, os.environ)
+    environ = visible_devices_variables(backend, os.environ)
     why = Why(Reason.COUNTS_NONE, {"root": root, "environ": environ})
     return verdict_on(backend, status=Status.NO_DEVICE, devices=0, why=why)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from accel_core import Accelerator
 
-__all__ = ["KINDS", "replacement"]
+__all__ = ["DEVICE_CHECK", "KINDS", "replacement"]
 
+#: The kind of code that only checks for a device, such as `torch.cuda.is_available()`.
+DEVICE_CHECK = "ask"
 #: A sentence that explains each kind of vendor-specific code.
 KINDS = {
     "call": "The program calls a function of one vendor's module.",
@@ -20,7 +22,9 @@ KINDS = {
     "environment": "A vendor-specific environment variable selects the visible devices.",
     "type": "The program names a tensor type of one vendor's device.",
     "limited": "The program calls a function of torch that few devices support.",
-    "ask": "The program checks for one vendor's device; the code after the check may not run on another.",
+    DEVICE_CHECK: (
+        "The program checks for one vendor's device; the code after the check may not run on another."
+    ),
 }
 
 _BY_KIND = {
@@ -99,18 +103,26 @@ def replacement(kind: str, what: str, device_type: str) -> str:
     type. For example, `replacement("call", "torch.cuda.synchronize()", "cuda")` suggests a call that runs on
     any device.
     """
-    name = what.partition("(")[0].rpartition(".")[2]
+    full_name, _, _ = what.partition("(")
+    _, _, name = full_name.rpartition(".")
     if what.startswith(".is_"):
         return "`acc.on_accelerator(tensor)`"
     if what == f"torch.{device_type}":
         return "`acc`, whatever the device"
     if name in _BY_NAME:
         return _BY_NAME[name]
-    if kind == "ask" and name.endswith("ccl_available"):
+    if kind == DEVICE_CHECK and name.endswith("ccl_available"):
         return "`acc.communication_backend_name()`"
+    return _replacement_for_kind(kind, name, device_type)
+
+
+def _replacement_for_kind(kind: str, name: str, device_type: str) -> str:
+    """Return the replacement that code of this kind has if its name has no replacement of its own."""
+    if kind in _BY_KIND:
+        return _BY_KIND[kind]
     if kind == "type":
         return _replace_tensor_type(name)
-    return _BY_KIND.get(kind) or _replace_function(name, device_type)
+    return _replace_function(name, device_type)
 
 
 def _replace_tensor_type(name: str) -> str:

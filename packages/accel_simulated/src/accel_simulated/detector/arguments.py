@@ -10,14 +10,15 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
+from accel_simulated.detector import advice
 from accel_simulated.detector.log import Log
 from accel_simulated.detector.names import VendorNames
 from accel_simulated.detector.wrapping import (
     Use,
     call_when_imported,
-    record_calls,
-    record_matching_calls,
     replace_function,
+    wrap_to_record_calls,
+    wrap_to_record_matching_calls,
 )
 
 __all__ = ["Arguments"]
@@ -25,13 +26,13 @@ __all__ = ["Arguments"]
 _FindUse: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], "Use | None"]
 
 #: The functions that DataParallel uses to copy tensors between devices. Only CUDA builds of torch have them.
-_DATA_PARALLEL = {
+_DATA_PARALLEL_FUNCTIONS = {
     "torch.nn.parallel.data_parallel": ("data_parallel",),
     "torch.nn.parallel.scatter_gather": ("scatter", "gather"),
     "torch.nn.parallel.replicate": ("replicate",),
 }
 #: The device types other than CUDA that `flex_attention` supports in torch 2.13 (`_validate_device`).
-_FLEX_ATTENTION = ("xpu", "hpu", "mps")
+_FLEX_ATTENTION_TYPES = ("xpu", "hpu", "mps")
 #: The CPU's collective backend, which comes last in many mappings of device types to backends.
 _GLOO = "gloo"
 
@@ -84,8 +85,8 @@ class Arguments:
         #: The device type of each collective backend.
         self._collective_types = {
             collective: device_type
-            for device_type, of_type in names.items()
-            for collective in of_type.collectives
+            for device_type, vendor_names in names.items()
+            for collective in vendor_names.collectives
         }
 
     def watch(self) -> None:
@@ -96,11 +97,22 @@ class Arguments:
         """
         import torch
 
-        device = _Parameter("device", 1, "precision", "GradScaler({})", default="cuda")
-        self._watch_init(torch.amp.grad_scaler.GradScaler, device)
+        device = _Parameter(
+            name="device",
+            position=1,
+            kind="precision",
+            call_template="GradScaler({})",
+            default="cuda",
+        )
+        self._record_instances(torch.amp.grad_scaler.GradScaler, device)
         self._watch_custom_functions()
-        device_type = _Parameter("device_type", 2, "device", "save_on_cpu({})")
-        self._watch_init(torch.autograd.graph.save_on_cpu, device_type)
+        device_type = _Parameter(
+            name="device_type",
+            position=2,
+            kind="device",
+            call_template="save_on_cpu({})",
+        )
+        self._record_instances(torch.autograd.graph.save_on_cpu, device_type)
         self._watch_data_parallel()
         call_when_imported("torch.utils.data.dataloader", self._watch_data_loader)
         call_when_imported(
@@ -108,7 +120,7 @@ class Arguments:
         )
         call_when_imported("torch.distributed.device_mesh", self._watch_device_mesh)
         call_when_imported("torch.profiler.profiler", self._watch_profiler)
-        if self._simulated_type not in _FLEX_ATTENTION:
+        if self._simulated_type not in _FLEX_ATTENTION_TYPES:
             flex_attention = "torch.nn.attention.flex_attention"
             call_when_imported(flex_attention, self._watch_flex_attention)
 
@@ -117,15 +129,22 @@ class Arguments:
         from torch.amp import autocast_mode
 
         for name in ("custom_fwd", "custom_bwd"):
-            self._replace(autocast_mode, name, self._custom_function_finder(name))
+            self._record_calls_of(
+                autocast_mode, name, self._make_custom_function_finder(name)
+            )
 
-    def _custom_function_finder(self, name: str) -> _FindUse:
+    def _make_custom_function_finder(self, name: str) -> _FindUse:
         """Return a function that looks for a recorded device type in calls to the function `name`.
 
         `name` is `"custom_fwd"` or `"custom_bwd"`.
         """
-        parameter = _Parameter("device_type", None, "precision", f"{name}({{}})")
-        find_use_in_any_call = self._type_finder(parameter)
+        parameter = _Parameter(
+            name="device_type",
+            position=None,
+            kind="precision",
+            call_template=f"{name}({{}})",
+        )
+        find_use_in_any_call = self._make_device_type_finder(parameter)
 
         def find_use(arguments: tuple[Any, ...], named: dict[str, Any]) -> Use | None:
             # Without a positional argument, torch returns a decorator, which calls the function again.
@@ -143,51 +162,81 @@ class Arguments:
                 device_type = activity.name.lower()
                 if device_type in self._names:
                     what = f"ProfilerActivity.{activity.name}"
-                    return Use("device", what, device_type)
+                    return Use(kind="device", what=what, device_type=device_type)
             return None
 
         cls = module.profile
-        cls.__init__ = record_matching_calls(self._log, cls.__init__, find_use)
+        cls.__init__ = wrap_to_record_matching_calls(self._log, cls.__init__, find_use)
 
     def _watch_data_loader(self, module: Any) -> None:
         """Record `DataLoader(pin_memory_device="cuda")`."""
-        name = "pin_memory_device"
-        parameter = _Parameter(name, None, "pinning", f"{name}={{}}")
-        self._watch_init(module.DataLoader, parameter)
+        parameter = _Parameter(
+            name="pin_memory_device",
+            position=None,
+            kind="pinning",
+            call_template="pin_memory_device={}",
+        )
+        self._record_instances(module.DataLoader, parameter)
 
     def _watch_device_mesh(self, module: Any) -> None:
         """Record `DeviceMesh("cuda", …)` and `init_device_mesh("cuda", …)`."""
-        parameter = _Parameter("device_type", 1, "device", "DeviceMesh({})")
-        self._watch_init(module.DeviceMesh, parameter)
-        parameter = _Parameter("device_type", 0, "device", "init_device_mesh({})")
-        self._replace(module, "init_device_mesh", self._type_finder(parameter))
+        parameter = _Parameter(
+            name="device_type",
+            position=1,
+            kind="device",
+            call_template="DeviceMesh({})",
+        )
+        self._record_instances(module.DeviceMesh, parameter)
+        parameter = _Parameter(
+            name="device_type",
+            position=0,
+            kind="device",
+            call_template="init_device_mesh({})",
+        )
+        find_use = self._make_device_type_finder(parameter)
+        self._record_calls_of(module, "init_device_mesh", find_use)
 
     def _watch_process_groups(self, module: Any) -> None:
         """Record the backend names of process groups, and queries such as `is_nccl_available()`."""
         for function, position in (("init_process_group", 0), ("new_group", 2)):
-            call = f"{function}({{}})"
-            parameter = _Parameter("backend", position, "collective", call)
-            self._replace(module, function, self._collective_finder(parameter))
+            parameter = _Parameter(
+                name="backend",
+                position=position,
+                kind="collective",
+                call_template=f"{function}({{}})",
+            )
+            find_use = self._make_collective_finder(parameter)
+            self._record_calls_of(module, function, find_use)
         for collective, device_type in self._collective_types.items():
             check = getattr(module, f"is_{collective}_available", None)
             if check is not None:
-                use = Use("ask", f"{check.__name__}()", device_type)
-                replace_function(module, check, record_calls(self._log, check, use))
+                use = Use(
+                    kind=advice.DEVICE_CHECK,
+                    what=f"{check.__name__}()",
+                    device_type=device_type,
+                )
+                replace_function(
+                    module, check, wrap_to_record_calls(self._log, check, use)
+                )
 
     def _watch_data_parallel(self) -> None:
         """Record uses of `DataParallel` and of the functions that copy tensors between devices."""
         import torch
 
         cls: Any = torch.nn.DataParallel
-        use = Use("limited", "torch.nn.DataParallel()", "cuda")
-        cls.__init__ = record_calls(self._log, cls.__init__, use)
-        for module_name, names in _DATA_PARALLEL.items():
+        use = Use(kind="limited", what="torch.nn.DataParallel()", device_type="cuda")
+        cls.__init__ = wrap_to_record_calls(self._log, cls.__init__, use)
+        for module_name, names in _DATA_PARALLEL_FUNCTIONS.items():
             module = sys.modules[module_name]
             for name in names:
                 function = getattr(module, name)
-                use = Use("limited", f"torch.nn.parallel.{name}()", "cuda")
+                use = Use(
+                    kind="limited",
+                    what=f"torch.nn.parallel.{name}()",
+                    device_type="cuda",
+                )
                 replace_function(
-                    module, function, record_calls(self._log, function, use)
+                    module, function, wrap_to_record_calls(self._log, function, use)
                 )
 
     def _watch_flex_attention(self, module: ModuleType) -> None:
@@ -199,59 +248,73 @@ class Arguments:
             if torch.compiler.is_dynamo_compiling():
                 return None
             query = arguments[0] if arguments else named.get("query")
-            if (
-                not isinstance(query, torch.Tensor)
-                or query.device.type != self._simulated_type
-            ):
+            if not isinstance(query, torch.Tensor):
                 return None
-            return Use("limited", "flex_attention()", "cuda")
+            if query.device.type != self._simulated_type:
+                return None
+            return Use(kind="limited", what="flex_attention()", device_type="cuda")
 
-        self._replace(module, "flex_attention", find_use)
+        self._record_calls_of(module, "flex_attention", find_use)
 
-    def _type_finder(self, parameter: _Parameter) -> _FindUse:
+    def _make_device_type_finder(self, parameter: _Parameter) -> _FindUse:
         """Return a function that looks for a recorded device type in the arguments of a call."""
 
         def find_use(arguments: tuple[Any, ...], named: dict[str, Any]) -> Use | None:
             argument = parameter.find_argument(arguments, named)
-            text = argument or parameter.default
-            device_type = text.partition(":")[0]
+            device = argument or parameter.default
+            device_type, _, _ = device.partition(":")
             if device_type not in self._names:
                 return None
-            what = parameter.call_template.format(f'"{text}"')
+            what = parameter.call_template.format(f'"{device}"')
             # torch supplies the default, so no string in the program contains it.
-            word = device_type if argument else ""
-            return Use(parameter.kind, what, device_type, word)
+            name_in_string = device_type if argument else ""
+            return Use(
+                kind=parameter.kind,
+                what=what,
+                device_type=device_type,
+                name_in_string=name_in_string,
+            )
 
         return find_use
 
-    def _collective_finder(self, parameter: _Parameter) -> _FindUse:
+    def _make_collective_finder(self, parameter: _Parameter) -> _FindUse:
         """Return a function that looks for a vendor's or the CPU's backend in the arguments of a call."""
 
         def find_use(arguments: tuple[Any, ...], named: dict[str, Any]) -> Use | None:
             argument = parameter.find_argument(arguments, named) or ""
             what = parameter.call_template.format(f'"{argument}"')
-            # An argument such as "cpu:gloo,cuda:nccl" names several backends.
-            for part in argument.lower().replace(":", ",").split(","):
-                if part in self._collective_types:
-                    return Use(parameter.kind, what, self._collective_types[part], part)
-            # The default group with gloo ignores the device's backend. Another group with gloo is for tensors
-            # on the CPU, and is not recorded.
+            # An argument such as "cpu:gloo,cuda:nccl" contains several device types and backends.
+            for name in argument.lower().replace(":", ",").split(","):
+                device_type = self._collective_types.get(name)
+                if device_type is not None:
+                    return Use(
+                        kind=parameter.kind,
+                        what=what,
+                        device_type=device_type,
+                        name_in_string=name,
+                    )
+            # A default group with gloo leaves the device's own backend unused, and is recorded. Another group
+            # with gloo is for tensors on the CPU, and is not recorded.
             is_default_group = parameter.call_template.startswith("init_process_group")
             is_gloo = argument.lower() == _GLOO
             if is_default_group and is_gloo and self._simulated_collective:
-                return Use(parameter.kind, what, "cpu")
+                return Use(kind=parameter.kind, what=what, device_type="cpu")
             return None
 
         return find_use
 
-    def _watch_init(self, cls: Any, parameter: _Parameter) -> None:
+    def _record_instances(self, cls: Any, parameter: _Parameter) -> None:
         """Record code that creates instances of a class for a recorded device type."""
-        find_use = self._type_finder(parameter)
-        cls.__init__ = record_matching_calls(self._log, cls.__init__, find_use)
+        find_use = self._make_device_type_finder(parameter)
+        cls.__init__ = wrap_to_record_matching_calls(self._log, cls.__init__, find_use)
 
-    def _replace(self, module: ModuleType, name: str, find_use: _FindUse) -> None:
+    def _record_calls_of(
+        self, module: ModuleType, name: str, find_use: _FindUse
+    ) -> None:
         """Wrap a module's function so that calls in which `find_use` finds a use are recorded."""
         function = getattr(module, name)
         replace_function(
-            module, function, record_matching_calls(self._log, function, find_use)
+            module,
+            function,
+            wrap_to_record_matching_calls(self._log, function, find_use),
         )

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 __all__ = [
     "Owner",
     "UserCall",
-    "file_has_string",
+    "file_has_string_starting_with",
     "find_owner",
     "find_user_call",
     "nearest_user_frame",
@@ -53,16 +53,15 @@ _FORWARDING_PACKAGES = frozenset({
     "_pytest", "pytest", "pluggy", "xdist", "execnet", "hypothesis", "coverage", "debugpy", "pydevd",
     "mock", "typing_extensions", "decorator", "wrapt",
 })  # fmt: skip
-_owners: dict[str, Owner] = {}
+_owner_of_file: dict[str, Owner] = {}
 
 
 def find_owner(frame: FrameType) -> Owner:
     """Return the owner of the code that a stack frame runs, based on the code's file."""
     file = frame.f_code.co_filename
-    owner = _owners.get(file)
-    if owner is None:
-        owner = _owners[file] = _determine_owner(file, frame)
-    return owner
+    if file not in _owner_of_file:
+        _owner_of_file[file] = _determine_owner(file, frame)
+    return _owner_of_file[file]
 
 
 def nearest_user_frame(frame: FrameType | None) -> FrameType | None:
@@ -72,8 +71,10 @@ def nearest_user_frame(frame: FrameType | None) -> FrameType | None:
     """
     while frame is not None:
         owner = find_owner(frame)
-        if owner is not Owner.FORWARDER:
-            return frame if owner is Owner.USER else None
+        if owner is Owner.USER:
+            return frame
+        if owner is Owner.VENDOR:
+            return None
         frame = frame.f_back
     return None
 
@@ -103,6 +104,7 @@ def find_user_call(frame: FrameType | None) -> UserCall:
 def received_argument(frame: FrameType, text: str) -> bool:
     """Return whether a running function received `text` as an argument, alone or inside a collection."""
     code = frame.f_code
+    # The names of all parameters, `*args` and `**kwargs` included, come first in `co_varnames`.
     parameter_count = code.co_argcount + code.co_kwonlyargcount
     if code.co_flags & inspect.CO_VARARGS:
         parameter_count += 1
@@ -110,20 +112,20 @@ def received_argument(frame: FrameType, text: str) -> bool:
         parameter_count += 1
     parameters = code.co_varnames[:parameter_count]
     values = frame.f_locals
-    return any(_contains(values.get(name), text) for name in parameters)
+    return any(_is_or_contains(values.get(name), text) for name in parameters)
 
 
 @functools.cache
-def file_has_string(file: str, word: str) -> bool:
-    """Return whether a source file contains a string literal that begins with `word`.
+def file_has_string_starting_with(file: str, prefix: str) -> bool:
+    """Return whether a source file contains a string literal that begins with `prefix`.
 
     For example, the literal `"cuda:0"` begins with `cuda`.
     """
-    quote_and_word = re.compile(rf"""["']{re.escape(word)}""")
-    return any(quote_and_word.search(line) for line in linecache.getlines(file))
+    quote_and_prefix = re.compile(rf"""["']{re.escape(prefix)}""")
+    return any(quote_and_prefix.search(line) for line in linecache.getlines(file))
 
 
-def _contains(value: Any, text: str) -> bool:
+def _is_or_contains(value: Any, text: str) -> bool:
     """Return whether a value is `text`, or a list, tuple or dictionary that contains `text`."""
     if isinstance(value, dict):
         parts = list(value.values())
@@ -137,12 +139,14 @@ def _contains(value: Any, text: str) -> bool:
 
 def _determine_owner(file: str, frame: FrameType) -> Owner:
     """Return the owner of the code in a source file, where `frame` runs code from that file."""
-    if file.startswith("<") or _is_below(file, _DETECTOR):
+    has_no_file = file.startswith("<")  # such as "<string>"
+    if has_no_file or _is_below(file, _DETECTOR):
         return Owner.FORWARDER
     package = _installed_package(file)
     if _is_below(file, _PYTHON) and not package:
         return Owner.FORWARDER
-    package = package or _source_package(frame, file)
+    if not package:
+        package = _source_package(frame, file)
     if package in _FORWARDING_PACKAGES or package.startswith("pytest_"):
         return Owner.FORWARDER
     if package in _VENDOR_PACKAGES or package in _plugin_packages():

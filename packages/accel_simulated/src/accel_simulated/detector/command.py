@@ -17,14 +17,14 @@ from accel_simulated.detector import VARIABLE, device_strings, formats
 from accel_simulated.detector.merge import Report, merge
 from accel_simulated.request import VARIABLE as SIMULATED
 
-__all__ = ["check", "run"]
+__all__ = ["check_report_files", "run_and_report"]
 
 #: The number that a shell adds to a signal's number to get the exit status of a command that the signal
 #: killed.
 _SIGNAL_STATUS_BASE = 128
 
 
-def check(files: Sequence[str]) -> None:
+def check_report_files(files: Sequence[str]) -> None:
     """Raise `SettingError` if a report file has an unknown suffix or cannot be written."""
     for file in files:
         if formats.find_formatter(file) is None:
@@ -51,7 +51,7 @@ def _check_writable(file: Path) -> None:
         file.unlink()
 
 
-def run(
+def run_and_report(
     arguments: Sequence[str],
     environ: Mapping[str, str],
     files: Sequence[str],
@@ -74,11 +74,12 @@ def run(
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    unwritten = [
-        file for file in files if not _write_report(report, file, start_folder)
-    ]
+    all_written = True
+    for file in files:
+        if not _write_report(report, file, start_folder):
+            all_written = False
     print(f"accel simulate: {_summarize(report, files)}", file=sys.stderr)  # noqa: T201
-    if status == 0 and unwritten:
+    if status == 0 and not all_written:
         return 1
     return status
 
@@ -90,7 +91,7 @@ def _write_report(report: Report, file: str, start_folder: Path) -> bool:
     `start_folder`.
     """
     format_report = formats.find_formatter(file)
-    assert format_report is not None, "check() was not called"
+    assert format_report is not None, "check_report_files() was not called"
     try:
         (start_folder / file).write_text(format_report(report), encoding="utf-8")
     except OSError as error:
@@ -102,10 +103,12 @@ def _write_report(report: Report, file: str, start_folder: Path) -> bool:
 
 def _summarize(report: Report, files: Sequence[str]) -> str:
     """Return a one-line summary with the run's outcome, the number of recorded places, and the files."""
-    number = len(report.places_to_change)
+    places = formats.format_count(len(report.places_to_change), "place")
     check_count = len(report.device_checks)
-    counts = f"{formats.count_of(number, 'place')}, {check_count} that only check for a device"
-    return f"{report.outcome} {counts}: {', '.join(files)}"
+    return (
+        f"{report.outcome} {places}, {check_count} that only check for a device: "
+        f"{', '.join(files)}"
+    )
 
 
 def _run_program(arguments: Sequence[str], environ: Mapping[str, str]) -> int:

@@ -6,7 +6,9 @@ import itertools
 import json
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
@@ -39,8 +41,8 @@ def as_markdown(report: Report) -> str:
         "",
         f"`{shlex.join(report.command)}` on {report.simulated} (simulated), exit status {report.status}:",
         (
-            f"{_count_places(report.places_to_change)}, and {_count_places(report.device_checks)} that only "
-            "check for a device."
+            f"{_format_place_count(report.places_to_change)}, and "
+            f"{_format_place_count(report.device_checks)} that only check for a device."
         ),
         "",
         "`acc` is `accel_core.get_accelerator()`.",
@@ -97,9 +99,10 @@ def as_sarif(report: Report) -> str:
 
     Vendor-specific code has the level "warning", and checks for a device have the level "note".
     """
+    # Code scanning services show only files of the user's project, which belong to no installed package.
     own_places = [place for place in report.places if not place.package]
-    kinds_of_places = {place.kind for place in own_places}
-    kinds = [kind for kind in advice.KINDS if kind in kinds_of_places]
+    used_kinds = {place.kind for place in own_places}
+    kinds = [kind for kind in advice.KINDS if kind in used_kinds]
     driver = {
         "name": "accel simulate",
         "version": __version__,
@@ -156,10 +159,10 @@ def _suggest_simulated_cuda(report: Report) -> list[str]:
     The list is empty if no place is written for CUDA, if the program already ran on simulated cuda, or if it
     neither failed nor ran on the CPU.
     """
-    is_for_cuda = any(place.type == "cuda" for place in report.places)
-    if not is_for_cuda or report.simulated.startswith("cuda"):
+    names_cuda = any(place.type == "cuda" for place in report.places)
+    if not names_cuda or report.simulated.startswith("cuda"):
         return []
-    ran_on_cpu = report.used_device is False
+    ran_on_cpu = report.used_device is False  # None: it is not known
     if not report.failed and not ran_on_cpu:
         return []
     command = f"accel simulate --report cuda.md cuda -- {shlex.join(report.command)}"
@@ -170,13 +173,13 @@ def _suggest_simulated_cuda(report: Report) -> list[str]:
     ]
 
 
-def _count_places(places: Sequence[Place]) -> str:
+def _format_place_count(places: Sequence[Place]) -> str:
     """Return the numbers of places and files as text, such as "2 places in 1 file"."""
     files = {place.file for place in places}
-    return f"{count_of(len(places), 'place')} in {count_of(len(files), 'file')}"
+    return f"{format_count(len(places), 'place')} in {format_count(len(files), 'file')}"
 
 
-def count_of(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """Return a number followed by a noun in the singular or plural, such as "1 place" or "2 places"."""
     if number == 1:
         return f"1 {noun}"
@@ -185,35 +188,32 @@ def count_of(number: int, noun: str) -> str:
 
 def _package_table(places: Sequence[Place]) -> list[str]:
     """Return the lines of a table of packages, starting with the package with the most calls."""
-    by_package: dict[str, list[Place]] = {}
+    number_of_calls: Counter[str] = Counter()
+    number_of_places: Counter[str] = Counter()
     for place in places:
-        by_package.setdefault(place.package or "(this project)", []).append(place)
-    calls_of_package = {
-        package: sum(place.times for place in places)
-        for package, places in by_package.items()
-    }
-    packages = sorted(
-        by_package,
-        key=lambda package: (calls_of_package[package], package),
-        reverse=True,
-    )
+        package = place.package or "(this project)"
+        number_of_calls[package] += place.times
+        number_of_places[package] += 1
+
+    def sort_key(package: str) -> tuple[int, str]:
+        return number_of_calls[package], package
+
     rows = [
-        [package, str(len(by_package[package])), str(calls_of_package[package])]
-        for package in packages
+        [package, str(number_of_places[package]), str(number_of_calls[package])]
+        for package in sorted(number_of_places, key=sort_key, reverse=True)
     ]
     return ["", *_format_table(("package", "places", "times"), rows)]
 
 
 def _file_tables(places: Iterable[Place], titles: Sequence[str]) -> Iterator[str]:
     """Yield the lines of a heading and a table for each file, with `titles` as the column titles."""
-    for file, places_of_file in itertools.groupby(places, lambda place: place.file):
+    # The places of a file follow each other in a report, as `groupby` requires.
+    for file, places_of_file in itertools.groupby(places, attrgetter("file")):
         rows = [_table_row(place, titles) for place in places_of_file]
-        yield from (
-            "",
-            f"### {_escape_markdown(file)}",
-            "",
-            *_format_table(titles, rows),
-        )
+        yield ""
+        yield f"### {_escape_markdown(file)}"
+        yield ""
+        yield from _format_table(titles, rows)
 
 
 def _table_row(place: Place, titles: Sequence[str]) -> list[str]:
@@ -269,7 +269,7 @@ def _sarif_rule(kind: str) -> dict[str, Any]:
 
 def _sarif_level(kind: str) -> str:
     """Return the SARIF level of a kind of place."""
-    return "note" if kind == "ask" else "warning"
+    return "note" if kind == advice.DEVICE_CHECK else "warning"
 
 
 def _sarif_notifications(report: Report) -> list[dict[str, Any]]:
@@ -285,7 +285,7 @@ def _sarif_notifications(report: Report) -> list[dict[str, Any]]:
 
 def _sarif_result(place: Place, kinds: list[str]) -> dict[str, Any]:
     """Return a place as a SARIF result, where `kinds` lists the kinds of the SARIF rules in order."""
-    calls = count_of(place.times, "call")
+    calls = format_count(place.times, "call")
     message = f"{place.what} is not portable to every device ({calls})."
     if place.raised:
         message += f" It raised {place.raised}."

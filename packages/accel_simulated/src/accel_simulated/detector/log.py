@@ -20,10 +20,18 @@ from typing import Any, TypeAlias
 from accel_simulated.detector import attribution
 from accel_simulated.detector.attribution import Owner
 
-__all__ = ["MAX_PLACES", "NOT_RECORDED", "Counter", "Log"]
+__all__ = [
+    "COUNTS_SIZE",
+    "MAX_PLACES",
+    "NOT_RECORDED",
+    "Counter",
+    "Log",
+]  # fmt: skip
 
-#: The maximum number of places in a process. Their counts take 64 KiB.
+#: The maximum number of places in a process.
 MAX_PLACES = 8192
+#: The size in bytes of the table of counts.
+COUNTS_SIZE = MAX_PLACES * 8
 #: A place's index in the table of counts.
 Counter: TypeAlias = int
 #: The counter that stands for any place that is not recorded.
@@ -61,20 +69,27 @@ class Log:
         self._counters_with_error: set[Counter] = set()
 
     def record(
-        self, frame: FrameType, kind: str, what: str, device_type: str, word: str = ""
+        self,
+        frame: FrameType,
+        kind: str,
+        what: str,
+        device_type: str,
+        name_in_string: str = "",
     ) -> Counter:
         """Count a use of a vendor's name in the code that `frame` runs, and return the counter.
 
-        `what` is the code that uses the name, such as `"torch.cuda.synchronize()"`. `word` has the same
-        meaning as in `find_or_add_counter`. Returns `NOT_RECORDED` if torch itself uses the name.
+        `what` is the code that uses the name, such as `"torch.cuda.synchronize()"`. `name_in_string` has the
+        same meaning as in `find_or_add_counter`. Returns `NOT_RECORDED` if torch itself uses the name.
         """
         key = (id(frame.f_code), frame.f_lasti, what)
         counter = self._counter_of_call.get(key)
         if counter is None:
-            user = attribution.nearest_user_frame(frame)
+            user_frame = attribution.nearest_user_frame(frame)
             counter = NOT_RECORDED
-            if user is not None:
-                counter = self.find_or_add_counter(user, kind, what, device_type, word)
+            if user_frame is not None:
+                counter = self.find_or_add_counter(
+                    user_frame, kind, what, device_type, name_in_string
+                )
             # A frame of Python's library may forward calls from different places.
             if attribution.find_owner(frame) is not Owner.FORWARDER:
                 self._code_references.append(frame.f_code)
@@ -88,20 +103,28 @@ class Log:
             self._counts[counter] += 1
 
     def find_or_add_counter(
-        self, user: FrameType, kind: str, what: str, device_type: str, word: str = ""
+        self,
+        user_frame: FrameType,
+        kind: str,
+        what: str,
+        device_type: str,
+        name_in_string: str = "",
     ) -> Counter:
         """Return the counter for the current line of a user's stack frame, and add the place if it is new.
 
-        `word` is the vendor's name in a string that torch received, or an empty string if torch received
-        none.
+        `name_in_string` is the vendor's name in a string that torch received, or an empty string if torch
+        received none.
 
         A name that is also the simulated device's name is recorded only if a string literal in the user's
         file begins with it. Otherwise the string may come from portable code, such as `tensor.device.type` or
         `acc.device_name()`.
         """
-        file, line = user.f_code.co_filename, user.f_lineno or 0
-        is_simulated_name = word and device_type == self._simulated_type
-        if is_simulated_name and not attribution.file_has_string(file, word):
+        file, line = user_frame.f_code.co_filename, user_frame.f_lineno or 0
+        is_simulated_name = name_in_string and device_type == self._simulated_type
+        # Without a literal in the file, the name may come from portable code, such as `acc.device_name()`.
+        if is_simulated_name and not attribution.file_has_string_starting_with(
+            file, name_in_string
+        ):
             return NOT_RECORDED
         key = (file, line, kind, what)
         counter = self._counter_of_place.get(key)
@@ -143,7 +166,7 @@ class Log:
         Returns `NOT_RECORDED` if the table of counts is full, or if the file cannot be written.
         """
         number = next(self._place_numbers)
-        if number == MAX_PLACES:
+        if number == MAX_PLACES:  # the first place too many; the note is written once
             self.add_note(
                 f"a process has more than {MAX_PLACES} places; further places are missing"
             )
@@ -170,22 +193,23 @@ class Log:
         try:
             # The file is opened for each line: after a daemon has closed all files, a stored descriptor could
             # belong to a different file.
-            file = os.open(
+            descriptor = os.open(
                 self._file, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600
             )
             try:
-                os.write(file, json.dumps(entry).encode() + b"\n")
+                os.write(descriptor, json.dumps(entry).encode() + b"\n")
             finally:
-                os.close(file)
+                os.close(descriptor)
         except OSError:
             self._cannot_write = True
-        return not self._cannot_write
+            return False
+        return True
 
     def _create_files(self) -> bool:
         """Create the two files of this process, and return whether that succeeded."""
         name = os.path.join(self._folder, f"{os.getpid()}-{os.urandom(4).hex()}")
         try:
-            counts = os.open(
+            counts_file = os.open(
                 f"{name}.counts",
                 os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC,
                 0o600,
@@ -193,10 +217,11 @@ class Log:
             try:
                 # The disk space is reserved now: a write to a mapped page without disk space would kill the
                 # process.
-                os.posix_fallocate(counts, 0, MAX_PLACES * 8)
-                self._counts = memoryview(mmap.mmap(counts, MAX_PLACES * 8)).cast("Q")
+                os.posix_fallocate(counts_file, 0, COUNTS_SIZE)
+                mapped_file = mmap.mmap(counts_file, COUNTS_SIZE)
+                self._counts = memoryview(mapped_file).cast("Q")  # unsigned, 64 bits
             finally:
-                os.close(counts)
+                os.close(counts_file)
         except (OSError, ValueError):
             self._cannot_write = True
             return False

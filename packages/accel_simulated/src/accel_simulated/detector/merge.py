@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from accel_simulated.detector import advice
-from accel_simulated.detector.log import MAX_PLACES
+from accel_simulated.detector.log import COUNTS_SIZE
 
 __all__ = ["Place", "Report", "merge"]
 
 #: The maximum number of bytes, such as one scalar for a barrier, that a program can allocate without being
 #: considered to use the device.
 _MAX_SCALAR_BYTES = 1024
+#: The package of a file that belongs to the user's project.
+_OF_PROJECT = ""
 
 
 @dataclass
@@ -94,30 +96,32 @@ class Report:
             failure = f"The program failed (exit status {self.status}): code that did not run is not listed."
             if self.allocated is None:
                 return failure
-            return f"{failure} {self._describe_allocation()} allocated on {device}."
+            return f"{failure} {self._describe_allocation(f'on {device}')}"
         if self.used_device is None:
             return "The program ended without an error."
         if self.used_device:
-            return f"The program ran on {device}. {self._describe_allocation()} allocated there."
-        return f"The program ran on the CPU. {self._describe_allocation()} allocated on {device}."
+            return f"The program ran on {device}. {self._describe_allocation('there')}"
+        allocation = self._describe_allocation(f"on {device}")
+        return f"The program ran on the CPU. {allocation}"
 
     @property
     def places_to_change(self) -> list[Place]:
         """Return the places in the program that must change before it can run on other devices."""
-        return [place for place in self.places if place.kind != "ask"]
+        return [place for place in self.places if place.kind != advice.DEVICE_CHECK]
 
     @property
     def device_checks(self) -> list[Place]:
         """Return the places in the program that only check whether a vendor's device is present."""
-        return [place for place in self.places if place.kind == "ask"]
+        return [place for place in self.places if place.kind == advice.DEVICE_CHECK]
 
-    def _describe_allocation(self) -> str:
-        """Return the start of a sentence about the allocated memory, such as "Up to 4.0 KiB were"."""
+    def _describe_allocation(self, where: str) -> str:
+        """Return a sentence about the allocated memory, which ends with the words `where`."""
         if not self.allocated:
-            return "Nothing was"
+            return f"Nothing was allocated {where}."
         if self.used_device:
-            return f"Up to {self.allocated / 1024:,.1f} KiB were"
-        return f"Only {self.allocated} bytes were"
+            kib = self.allocated / 1024
+            return f"Up to {kib:,.1f} KiB were allocated {where}."
+        return f"Only {self.allocated} bytes were allocated {where}."
 
 
 def merge(
@@ -132,7 +136,9 @@ def merge(
     merger = _Merger(report, start_folder)
     for file in sorted(folder.glob("*.jsonl")):
         merger.add_process(file)
-    report.places = _sort_by_calls([place for place in merger.places if place.times])
+    # A killed process may have written a place without counting a use of it.
+    used_places = [place for place in merger.places if place.times]
+    report.places = _sort_by_calls(used_places)
     return report
 
 
@@ -154,6 +160,7 @@ class _Merger:
         place_by_number: dict[int, Place] = {}
         has_findings = False
         for entry in _read_entries(file):
+            # The key of an entry's main value identifies its type.
             if "note" in entry:
                 self._add_note(entry["note"])
             elif "what" in entry:
@@ -166,7 +173,7 @@ class _Merger:
                 if not place.raised:
                     place.raised = entry["raised"]
             elif "allocated" in entry:
-                self._add_allocation(entry["allocated"])
+                self._raise_peak_allocation(entry["allocated"])
             if "note" in entry or "what" in entry:
                 has_findings = True
         if has_findings:
@@ -176,8 +183,10 @@ class _Merger:
         if note not in self._report.notes:
             self._report.notes.append(note)
 
-    def _add_allocation(self, size: int) -> None:
-        self._report.allocated = max(self._report.allocated or 0, size)
+    def _raise_peak_allocation(self, size: int) -> None:
+        """Set the report's number of allocated bytes to `size` if it is smaller or unknown."""
+        if self._report.allocated is None or self._report.allocated < size:
+            self._report.allocated = size
 
     def _find_or_add_place(self, entry: dict[str, Any]) -> Place:
         """Return the place that a log entry describes. Processes with the same place share one object."""
@@ -222,8 +231,8 @@ def _read_entries(file: Path) -> Iterator[dict[str, Any]]:
 
 def _read_counts(file: Path) -> memoryview:
     """Return the counts of a process's places as 64-bit numbers, with 0 for each missing count."""
-    content = file.read_bytes().ljust(MAX_PLACES * 8, b"\0")
-    return memoryview(content).cast("Q")
+    content = file.read_bytes().ljust(COUNTS_SIZE, b"\0")
+    return memoryview(content).cast("Q")  # unsigned, 64 bits
 
 
 class _ShownFile(NamedTuple):
@@ -245,10 +254,11 @@ def _find_shown_file(path: str, start_folder: Path) -> _ShownFile:
             return _ShownFile(relative.as_posix(), package)
     file = Path(path)
     if file.is_relative_to(start_folder):
-        return _ShownFile(file.relative_to(start_folder).as_posix(), package="")
-    # A path may contain symbolic links.
+        relative = file.relative_to(start_folder)
+        return _ShownFile(relative.as_posix(), package=_OF_PROJECT)
+    # One of the two paths may contain symbolic links.
     real_file, real_start_folder = file.resolve(), start_folder.resolve()
     if real_file.is_relative_to(real_start_folder):
         relative = real_file.relative_to(real_start_folder)
-        return _ShownFile(relative.as_posix(), package="")
+        return _ShownFile(relative.as_posix(), package=_OF_PROJECT)
     return _ShownFile(file.as_posix(), package=file.parent.name)

@@ -67,22 +67,18 @@ def names_to_record(simulated_type: str) -> dict[str, VendorNames]:
     the communication backend hccl, are left out.
     """
     simulated_names = TYPES.get(simulated_type, VendorNames())
-    names_by_type = {
-        device_type: VendorNames(
-            tuple(
-                name
-                for name in names.collectives
-                if name not in simulated_names.collectives
-            ),
-            tuple(
-                name
-                for name in names.variables
-                if name not in simulated_names.variables
-            ),
-        )
-        for device_type, names in TYPES.items()
-        if device_type != simulated_type
-    }
+    names_by_type: dict[str, VendorNames] = {}
+    for device_type, names in TYPES.items():
+        if device_type != simulated_type:
+            names_by_type[device_type] = VendorNames(
+                _without(simulated_names.collectives, names.collectives),
+                _without(simulated_names.variables, names.variables),
+            )
     if simulated_type == _ALWAYS_RECORDED:
         names_by_type[simulated_type] = TYPES[simulated_type]
     return names_by_type
+
+
+def _without(excluded: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names that are not in `excluded`, in their order."""
+    return tuple(name for name in names if name not in excluded)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from accel_simulated.detector import attribution
+from accel_simulated.detector import advice, attribution
 from accel_simulated.detector.log import Log
 from accel_simulated.detector.names import VendorNames
 from accel_simulated.detector.wrapping import (
@@ -24,7 +24,7 @@ from accel_simulated.detector.wrapping import (
     describe_error,
     hide_from_warnings,
     is_device_check,
-    record_calls,
+    wrap_to_record_calls,
 )
 
 __all__ = ["watch"]
@@ -48,6 +48,7 @@ def watch(log: Log, names: Mapping[str, VendorNames]) -> None:
     _watch_missing_modules(log, names)
     for device_type in names:
         module = sys.modules.get(f"torch.{device_type}")
+        # Tensor types are recorded by a `__getattr__`, which must not replace the module's own.
         if module is not None and not hasattr(module, "__getattr__"):
             _watch_tensor_types(log, device_type, module)
 
@@ -70,7 +71,7 @@ def _watch_modules(log: Log, device_type: str, root: str) -> None:
         if id(member) not in wrapper_of_function:
             kind = _kind_of_function(module, name)
             use = Use(kind, f"{full_name}()", device_type)
-            wrapper_of_function[id(member)] = record_calls(log, member, use)
+            wrapper_of_function[id(member)] = wrap_to_record_calls(log, member, use)
         setattr(module, name, wrapper_of_function[id(member)])
 
 
@@ -90,8 +91,10 @@ def _find_members(root: str) -> Iterator[_Member]:
     for module_name in sorted(module_names):
         module = sys.modules[module_name]
         for name, value in list(vars(module).items()):
+            # A member that the module imported from elsewhere is left out.
             is_own = str(getattr(value, "__module__", "")).startswith(root)
             is_wrappable = isinstance(value, (type, *FUNCTION_TYPES))
+            # `_watch_lazy_start` wraps `_lazy_init` in another way.
             if is_own and is_wrappable and name != "_lazy_init":
                 yield _Member(module, name, value)
 
@@ -99,7 +102,7 @@ def _find_members(root: str) -> Iterator[_Member]:
 def _kind_of_function(module: ModuleType, name: str) -> str:
     """Return the key of `advice.KINDS` that describes calls to a module's function."""
     if is_device_check(name):
-        return "ask"
+        return advice.DEVICE_CHECK
     if ".amp" in module.__name__:
         return "precision"
     return "call"
@@ -115,17 +118,17 @@ def _watch_class(log: Log, cls: type, full_name: str, device_type: str) -> None:
         method = vars(cls).get(method_name)
         if isinstance(method, staticmethod):
             method = method.__func__
-        if not isinstance(method, FunctionType):
-            continue
-        wrapper: Any = record_calls(log, method, use)
-        if method_name == "__new__":
-            wrapper = staticmethod(wrapper)
-        setattr(cls, method_name, wrapper)
-        return
+        if isinstance(method, FunctionType):
+            wrapper: Any = wrap_to_record_calls(log, method, use)
+            if method_name == "__new__":
+                wrapper = staticmethod(wrapper)
+            setattr(cls, method_name, wrapper)
+            return  # one wrapper is enough: a second one would record the instance twice
 
 
 def _watch_lazy_start(log: Log, device_type: str, module: ModuleType) -> None:
     """Record errors from the function that torch's C++ code calls to start the device on first use."""
+    # torch's C++ code calls this function when a program first uses the device.
     lazy_init = getattr(module, "_lazy_init", None)
     if not isinstance(lazy_init, FunctionType):
         return
@@ -136,9 +139,9 @@ def _watch_lazy_start(log: Log, device_type: str, module: ModuleType) -> None:
         try:
             return lazy_init()
         except Exception as error:
-            user = attribution.find_user_call(_frame(1)).user
-            if user is not None:
-                counter = log.find_counter_at_line(user, device_type)
+            user_frame = attribution.find_user_call(_frame(1)).user
+            if user_frame is not None:
+                counter = log.find_counter_at_line(user_frame, device_type)
                 log.record_error(counter, describe_error(error))
             raise
 
@@ -165,7 +168,7 @@ def _watch_methods(log: Log, device_types: Iterable[str]) -> None:
         for cls in classes:
             method = getattr(cls, device_type, None)
             if callable(method):
-                setattr(cls, device_type, record_calls(log, method, use))
+                setattr(cls, device_type, wrap_to_record_calls(log, method, use))
         name = f"is_{device_type}"
         descriptor = getattr(torch.Tensor, name, None)
         if descriptor is not None and hasattr(descriptor, "__get__"):
@@ -176,7 +179,7 @@ def _watch_methods(log: Log, device_types: Iterable[str]) -> None:
 
 def _recorded_property(log: Log, descriptor: Any, device_type: str) -> property:
     """Return a property that wraps `descriptor`, such as `Tensor.is_cuda`, and records each read."""
-    use = Use("ask", f".is_{device_type}", device_type)
+    use = Use(advice.DEVICE_CHECK, f".is_{device_type}", device_type)
     # Attribute lookups are done once here, because programs read the property often.
     record, get = log.record, descriptor.__get__
 
@@ -192,17 +195,17 @@ def _watch_missing_modules(log: Log, device_types: Iterable[str]) -> None:
     import torch
 
     original_getattr = torch.__getattr__
-    recorded_names = frozenset(device_types)
+    module_names = frozenset(device_types)
 
     @hide_from_warnings
     @functools.wraps(original_getattr)
     def wrapper(name: str) -> Any:
-        if name not in recorded_names:
+        if name not in module_names:
             return original_getattr(name)
         caller = _frame(1)
-        # `hasattr(torch, "npu")` only checks for the module; `torch.npu` uses it.
-        is_use = _reads_attribute(caller)
-        kind = "call" if is_use else "ask"
+        # `hasattr(torch, "npu")` only checks for the module; the attribute access `torch.npu` uses it.
+        is_use = _is_at_attribute_access(caller)
+        kind = "call" if is_use else advice.DEVICE_CHECK
         counter = log.record(caller, kind, f"torch.{name}", name)
         try:
             return original_getattr(name)
@@ -214,10 +217,10 @@ def _watch_missing_modules(log: Log, device_types: Iterable[str]) -> None:
     torch.__getattr__ = wrapper  # type: ignore[method-assign]
 
 
-def _reads_attribute(frame: FrameType) -> bool:
-    """Return whether a frame reads an attribute, as `torch.npu` does but `hasattr(torch, "npu")` does not."""
-    instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-    return instruction in ("LOAD_ATTR", "LOAD_METHOD")
+def _is_at_attribute_access(frame: FrameType) -> bool:
+    """Return whether a frame is at an attribute access: `torch.npu`, but not `hasattr(torch, "npu")`."""
+    current_opcode = frame.f_code.co_code[frame.f_lasti]
+    return dis.opname[current_opcode] in ("LOAD_ATTR", "LOAD_METHOD")
 
 
 def _watch_tensor_types(log: Log, device_type: str, module: ModuleType) -> None:
@@ -232,7 +235,7 @@ def _watch_tensor_types(log: Log, device_type: str, module: ModuleType) -> None:
         if type(member).__name__ == "tensortype"
     }
 
-    def look_up(name: str) -> Any:
+    def module_getattr(name: str) -> Any:
         if name not in tensor_types:
             raise AttributeError(
                 f"module {module.__name__!r} has no attribute {name!r}"
@@ -243,4 +246,4 @@ def _watch_tensor_types(log: Log, device_type: str, module: ModuleType) -> None:
     if tensor_types:
         for name in tensor_types:
             delattr(module, name)
-        module.__getattr__ = look_up  # type: ignore[method-assign]
+        module.__getattr__ = module_getattr  # type: ignore[method-assign]

@@ -19,9 +19,9 @@ __all__ = [
     "describe_error",
     "hide_from_warnings",
     "is_device_check",
-    "record_calls",
-    "record_matching_calls",
     "replace_function",
+    "wrap_to_record_calls",
+    "wrap_to_record_matching_calls",
 ]  # fmt: skip
 
 _MAX_MESSAGE_LENGTH = 200
@@ -39,17 +39,21 @@ class Use(NamedTuple):
     device_type: str
     #: The name as spelled in the received string, or an empty string if no string contains it (see
     #: `Log.find_or_add_counter`).
-    word: str = ""
+    name_in_string: str = ""
 
 
-def record_calls(
+def wrap_to_record_calls(
     log: Log, function: Callable[..., Any], use: Use
 ) -> Callable[..., Any]:
     """Return a wrapper of `function` that records each call and any error that the call raises."""
-    return record_matching_calls(log, function, lambda _positional, _named: use)
+
+    def find_use(_positional: tuple[Any, ...], _named: dict[str, Any]) -> Use:
+        return use  # every call is recorded
+
+    return wrap_to_record_matching_calls(log, function, find_use)
 
 
-def record_matching_calls(
+def wrap_to_record_matching_calls(
     log: Log,
     function: Callable[..., Any],
     find_use: Callable[[tuple[Any, ...], dict[str, Any]], Use | None],
@@ -145,5 +149,6 @@ def describe_error(error: BaseException) -> str:
 
 def format_error(error_type: str, message: str) -> str:
     """Return an error's type followed by at most 200 characters of the first line of its message."""
-    first_line = next(iter(message.splitlines()), "")
+    lines = message.splitlines()
+    first_line = lines[0] if lines else ""
     return f"{error_type}: {first_line[:_MAX_MESSAGE_LENGTH]}"

@@ -271,12 +271,10 @@ def _exchange_reports(rank: Rank, report: RankReport, timeout: float) -> int:
     exchange = exchange_records(connection.store, rank, data, decide, timeout)
     is_refused = exchange.verdict == _REFUSED.encode()
     if exchange.verdict == _CONNECT.encode():
-        exchange, lines = connect_over_gloo(connection.store, rank)
+        lines = connect_over_gloo(connection.store, rank)
         if lines:
             _print_lines(lines)
-    if rank.rank == 0:
-        exchange.wait_for_readers()
-    else:
+    if rank.rank != 0:
         _wait_until_store_is_closed(connection)
     return REFUSED if is_refused else 0
 

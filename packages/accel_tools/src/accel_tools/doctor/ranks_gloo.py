@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.text import one_line
 from accel_core.torch_import import import_torch
-from accel_train.launch.agreement import Exchange, exchange_records
+from accel_train.launch.agreement import exchange_records
 from accel_train.launch.network import addressed_interfaces
 from accel_train.launch.rendezvous import Rank
 
@@ -61,10 +61,10 @@ class _Attempt(NamedTuple):
         return f"rank {self.rank} (host {self.host}{variable}): {self.error}"
 
 
-def connect_over_gloo(store: Store, rank: Rank) -> tuple[Exchange, list[str]]:
-    """Connect this rank to all others over gloo, and return the last exchange and rank 0's lines.
+def connect_over_gloo(store: Store, rank: Rank) -> list[str]:
+    """Connect this rank to all others over gloo, and return the lines that rank 0 prints.
 
-    The list is empty if the ranks connect. All ranks call this function at the same time.
+    The list is empty if the ranks connect, and on other ranks. All ranks call this function at the same time.
     """
     search = _InterfaceSearch()
     variable = os.environ.get(_VARIABLE, "")
@@ -84,7 +84,7 @@ def connect_over_gloo(store: Store, rank: Rank) -> tuple[Exchange, list[str]]:
         )
         verdict = exchange.verdict.decode()
         if verdict == _END:
-            return exchange, search.lines()
+            return search.lines()
         value = {_UNSET: "", _ORIGINAL: variable}.get(verdict, verdict)
         os.environ.pop(_VARIABLE, None)
         if value:

@@ -41,7 +41,7 @@ def torch_import_finding(
     facts = {"torch": version}
     if package is not None:
         facts["torch"] = f"{version} in {package.folder}"
-    result = _ImportResult()
+    result = _ImportResult()  # The import has not failed.
     if not is_known_to_work:
         result = _import_in_child_process(timeout)
     failure = result.failure
@@ -168,7 +168,7 @@ def _import_in_child_process(timeout: float) -> _ImportResult:
             place=one_line(str(answer["place"])),
         )
     if report.timed_out:
-        return _ImportResult(f"no response within {report.waited:g} s", timed_out=True)
+        return _ImportResult(f"no response within {report.timeout:g} s", timed_out=True)
     return _ImportResult(one_line(f"its process {report.ending}{report.last_words}"))
 
 
