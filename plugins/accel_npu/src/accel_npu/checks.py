@@ -133,7 +133,7 @@ def _parse_version(text: str) -> tuple[int, int]:
     """
     match = re.match(r"(\d+)\.(\d+)", text)
     if match is None:
-        return (0, 0)
+        return (0, 0)  # older than every version
     return int(match[1]), int(match[2])
 
 

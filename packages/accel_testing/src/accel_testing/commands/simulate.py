@@ -210,6 +210,7 @@ def resolve_command(words: Sequence[str]) -> list[str]:
     program = _find_program(words[0])
     if os.access(program, os.X_OK):
         return [program, *words[1:]]
+    # The program is a Python script that is not executable.
     return [sys.executable, *words]
 
 
