@@ -108,7 +108,7 @@ def check_cann_version() -> CheckResult:
 
 
 def explain_missing_cann() -> str:
-    """Return a clause that CANN is missing, or an empty string if CANN is installed."""
+    """Return a clause saying that CANN is missing, or an empty string if CANN is installed."""
     if os.environ.get("ASCEND_HOME_PATH"):
         return ""
     if cann_script() is not None:
