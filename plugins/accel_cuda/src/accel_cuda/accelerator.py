@@ -51,7 +51,7 @@ class CUDAAccelerator(TorchAccelerator):
         `CUDA_VISIBLE_DEVICES`: `"GPU-…"` or `"MIG-…"`.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         properties = super().device_properties(device_index)
         if properties.uuid is None:
             return properties
