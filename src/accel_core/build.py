@@ -379,6 +379,9 @@ def _failure_with_hint(
 ) -> Verdict:
     """Return the verdict on an error raised by an accelerator, a vendor's package or torch."""
     explanation, hint = _explanation(failed, error, group)
+    if isinstance(error, torch_import.TorchFailsError):
+        facts = {"text": error.WHAT, "cause": error.cause, "step": hint}
+        return replace(failed, status=Status.BROKEN, why=Why(Reason.UNAVAILABLE, facts))
     if isinstance(error, errors.BackendUnavailableError):
         facts = {"text": str(error), "step": hint}
         return replace(failed, status=Status.BROKEN, why=Why(Reason.UNAVAILABLE, facts))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +105,7 @@ class Reason(str, enum.Enum):
     # The device.
     COUNTS_NONE = "counts_none"  # root, environ
     VENDOR_FAILS = "vendor_fails"  # what, cause, step
-    UNAVAILABLE = "unavailable"  # text, step
+    UNAVAILABLE = "unavailable"  # text, cause, step
     REGISTERS = "registers"  # package, device_type, count
     TORCH_HAS_NONE = "torch_has_none"  # torch, claims, undeclared
     DECLARED_BY = "declared_by"  # backends, device_type
@@ -170,13 +170,34 @@ class Words:
     step: str = ""
     #: A second clause. Verdicts of one group may share it.
     second_clause: str = ""
+    #: The first error of the failure that the last clause describes.
+    cause: str = ""
 
     @property
     def text(self) -> str:
+        """The clauses and the cause as one text."""
+        if self.cause:
+            return f"{self.text_without_cause}: {self.cause}"
+        return self.text_without_cause
+
+    @property
+    def text_without_cause(self) -> str:
         """Both clauses of the reason as one text."""
         if self.second_clause:
             return f"{self.clause}; and {self.second_clause}"
         return self.clause
+
+    def referring_to(self, name: str) -> Words:
+        """Return the words with a reference to the backend `name`, whose words contain
+        the same cause, in place of the cause.
+        """
+        if not self.cause:
+            return self
+        reference = f", for the same reason as {name}"
+        if self.second_clause:
+            second_clause = self.second_clause + reference
+            return replace(self, second_clause=second_clause, cause="")
+        return replace(self, clause=self.clause + reference, cause="")
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,8 @@ def _find_or_build_in_cache(key: LibraryKey) -> Path:
             f"{error} {LIBRARY}={user_folder!r} has no library for {key.kind}, torch {key.torch_version} and "
             f"this accel-simulated; expected {Path(user_folder, key.folder_name)}."
         ) from None
-    if Version(key.torch_version).release[:2] == TESTED:
+    minor_release = Version(key.torch_version).release[:2]
+    if minor_release == TESTED:
         next_step = "set CXX to another compiler"
     else:
         next_step = (
@@ -192,16 +193,16 @@ def compiler() -> list[str]:
     if cxx_command:
         program, *arguments = cxx_command
         names = [program]
-        missing = f"{program} is not"
+        problem = f"{program} is not on PATH"
     else:
         names, arguments = ["g++", "c++", "clang++"], []
-        missing = f"none of {', '.join(names)} is"
+        problem = f"none of {', '.join(names)} is on PATH"
     for name in names:
         path = shutil.which(name)
         if path is not None:
             return [path, *arguments]
     raise CannotBuildError(
-        f"the simulated device needs a C++20 compiler: {missing} on PATH. Install one (apt-get "
+        f"the simulated device needs a C++20 compiler: {problem}. Install one (apt-get "
         "install g++; dnf install gcc-c++; conda install gxx), or set CXX to the one you have."
     )
 

@@ -234,16 +234,17 @@ def _find_missing_distributions(backend: Backend) -> dict[str, str]:
     """
     from packaging.requirements import InvalidRequirement, Requirement
 
-    torch_version = _installed_version("torch")
-    missing = dict.fromkeys(backend.torch_integration.same_version, torch_version)
+    versions_to_simulate: dict[str, str] = {}
+    for name in backend.torch_integration.same_version:
+        versions_to_simulate[name] = _installed_version("torch")
     for text in backend.requires:
         try:
             requirement = Requirement(text)
         except InvalidRequirement:  # accel-core reports the invalid requirement
             continue
         if not _installed_version(requirement.name):
-            missing[requirement.name] = _accepted_version(requirement)
-    return missing
+            versions_to_simulate[requirement.name] = _accepted_version(requirement)
+    return versions_to_simulate
 
 
 def _installed_version(name: str) -> str:

@@ -178,7 +178,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 def _run_on(device: str, arguments: list[str], results_file: Path) -> _Run:
     """Run pytest on one device in a child process that writes its results into `results_file`."""
     environ = {**os.environ, _RESULTS_VARIABLE: str(results_file)}
-    environ.pop("ACCEL_SIMULATE", None)
+    environ.pop("ACCEL_SIMULATE", None)  # the option `--accel` selects the device
     command = [sys.executable, "-m", "pytest", "--accel", device, *arguments]
     start = time.monotonic()
     exit_status = subprocess.run(command, env=environ, check=False).returncode
@@ -199,6 +199,7 @@ def _print_summary(runs: list[_Run]) -> None:
     """Print the tests that fail on only some of the devices, and a table with a row for each device."""
     for line in _describe_partial_failures(runs):
         print(line)  # noqa: T201 - the summary of the runs
+    # The first column is 16 characters wide, and each other column 10.
     titles = "".join(f"{title:>10}" for title in (*_OUTCOMES, "seconds", "status"))
     print(f"\n{'simulated':<16}{titles}")  # noqa: T201 - the summary of the runs
     for run in runs:
@@ -326,7 +327,7 @@ def simulated(accelerator: Accelerator) -> Iterator[Simulated]:
     if not hasattr(device, "library"):
         pytest.skip(f"{accelerator.name} is not simulated. Run pytest --accel acme.")
     yield Simulated()
-    device.set_memory_limit()
+    device.set_memory_limit()  # restores the initial sizes
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -56,13 +56,16 @@ class FakeAccelerator(CPUAccelerator):
         super().__init__(backend)
         self._count = devices
         self.calls: list[Call] = []
+        # In this object, a wrapper hides each public method of the class.
         for name in dir(type(self)):
             function = inspect.getattr_static(type(self), name)
             is_public = not name.startswith("_")
             if is_public and inspect.isfunction(function):
-                setattr(self, name, self._record_calls(name, getattr(self, name)))
+                setattr(
+                    self, name, self._wrap_to_record_calls(name, getattr(self, name))
+                )
 
-    def _record_calls(
+    def _wrap_to_record_calls(
         self, name: str, member: Callable[..., Any]
     ) -> Callable[..., Any]:
         """Return a wrapper of `member` that adds each call to `calls` and triggers faults that are due."""

@@ -205,7 +205,7 @@ def finish(
         kill(process)
         stdout, stderr = _remaining_output(process)
     finally:
-        kill(process)
+        kill(process)  # and the processes that it has started
         process.wait()
     if is_late:
         stderr += f"\nkilled after {timeout:g} s"

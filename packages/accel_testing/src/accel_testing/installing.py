@@ -181,8 +181,8 @@ def _install(
     label = "fake" if contents.fake else "testing"
     distribution = distribution or f"accel-{label}-{names[0].replace('.', '-')}"
     version = version or f"0+{label}.{secrets.token_hex(4)}"
-    _require_valid(distribution, version)
-    _require_free(names, distribution, isolated=isolated)
+    _require_valid_in_file_name(distribution, version)
+    _require_unused_names(names, distribution, isolated=isolated)
     module = f"accel_testing_{names[0].replace('.', '_')}"
     pid = os.getpid()
     key = plugins.register(contents)
@@ -198,7 +198,10 @@ def _install(
             sources[contents.fake.vendor_import] = plugins.vendor_package_source(
                 module, version
             )
-        groups = {ENTRY_POINT_GROUP: dict.fromkeys(names, entry_point)}
+        entry_points = {}
+        for name in names:
+            entry_points[name] = entry_point
+        groups = {ENTRY_POINT_GROUP: entry_points}
         write_distribution(folder, distribution, version, groups, sources)
         layer = Layer(
             folder,
@@ -268,7 +271,7 @@ def _require_accelerator(backend: Backend, accelerator: object) -> None:
         )
 
 
-def _require_valid(distribution: object, version: object) -> None:
+def _require_valid_in_file_name(distribution: object, version: object) -> None:
     """Raise `InvalidBackendError` unless the distribution and version are valid in a wheel's file name."""
     for parameter, value, pattern, example in (
         ("distribution", distribution, _DISTRIBUTION, "accel-acme"),
@@ -281,7 +284,9 @@ def _require_valid(distribution: object, version: object) -> None:
             )
 
 
-def _require_free(names: tuple[str, ...], distribution: str, *, isolated: bool) -> None:
+def _require_unused_names(
+    names: tuple[str, ...], distribution: str, *, isolated: bool
+) -> None:
     """Raise `BackendConflictError` if a built-in backend or an installed plugin already uses a name.
 
     `names` contains the names to check. Plugins in `distribution` are ignored, because they are replaced. If

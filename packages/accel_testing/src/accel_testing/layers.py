@@ -60,13 +60,15 @@ class Layer:
                 self._previous_values[name] = os.environ.get(name)
                 _set_variable(name, value)
             self._previous_modules = _remove_modules(self._modules)
+            # Inside the block, no accelerator has been chosen yet.
             self._previous_choice = swap_state(None)
             _layers.append(self)
 
     def end(self) -> None:
         """Undo this layer's changes to the process, but keep the changes of other layers."""
         with _lock.held():
-            later_layers = _layers[_layers.index(self) + 1 :]
+            position = _layers.index(self)
+            later_layers = _layers[position + 1 :]
             _layers.remove(self)
             if self._folder in sys.path:  # code under test may have replaced `sys.path`
                 sys.path.remove(self._folder)

@@ -247,4 +247,5 @@ class HPUAccelerator(TorchAccelerator):
 
         `pool` is ignored, because Gaudi's graphs cannot share a memory pool.
         """
+        # `pool` is not passed on, because Gaudi's graphs cannot share a memory pool.
         return super().capture_to_graph(graph, stream=stream, **options)

@@ -53,6 +53,7 @@ class TPUAccelerator(TorchAccelerator):
         # The number is cached, because torch.compile cannot trace the call.
         if not self._count:
             self._count = int(super().device_count())
+            # With another library, each process starts a runtime for one device.
             if self._library is not None:
                 self._count = min(self._count, 1)
         return self._count

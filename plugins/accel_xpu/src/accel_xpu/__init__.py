@@ -184,7 +184,7 @@ def accel_checks(backend: Backend) -> list[Check]:
 
 
 def with_cpu_build_note(backend: Backend) -> Backend:
-    """Return the declaration, whose description mentions an installed CPU build of IPEX."""
+    """Return the declaration, with a note in its description if IPEX's CPU build is installed."""
     if not _is_cpu_build_of_ipex():
         return backend
     note = "the installed IPEX is its CPU build, without XPU"

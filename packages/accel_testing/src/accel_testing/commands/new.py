@@ -163,7 +163,7 @@ _BUILT_IN_HINT = "to write a plugin for torch's device, add --no-private-use1"
 def _require_usable_names(name: str, answers: dict[str, str | bool]) -> None:
     """Raise `click.UsageError` if the name of the device or of its torch module is already in use."""
     private_use1 = answers.get("private_use1")
-    _require_free(name, private_use1)
+    _require_unused_name(name, private_use1)
     torch_module = str(answers.get("torch_module", name))
     # Without an answer, the template's default is that the device uses PrivateUse1.
     uses_private_use1 = private_use1 is None or private_use1
@@ -171,7 +171,7 @@ def _require_usable_names(name: str, answers: dict[str, str | bool]) -> None:
         _require_no_torch_module(torch_module)
 
 
-def _require_free(name: str, private_use1: object) -> None:
+def _require_unused_name(name: str, private_use1: object) -> None:
     """Raise `click.UsageError` if a plugin, a package of this project or torch already uses the name.
 
     `private_use1` is the answer to the template's question of the same name, or `None` if it is unanswered.

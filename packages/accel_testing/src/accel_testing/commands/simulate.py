@@ -41,7 +41,7 @@ def _complete_word(
     entry_point = simulator()
     # After the first word, which names the device, the words are a command. With --build, all words are
     # devices.
-    is_in_command = ctx.params.get("words") and not ctx.params.get("building")
+    is_in_command = ctx.params.get("words") and not ctx.params.get("should_build")
     if entry_point is None or is_in_command:
         return [CompletionItem(incomplete, type="file")]
     return [
@@ -54,13 +54,13 @@ def _complete_word(
 @click.command("simulate", cls=_Command)
 @click.option(
     "--list",
-    "listing",
+    "should_list",
     is_flag=True,
     help="List the devices that can be simulated, and whether the library of each device is built.",
 )
 @click.option(
     "--build",
-    "building",
+    "should_build",
     is_flag=True,
     help="Build the named devices, or all devices, without running a command.",
 )
@@ -89,8 +89,8 @@ def command(
     ctx: click.Context,
     words: tuple[str, ...],
     *,
-    listing: bool,
-    building: bool,
+    should_list: bool,
+    should_build: bool,
     output: Path | None,
     reports: tuple[str, ...],
 ) -> None:
@@ -101,20 +101,20 @@ def command(
     command's. --report cuda.md lists each vendor-specific place in code outside torch. Requires the
     distribution accel-simulated, and a C++ compiler at the first use with each version of torch.
     """
-    if output is not None and not building:
+    if output is not None and not should_build:
         raise click.UsageError(
             "--output requires --build: accel simulate --build acme --output FOLDER"
         )
-    if reports and (listing or building):
+    if reports and (should_list or should_build):
         raise click.UsageError(
             "--report cannot be used with --list or --build, which run no command.",
             ctx,
         )
     try:
         provider = _load_provider()
-        if listing:
+        if should_list:
             _list_devices(provider)
-        elif building:
+        elif should_build:
             _build(provider, words, output)
         else:
             _run_command(ctx, provider, words, reports)

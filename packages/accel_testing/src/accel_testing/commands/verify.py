@@ -112,7 +112,7 @@ def _report_option(name: str, description: str) -> Callable[[Any], Any]:
 )
 @click.option(
     "--check",
-    "only",
+    "check_names",
     multiple=True,
     callback=_require_checks,
     metavar="CHECK",
@@ -141,7 +141,7 @@ def _report_option(name: str, description: str) -> Callable[[Any], Any]:
 @_report_option("markdown", "Markdown")
 @click.option(
     "--list",
-    "listing",
+    "should_list",
     is_flag=True,
     help="List the checks with the reason for each check.",
 )
@@ -152,14 +152,14 @@ def command(
     name: Pin | None,
     *,
     level: int | None,
-    only: tuple[str, ...],
+    check_names: tuple[str, ...],
     expected: tuple[Path, Expected] | None,
     check_timeout: float | None,
     timeout: float | None,
     certify: bool,
     junit: Path | None,
     markdown: Path | None,
-    listing: bool,
+    should_list: bool,
     as_json: bool,
 ) -> None:
     """Check the accelerator, or NAME, against the interface.
@@ -170,22 +170,22 @@ def command(
     """
     expected_file, expected_outcomes = expected or (None, NOTHING)
     if certify:
-        _require_certifiable(expected_file, expected_outcomes, only)
+        _require_certifiable(expected_file, expected_outcomes, check_names)
     with answering(as_json=as_json) as output:
-        if listing:
-            _list_checks(output, level, only, as_json=as_json)
+        if should_list:
+            _list_checks(output, level, check_names, as_json=as_json)
             return
         settings = options.read_settings(timeout)
         _require_pytest()
         if level is None:
-            level = _default_level(only)
+            level = _default_level(check_names)
         _interrupt_on_sigterm()
-        with Progress(len(select_checks(level, only))) as progress:
+        with Progress(len(select_checks(level, check_names))) as progress:
             report = run(
                 _find_backend(name, settings),
                 level,
                 expected=expected_file,
-                only=only,
+                only=check_names,
                 seconds=check_timeout,
                 on_begin=progress.show,
             )
@@ -217,33 +217,37 @@ def _interrupt_on_sigterm() -> None:
 
 
 def _require_certifiable(
-    file: Path | None, expected: Expected, only: tuple[str, ...]
+    file: Path | None, expected: Expected, check_names: tuple[str, ...]
 ) -> None:
     """Raise `click.UsageError` if an option rules out a certificate."""
     if expected.skip:
         raise click.UsageError(
             f"--certify runs every check, but {file} has a section [skip]. Remove that section."
         )
-    if only:
+    if check_names:
         raise click.UsageError(
             "--certify certifies a level, not single checks. Leave --check out."
         )
 
 
-def _default_level(only: tuple[str, ...]) -> int:
-    """Return the highest level of the checks in `only`, or the usual level if `only` is empty."""
-    if not only:
+def _default_level(check_names: tuple[str, ...]) -> int:
+    """Return the highest level of the checks with these names, or the usual level if there are no names."""
+    if not check_names:
         return USUAL_LEVEL
-    return max(check.level for check in checks() if check.name in only)
+    return max(check.level for check in checks() if check.name in check_names)
 
 
 def _list_checks(
-    output: options.Output, level: int | None, only: tuple[str, ...], *, as_json: bool
+    output: options.Output,
+    level: int | None,
+    check_names: tuple[str, ...],
+    *,
+    as_json: bool,
 ) -> None:
     """Write the name and purpose of each selected check, where a `level` of `None` selects all levels."""
     if level is None:
         level = max(LEVELS)
-    selected = select_checks(level, only)
+    selected = select_checks(level, check_names)
     if as_json:
         rows = [
             {"name": check.name, "level": check.level, "why": check.why}
@@ -330,18 +334,18 @@ def _report_page(report: ConformanceReport) -> list[page.Part]:
     """Return the parts of a report: the score, a table of levels, and the checks that did not pass."""
     levels = [level for level in range(report.level + 1) if report.results_of(level)]
     rows = [_level_row(report, level) for level in levels]
-    failed, expected = [], []
+    failed, expected_or_skipped = [], []
     for result in report.results:
         if not result.outcome.is_good:
             failed.append(result)
         elif result.outcome in (Outcome.EXPECTED, Outcome.SKIPPED):
-            expected.append(result)
+            expected_or_skipped.append(result)
     return [
         *_header(report),
         page.paragraph(),
         page.table(_COLUMNS, rows),
         *_section("Failed", _merge_checks_that_did_not_run(failed)),
-        *_section("Expected failures and skips", expected),
+        *_section("Expected failures and skips", expected_or_skipped),
         *_not_claimed_section(report),
     ]
 
@@ -390,11 +394,11 @@ def _next_step(report: ConformanceReport) -> list[page.Part]:
         return []
     return [
         page.paragraph(),
-        page.paragraph((_simulation_step(report.backend), "yellow")),
+        page.paragraph((_suggest_simulation(report.backend), "yellow")),
     ]
 
 
-def _simulation_step(name: str) -> str:
+def _suggest_simulation(name: str) -> str:
     """Return the command that simulates the device, or the command that installs the simulator."""
     simulator = simulated.simulator()
     if simulator is None:

@@ -102,10 +102,10 @@ def _require_wheels(plan: Plan, machine: Machine, torch: str) -> None:
 
 def _vendor_build_note(label: str) -> str:
     """Return why there is no plan for hardware, such as `"MetaX GPU"`, whose vendor builds torch itself."""
-    vendor, _, device_kind = label.partition(" ")
+    vendor, device, _, _ = VENDOR_BUILDS[label]
     build = torch_build()
     if build is None or describe_build_mismatch(build, label, ""):
-        return f"{vendor} builds torch for its {device_kind}s itself, and accel-cuda needs this build"
+        return f"{vendor} builds torch for its {device}s itself, and accel-cuda needs this build"
     return (
         f"torch {build.version}, the driver and the SDK must be from the same release "
         f"by {vendor}: compare the three versions"

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from accel_core.explain.autoload import autoload_conflicts
 from accel_core.explain.device_access import scheduler_step
 from accel_core.hardware import visible_devices
 from accel_core.hardware.placement import detect_placement
-from accel_core.settings import DS_ACCELERATOR, parse_pin
+from accel_core.settings import DS_ACCELERATOR, Pin, parse_pin
 from accel_core.text import one_line
 from accel_train.child_accelerator import Chosen, Progress, call_on_accelerator
 from accel_train.launch.environment import import_variables, isolation_reason
@@ -61,9 +62,13 @@ def examine_machine(
     respond. Raises `LaunchError` if no child process can be started, or if torch does not have the
     communication backend for the device.
     """
+    pin = None
     if backend is not None:
-        _pin_backend_in_environment(backend)
+        pin = _pin_backend_in_environment(backend)
     settings = options.read_settings(timeout)
+    if pin is not None:
+        request = f"accel run --backend {backend}"
+        settings = replace(settings, request=request, is_pinned_by_variable=False)
     child_arguments = {"communication": communication, "environ": dict(os.environ)}
     try:
         result = call_on_accelerator(
@@ -71,15 +76,16 @@ def examine_machine(
             child_arguments,
             settings,
             timeout=settings.probe_timeout,
+            pin=pin,
             start=start,
         )
     except AccelError as error:
         error_class = type(error)
         if isinstance(error.__cause__, OSError):  # no process can be started
             error_class = LaunchError
-        raise error_class(_with_backend_option(str(error), backend)) from error
+        raise error_class(str(error)) from error
     warnings = [f"{sentence}." for sentence in result.crashes]
-    for message, _category in result.fallback_warnings:
+    for message, _is_mere_absence in result.fallback_warnings:
         warnings.append(message)
     conflicts = autoload_conflicts(result.backend, settings.probe_timeout)
     machine = Machine(**result.value)._replace(
@@ -91,25 +97,20 @@ def examine_machine(
     return machine
 
 
-def _pin_backend_in_environment(backend: str) -> None:
-    """Set `DS_ACCELERATOR` to `backend`, the value of `--backend`, for this process and its child processes.
+def _pin_backend_in_environment(backend: str) -> Pin:
+    """Set `DS_ACCELERATOR` to `backend`, the value of `--backend`, and return the pin.
 
-    Raises `LaunchError` if the value is not valid.
+    The variable is set for this process and its child processes. Raises `LaunchError` if the value is not
+    valid.
     """
     try:
-        os.environ[DS_ACCELERATOR.name] = str(parse_pin(backend))
+        pin = parse_pin(backend)
     except ValueError as error:
         raise LaunchError(
             f"--backend {backend!r} is not valid, expected {error}"
         ) from None
-
-
-def _with_backend_option(message: str, backend: str | None) -> str:
-    """Replace `DS_ACCELERATOR` at the start of a message with `--backend`, if the user typed that option."""
-    variable = f"{DS_ACCELERATOR.name}={os.environ.get(DS_ACCELERATOR.name, '')!r}"
-    if backend is None or not message.startswith(variable):
-        return message
-    return f"accel run --backend {backend}{message.removeprefix(variable)}"
+    os.environ[DS_ACCELERATOR.name] = str(pin)
+    return pin
 
 
 def describe_machine_in_child(

@@ -206,9 +206,16 @@ class _BackendExaminer:
 
         A value is an empty string if it is unknown.
         """
-        is_reason_shown = verdict.reason in _describe_verdict(verdict, [])
+        plain_reason = words_of(verdict, plain=True).text
+        is_reason_shown = (
+            verdict.package_failure is None and plain_reason == verdict.reason
+        )
         package_texts = [_describe_package(package) for package in packages]
         yield "distribution", str(verdict.provenance)
+        if verdict.status is Status.CONFLICT:
+            yield "pin", f"{verdict.name}@{verdict.distribution}"
+        if verdict.package_failure is not None:
+            yield "missing device", verdict.hardware
         yield "vendor's package", ", ".join(package_texts)
         yield "reason", "" if is_reason_shown else verdict.reason
         yield "root cause", verdict.cause

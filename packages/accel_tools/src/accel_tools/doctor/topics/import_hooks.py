@@ -302,7 +302,10 @@ def _failure_finding(failures: Sequence[_Failure]) -> Finding:
         step = "allow more time: --timeout 300"
         return Finding(Level.WARNING, "import-hooks.unknown", what, step)
     what = f"{owner} ({where}) fails {when}: {first.error}"
-    return Finding(Level.WARNING, "import-hooks.fails", what, first.hook.step)
+    facts = {"root cause": first.error}
+    return Finding(
+        Level.WARNING, "import-hooks.fails", what, first.hook.step, facts=facts
+    )
 
 
 def _autoload_finding(conflict: AutoloadConflict) -> Finding:
@@ -310,7 +313,8 @@ def _autoload_finding(conflict: AutoloadConflict) -> Finding:
     is_certain = conflict.known
     level = Level.ERROR if is_certain else Level.WARNING
     code = "import-hooks.torch-fails" if is_certain else "import-hooks.unknown"
-    return Finding(level, code, conflict.reason, conflict.hint)
+    facts = {"root cause": conflict.cause} if conflict.cause else {}
+    return Finding(level, code, conflict.reason, conflict.hint, facts=facts)
 
 
 # --- In child processes --------------------------------------------------------------
