@@ -194,7 +194,7 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
     try:
         with _lock:
             _overrides.add(override)
-            _set_current(_chosen, _selection)
+            _set_current(_chosen, _selection)  # so that every context is queried
         _override.set(override)
         yield override.accelerator
     finally:
@@ -290,11 +290,14 @@ def _pins_of_type(
     if not names:
         _require_torch_device(device_type, request)
         names = [device_type]
-    # Backends that DS_ACCELERATOR names are tried first, as in a choice.
     pinned_names = [pin.name for pin in settings.pins]
-    preferred = [name for name in names if name in pinned_names]
-    others = [name for name in names if name not in pinned_names]
-    return tuple(qualified_pin(settings, Pin(name)) for name in preferred + others)
+
+    def is_not_pinned(name: str) -> bool:
+        return name not in pinned_names
+
+    # Backends that DS_ACCELERATOR names are tried first, as in a choice.
+    names.sort(key=is_not_pinned)
+    return tuple(qualified_pin(settings, Pin(name)) for name in names)
 
 
 def _require_torch_device(device_type: str, request: str) -> None:

@@ -166,7 +166,7 @@ def _import_in_child_process(timeout: float) -> _ImportResult:
             place=one_line(str(answer["place"])),
         )
     if report.timed_out:
-        return _ImportResult(f"no response within {report.waited:g} s", timed_out=True)
+        return _ImportResult(f"no response within {report.timeout:g} s", timed_out=True)
     return _ImportResult(one_line(f"its process {report.ending}{report.last_words}"))
 
 

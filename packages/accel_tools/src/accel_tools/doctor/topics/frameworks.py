@@ -116,7 +116,7 @@ def _query_in_child_process(framework: Framework, timeout: float) -> _FrameworkC
         device, failure = report.answer["device"], report.answer["error"]
         return _FrameworkChoice(one_line(str(device)), one_line(str(failure)))
     if report.timed_out:
-        reason = f"no response within {report.waited:g} s (--timeout sets the limit)"
+        reason = f"no response within {report.timeout:g} s (--timeout sets the limit)"
         return _FrameworkChoice(unknown=reason)
     return _FrameworkChoice(failure=f"its process {report.ending}")
 

@@ -386,7 +386,7 @@ def _run_in_child_process(hooks: Sequence[_Hook], timeout: float) -> _HooksRun:
         return _HooksRun(_with_integer_keys(report.answer))
     ending = f"its process {report.ending}"
     if report.timed_out:
-        ending = f"no response within {report.waited:g} s"
+        ending = f"no response within {report.timeout:g} s"
     if not report.stage_facts:  # The child ended before the first hook.
         return _HooksRun({}, ending, timed_out=report.timed_out)
     return _HooksRun(
