@@ -11,7 +11,7 @@ import click
 
 from accel_core.cli import output as options
 from accel_core.cli import page
-from accel_core.cli.output import answering
+from accel_core.cli.output import Output, answering
 from accel_core.explain.messages import troubleshooting_line
 from accel_core.settings import Pin
 from accel_core.text import one_line
@@ -128,10 +128,7 @@ def command(
         elif as_json:
             output.write_json(report.to_dict())
         else:
-            unicode_marks = "".join(level.mark for level in Level)
-            in_unicode = output.can_write(unicode_marks)
-            parts = _page(report, in_unicode=in_unicode, show_all=show_all)
-            output.write_page(parts)
+            _write_page(report, output, show_all=show_all)
         if fix_options.fix:
             report = fix_options.run_fixes(context, report)
     end_abandoned_topics()
@@ -184,6 +181,13 @@ def _run(
 
 
 # --- The page ------------------------------------------------------------------------
+
+
+def _write_page(report: Report, output: Output, *, show_all: bool) -> None:
+    """Print the report as text, in ASCII if the output cannot represent the marks of the levels."""
+    unicode_marks = "".join(level.mark for level in Level)
+    in_unicode = output.can_write(unicode_marks)
+    output.write_page(_page(report, in_unicode=in_unicode, show_all=show_all))
 
 
 def _page(report: Report, *, in_unicode: bool, show_all: bool) -> list[page.Part]:

@@ -97,9 +97,8 @@ def _required_names(distribution: str) -> Iterator[str]:
         texts = metadata.requires(distribution) or []
     except metadata.PackageNotFoundError:
         return
-    for (
-        requirement
-    ) in texts:  # such as "nvidia-nccl-cu13==2.29.7; platform_system == 'Linux'"
+    # A text is such as "nvidia-nccl-cu13==2.29.7; platform_system == 'Linux'".
+    for requirement in texts:
         name = re.match(r"[\w.-]+", requirement)
         is_optional = "extra ==" in requirement
         if name and not is_optional:
@@ -116,9 +115,8 @@ def _module_names(distribution: str) -> set[str]:
     names = set()
     for path, _size in _recorded_sizes(installed):
         first_part = PurePosixPath(path).parts[0]
-        if not first_part.endswith(
-            "-info"
-        ):  # The folder NAME-VERSION.dist-info is not a module.
+        is_metadata = first_part.endswith("-info")  # such as "six-1.17.0.dist-info"
+        if not is_metadata:
             names.add(first_part.partition(".")[0])
     return names
 

@@ -79,7 +79,7 @@ def find_unmet_dependencies(
         folders_of_loaded: Folders of libraries that a program has loaded before, or that it loads by their
             paths. The libraries in these folders do not count as missing.
     """
-    if why_not_examined():
+    if why_not_examined():  # pyelftools is not installed.
         return
     loaded_names: set[str] = set()
     for folder in folders_of_loaded:

@@ -44,21 +44,9 @@ def torch_import_finding(
     result = _ImportResult()  # The import has not failed.
     if not is_known_to_work:
         result = _import_in_child_process(timeout)
-    failure = result.failure
-    if result.timed_out:
-        # On a slow or busy disk, a timeout is not necessarily a problem.
-        what = f"could not determine whether torch {version} can be imported: {failure}"
-        step = "allow more time: --timeout 300"
-        return Finding(Level.WARNING, _CODE, what, step, facts=facts)
-    if result.start_failed:
-        facts["root cause"] = failure
-        what = (
-            f"could not determine whether torch {version} can be imported, "
-            f"because no process could be started: {failure}"
-        )
-        step = _step_without_process(failure)
-        return Finding(Level.ERROR, _CODE, what, step, facts=facts)
-    if failure:
+    if result.timed_out or result.start_failed:
+        return _unknown_import_finding(version, result, facts)
+    if result.failure:
         return _failed_import_finding(version, result, package, facts, environ)
     stale = find_stale_metadata("torch", version)
     if stale:
@@ -74,6 +62,23 @@ def _missing_torch_finding() -> Finding:
     if damage is not None:
         return Finding(Level.ERROR, _CODE, damage.what, damage.step)
     return Finding(Level.ERROR, _CODE, "torch is not installed", "accel setup")
+
+
+def _unknown_import_finding(
+    version: str, result: _ImportResult, facts: Mapping[str, str]
+) -> Finding:
+    """Return the finding that a child process could not be started, or did not end in time."""
+    failure = result.failure
+    what = f"could not determine whether torch {version} can be imported"
+    if result.timed_out:
+        # On a slow or busy disk, a timeout is not necessarily a problem.
+        what = f"{what}: {failure}"
+        step = "allow more time: --timeout 300"
+        return Finding(Level.WARNING, _CODE, what, step, facts=facts)
+    what = f"{what}, because no process could be started: {failure}"
+    step = _step_without_process(failure)
+    facts_with_cause = {**facts, "root cause": failure}
+    return Finding(Level.ERROR, _CODE, what, step, facts=facts_with_cause)
 
 
 def _failed_import_finding(

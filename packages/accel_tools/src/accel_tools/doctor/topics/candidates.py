@@ -309,6 +309,7 @@ def _is_replaced(verdict: Verdict, context: DiagnosticContext) -> bool:
     """
     if verdict.status is not Status.NOT_INSTALLED:
         return False
+    # A different distribution may declare the same backend.
     for other in context.survey().verdicts:
         has_devices = other.devices is not None
         if other.name == verdict.name and has_devices:

@@ -107,6 +107,7 @@ def _is_expected_to_work(
         and not selection.is_unknown
         and selection.how is not How.FALLBACK
     )
+    # If an accelerator is chosen, the others need not work.
     if is_other_chosen or verdict.builtin:
         return False
     is_simulated = _simulated_devices(verdict, context, survey) is not None
