@@ -50,8 +50,9 @@ def _findings(tmp_path, code):
         ("dist.Backend.NCCL", "collective", "torch.distributed.Backend.NCCL"),
         ("torch.get_autocast_gpu_dtype()", "call", "torch.get_autocast_gpu_dtype()"),
         ("torch.profiler.f(use_cuda=True)", "call", "torch.profiler.f(use_cuda=)"),
-        ("class A:\n    def f(self):\n        self.net.cuda()", "move", ".cuda()"),
-        ("@torch.cuda.amp.autocast()\ndef f(): ...", "precision", "torch.cuda.amp.autocast()"),
+        ("class A:\n    def f(self):\n        self.net.is_cuda", "ask", ".is_cuda"),
+        ("@torch.cuda.amp.custom_fwd\ndef f(): ...", "precision", "torch.cuda.amp.custom_fwd"),
+        ("events.table(sort_by='self_cuda_time_total')", "device", '"self_cuda_time_total"'),
     ],
 )  # fmt: skip
 def test_a_name_of_cuda_is_found(code, kind, what, tmp_path):
@@ -67,6 +68,12 @@ def test_a_name_of_cuda_is_found(code, kind, what, tmp_path):
         'parser.add_argument("--no-cuda")',
         'torch.is_autocast_enabled("xpu"), torch.random.fork_rng(device_type="xpu")',
         "use_cuda = args.cuda",
+        "seed = states['torch_cuda_seed']",
+        "stream: torch.cuda.Stream = None",
+        "def f(stream: torch.cuda.Stream) -> torch.cuda.Event: ...",
+        # The run records these calls.
+        "torch.cuda.synchronize()",
+        "with torch.cuda.amp.autocast(): model.cuda()",
         "from torch.cuda import amp",
         'torch.ones(2, device="xpu")',
         'torch.ones(2, device="cuda"',  # not Python
@@ -82,9 +89,9 @@ def test_other_text_is_left_out(code, tmp_path):
         ('f(\n    "cuda:0"\n)', '"cuda:0"', True),
         ('f(\n    f"cuda:{rank}"\n)', '"cuda:3"', True),
         ('f(\n    "nccl"\n)', 'init_process_group("nccl")', True),
-        ("torch.cuda.Stream(\n\n)", "torch.cuda.streams.Stream()", True),
-        ("x.cuda(\n\n)", ".cuda()", True),
-        ("x.cuda(\n\n)", ".is_cuda", False),
+        ("f(\n\ntorch.cuda.Stream)", "torch.cuda.streams.Stream()", True),
+        ("f(\n\nx.is_cuda)", ".is_cuda", True),
+        ("f(\n\nx.is_cuda)", ".cuda()", False),
         ('f(\n    "cuda"\n)', "torch.xpu.synchronize()", False),
         # The lines of an `if` statement end before its body.
         ('\nif f("cuda"):\n    f("cuda")', '"cuda"', True),

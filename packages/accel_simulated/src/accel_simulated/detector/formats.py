@@ -25,16 +25,17 @@ _HELP = (
     "accel_core or torch.accelerator."
 )
 _IN_SOURCE = (
-    "These names of CUDA are in source files that ran, and the run recorded no use of them. Some are in code "
-    "that did not run. Others are in code that a run cannot show: comparisons of strings "
-    '(`device.type == "cuda"`), settings (`torch.backends.cudnn`), registrations of kernels, and names that '
-    'torch reads as part of another string (`"rank:0/cuda:0"`).'
+    "These names of CUDA are in source files that ran, and the run recorded no use of them. A run cannot show "
+    'comparisons of strings (`device.type == "cuda"`), settings (`torch.backends.cudnn`), registrations of '
+    'kernels, and names that torch reads as part of another string (`"rank:0/cuda:0"`). Other names are in '
+    "code that did not run."
 )
 _NOT_LISTED = (
-    "The report cannot show files that the program did not load, code without a file (`python -c`, `exec`, "
-    "compiled extensions), device names that come from outside the source files (arguments, configuration "
-    "files) or that are built from smaller parts, names in strings with spaces, packages for CUDA other than "
-    "torch (cupy, pynvml), and device indices, which name no device (`model.to(0)`)."
+    "The report cannot list files that the program did not load, code without a file (`python -c`, `exec`, "
+    "compiled extensions), calls in functions that `torch.compile` compiled, calls of `torch.cuda` that did "
+    "not run, device names that come from arguments or configuration files or are built from parts, names in "
+    "strings with spaces, packages for CUDA other than torch (cupy, pynvml), and device indices, which name "
+    "no device (`model.to(0)`)."
 )
 _PLACE_KEYS = (
     "file", "line", "package", "kind", "what", "type", "times", "raised", "text", "instead",

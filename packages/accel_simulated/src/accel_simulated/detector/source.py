@@ -20,10 +20,11 @@ from accel_simulated.detector.wrapping import is_device_check
 __all__ = ["Finding", "find_names"]
 
 #: CUDA, its libraries, and the functions of torch for autocast on CUDA whose names contain `gpu`.
-_NAME = re.compile(
-    "cuda|cudnn|cublas|cusparse|cufft|curand|nccl|nvtx|nvrtc|autocast_gpu",
-    re.IGNORECASE,
-)
+_NAMES = "cuda|cudnn|cublas|cusparse|cufft|curand|nccl|nvtx|nvrtc|autocast_gpu"
+_NAME = re.compile(_NAMES, re.IGNORECASE)
+#: A name in a string: at the start of a word, as in `"rank:0/cuda:0"` or `"_cuda_init"`. In other words, such
+#: as `"model_parallel_cuda_seed"`, it is usually a part of the program's own name.
+_NAME_IN_STRING = re.compile(rf"(?<!\w)(is|self)?_*({_NAMES})", re.IGNORECASE)
 _VARIABLE = re.compile("[A-Z0-9]+(_[A-Z0-9]+)+")
 #: Functions that compare a string argument with something, or look it up.
 _COMPARING = frozenset({"startswith", "endswith", "hasattr", "getattr", "get"})
@@ -144,6 +145,23 @@ class _Reader(ast.NodeVisitor):
         if not is_docstring:
             self.generic_visit(node)
 
+    # Annotations of types have no effect on a device.
+
+    def visit_arg(self, node: ast.arg) -> None:
+        pass
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.visit(node.value)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        node.returns = None
+        self.generic_visit(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        node.returns = None
+        self.generic_visit(node)
+
     def visit_Compare(self, node: ast.Compare) -> None:
         self._visit_compared(node.left, *node.comparators)
 
@@ -214,15 +232,14 @@ class _Reader(ast.NodeVisitor):
 
         `full_name` is the full name of a part of torch, or an empty string for other names.
         """
-        ending = "()" if called else ""
         if full_name and _NAME.search(full_name):
-            self._add(node, _kind_of_name(full_name), f"{full_name}{ending}")
+            # The run records each call of a function in `torch.cuda`.
+            if not called:
+                self._add(node, _kind_of_name(full_name), full_name)
+            elif not full_name.startswith("torch.cuda."):
+                self._add(node, _kind_of_name(full_name), f"{full_name}()")
             return True
-        if full_name or not isinstance(node, ast.Attribute):
-            return False
-        if node.attr == "cuda" and called:
-            self._add(node, "move", ".cuda()")
-        elif node.attr == "is_cuda":
+        if isinstance(node, ast.Attribute) and node.attr == "is_cuda":
             self._add(node, advice.DEVICE_CHECK, ".is_cuda")
         return False
 
@@ -248,7 +265,10 @@ class _Reader(ast.NodeVisitor):
     def _add_string(self, node: ast.expr, text: str) -> None:
         """Add a string that names CUDA. Messages and options of a command line are left out."""
         is_message = any(character.isspace() for character in text)
-        if _NAME.search(text) and not is_message and not text.startswith("-"):
+        is_option = text.startswith("-")
+        is_variable = _VARIABLE.fullmatch(text) and _NAME.search(text)
+        is_name = is_variable or _NAME_IN_STRING.search(text)
+        if is_name and not is_message and not is_option:
             self._add(node, _kind_of_string(text, self._is_compared), f'"{text}"')
 
     def _add(self, node: ast.expr, kind: str, what: str) -> None:

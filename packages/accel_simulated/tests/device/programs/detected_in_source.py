@@ -19,6 +19,7 @@ operator = torch.library.custom_op("detected::f", lambda x: x, mutates_args=(), 
 operator.register_kernel("cuda")(lambda x: x)  # device "cuda"
 subprocess.run([sys.executable, "-c", "0"], env={**os.environ, "CUDA_VISIBLE_DEVICES": "0"}, check=True)  # environment "CUDA_VISIBLE_DEVICES"
 def unused():
-    torch.cuda.synchronize()  # call torch.cuda.synchronize()
+    torch.cuda.synchronize()
+    torch.version.cuda  # ask torch.version.cuda
 torch.cuda.synchronize()
 dist.destroy_process_group()
