@@ -74,9 +74,10 @@ class Provenance:
         """Split the entry point's value, without its extras, into a module and
         attributes.
         """
-        reference, _, _ = self.value.partition("[")
-        module, _, attributes = reference.partition(":")
-        return module.strip(), list(filter(None, attributes.strip().split(".")))
+        reference, _, _extras = self.value.partition("[")
+        module, _, attribute_path = reference.partition(":")
+        attributes = attribute_path.strip().split(".") if attribute_path else []
+        return module.strip(), [name for name in attributes if name]
 
     def __str__(self) -> str:
         return one_line(f"{self.distribution} {self.version}")
@@ -294,6 +295,7 @@ class Backend:
 
     def __post_init__(self) -> None:
         if isinstance(self.vendor_import, str):
+            # A plain assignment fails, because the dataclass is frozen.
             object.__setattr__(self, "vendor_import", (self.vendor_import,))
         faults = list(_faults(self))
         if faults:
@@ -359,13 +361,17 @@ def is_unknown_field_error(error: BaseException) -> bool:
     """
     if not isinstance(error, TypeError):
         return False
-    quoted = re.match(r"(\w+)\.__init__\(\).*?'(\w+)'", str(error))
+    # For example: "Backend.__init__() got an unexpected keyword argument 'color'"
+    quoted = re.match(
+        r"(?P<record>\w+)\.__init__\(\).*?'(?P<argument>\w+)'", str(error)
+    )
     if quoted is None:
         return False
     records: list[type[Any]] = [Backend, *RECORDS.values()]
     for record in records:
-        if record.__name__ == quoted[1]:
-            return quoted[2] not in [field.name for field in fields(record)]
+        if record.__name__ == quoted["record"]:
+            known_fields = [field.name for field in fields(record)]
+            return quoted["argument"] not in known_fields
     return False
 
 
@@ -408,14 +414,15 @@ def _faults_of_field(name: str, value: Any, default: Any) -> Iterator[str]:
     """
     if default is not MISSING and value is default:
         return
-    expected = _FIELD_TYPES.get(name, type(default))
-    if not _is_of_type(name, value, expected):
-        kind = _describe_type(name, expected)
+    expected_type = _FIELD_TYPES.get(name, type(default))
+    if not _is_of_type(name, value, expected_type):
+        kind = _describe_type(name, expected_type)
         yield f"{name} {short_repr(value)} is {type(value).__name__}, expected {kind}"
         return
     form = _FORMS.get(name)
     if form is None or value == default:
         return
+    # The form of a tuple field applies to each of its items.
     items = value if isinstance(value, tuple) else (value,)
     for item in items:
         if not form.accepts(item):
@@ -478,7 +485,9 @@ def is_variable_prefix(text: str) -> bool:
     too many variables.
     """
     is_word = re.fullmatch(_WORD, text) is not None
-    return is_word and len(text) >= 3 and len(text.strip("_")) >= 2
+    # Underscores alone identify no vendor.
+    significant = text.strip("_")
+    return is_word and len(text) >= 3 and len(significant) >= 2
 
 
 def _is_valid_priority(number: int) -> bool:

@@ -21,7 +21,12 @@ from accel_core.backend import Backend, ProbeResult, Provenance
 from accel_core.exceptions import PLUGIN_ERRORS, hint_for
 from accel_core.hardware.visible_devices import visible_devices_variables
 from accel_core.hints import hints_of
-from accel_core.plugins import Plugin, core_mismatch, load_failure, verdict_with_error
+from accel_core.plugins import (
+    Plugin,
+    core_mismatch_verdict,
+    load_failure_verdict,
+    verdict_with_error,
+)
 from accel_core.sandbox.guard import (
     CodeOwner,
     Step,
@@ -75,11 +80,12 @@ def _substitute_for_blocked(name: str, others: tuple[Backend, ...]) -> Backend |
     the entry point's name cannot be a backend's name.
     """
     modules = tuple(p.module for p in builtin.undeclared_packages(others))
+    device_type, _, _ = name.partition(".")  # "xpu" for "xpu.external"
     try:
         return Backend(
             name=name,
             priority=0,
-            device_type=name.partition(".")[0],
+            device_type=device_type,
             vendor_import=modules or ("torch",),
         )
     except errors.InvalidBackendError:
@@ -114,7 +120,7 @@ def create(verdict: Verdict, group: Group) -> Accelerator:
             backend = builtin.with_torch_device_type(backend, others)
             if backend in group.built:  # The backend was pinned by another name before.
                 return group.built[backend]
-            built: object = _instance(backend)
+            built: object = _instance_of_declared_class(backend)
         else:
             built = _call_accel_create(verdict, backend, others)
         if not isinstance(built, Accelerator):
@@ -136,17 +142,18 @@ def _import_vendor(
     torch = torch_import.import_torch()
     if backend.torch_integration.private_use1:
         builtin.require_free_slot(backend, others)
-    installed = checks.installed_imports(backend)
-    name = installed[0] if installed else backend.vendor_imports[0]
+    # If none is installed, the import of the first one raises the right error.
+    candidates = checks.installed_imports(backend) or backend.vendor_imports
+    name = candidates[0]
     with torch_import.autoload_restored():
         log_step(f"importing {name} ({verdict.provenance})")
         importlib.import_module(name)
     # The vendor's package may have removed torch, which cannot be imported twice.
     sys.modules["torch"] = torch
-    other = checks.imported_overtaker(backend)
-    if other:  # A start-up hook may load the other package when torch is imported.
-        reason = f"torch.{backend.device_type} is overridden by {other}"
-        hint = f"choose that vendor's backend, or do not load {other}"
+    overtaker = checks.imported_overtaker(backend)
+    if overtaker:  # A start-up hook may load this package when torch is imported.
+        reason = f"torch.{backend.device_type} is overridden by {overtaker}"
+        hint = f"choose that vendor's backend, or do not load {overtaker}"
         raise errors.DeclinedError(reason, hint=hint, deferred=True)
 
 
@@ -164,14 +171,14 @@ def _call_accel_create(
     if backend.accelerator:
         text = f"accelerator={backend.accelerator!r} of {verdict.provenance}"
         log_step(text, CodeOwner.PLUGIN)
-    return _instance(backend)
+    return _instance_of_declared_class(backend)
 
 
 #: The class that supports any device module of torch.
 _ANY_DEVICE = "accel_core.interface.torch_device:TorchAccelerator"
 
 
-def _instance(backend: Backend) -> object:
+def _instance_of_declared_class(backend: Backend) -> object:
     """Return an instance of the accelerator class that the backend declares.
 
     If the class implements the interface of another framework, the class itself is
@@ -181,13 +188,13 @@ def _instance(backend: Backend) -> object:
 
     module, _, name = (backend.accelerator or _ANY_DEVICE).partition(":")
     if module.startswith("accel_core."):
-        kind = getattr(importlib.import_module(module), name)
+        declared = getattr(importlib.import_module(module), name)
     else:
         with prepared():
-            kind = getattr(importlib.import_module(module), name)
-    if isinstance(kind, type) and issubclass(kind, Accelerator):
-        return kind._from_backend(backend)
-    return kind
+            declared = getattr(importlib.import_module(module), name)
+    if isinstance(declared, type) and issubclass(declared, Accelerator):
+        return declared._from_backend(backend)
+    return declared
 
 
 # --- The device -------------------------------------------------------------------------
@@ -202,8 +209,9 @@ def probe_device(verdict: Verdict, group: Group, *, pinned: bool) -> Verdict:
     """
     answer = plugin_verdict(verdict, group)
     if answer is not None and not answer.usable:
-        is_honoured = pinned and answer.lacks_device
-        if not is_honoured:
+        # A pinned backend needs no device, so a missing one does not end the probe.
+        lacks_only_device = pinned and answer.lacks_device
+        if not lacks_only_device:
             return answer
     try:
         log_step("importing torch", CodeOwner.TORCH)
@@ -218,6 +226,7 @@ def probe_device(verdict: Verdict, group: Group, *, pinned: bool) -> Verdict:
             log_step(f"device_count() of {verdict.provenance}")
             with stdout_to_stderr():
                 count: object = accelerator.device_count()
+            # The accelerator will be used, so what its package changed must stay.
             if count or pinned:
                 state.keep()
     except PLUGIN_ERRORS as error:
@@ -236,17 +245,16 @@ def probe_device(verdict: Verdict, group: Group, *, pinned: bool) -> Verdict:
 def _verdict_on_count(
     verdict: Verdict, accelerator: Accelerator, count: int
 ) -> Verdict:
-    package = builtin.package_of(accelerator.backend)
+    package = builtin.package_of_generic(accelerator.backend)
+    why: Why | None = None
     if verdict.builtin and (package or not count):
         facts = {
             "package": str(package or "a package"),
             "device_type": accelerator.device_type,
             "count": count,
         }
-        why: Why | None = Why(Reason.REGISTERS, facts)
-    elif count:
-        why = None
-    else:
+        why = Why(Reason.REGISTERS, facts)
+    elif not count:
         environ = visible_devices_variables(verdict.declaration, os.environ)
         why = Why(Reason.COUNTS_NONE, {"root": "/", "environ": environ})
     status = Status.USABLE if count else Status.NO_DEVICE
@@ -347,7 +355,7 @@ def failure(verdict: Verdict, error: BaseException, group: Group) -> Verdict:
     """Return the verdict that results from `error`, which the current step of a probe raised."""
     source = verdict.provenance
     if not verdict.builtin and source.module not in sys.modules:
-        return replace(load_failure(source, error), backend=verdict.backend)
+        return replace(load_failure_verdict(source, error), backend=verdict.backend)
     if error.__traceback__ is not None:
         # The traceback is kept, but the objects in its frames must be freed.
         traceback.clear_frames(error.__traceback__)
@@ -356,7 +364,7 @@ def failure(verdict: Verdict, error: BaseException, group: Group) -> Verdict:
     log_step(f"{step.text}, and what its error means", step.owner)
     failed = verdict_with_error(verdict, error)
     if step.owner is CodeOwner.PLUGIN:
-        mismatch = core_mismatch(failed, error, step.text)
+        mismatch = core_mismatch_verdict(failed, error, step.text)
         if mismatch is not None:
             return mismatch
     if isinstance(error, errors.DeclinedError):  # This error needs no explanation.
@@ -370,22 +378,28 @@ def _failure_with_hint(
     failed: Verdict, error: BaseException, step: Step, group: Group
 ) -> Verdict:
     """Return the verdict on an error raised by an accelerator, a vendor's package or torch."""
-    what, hint = _explanation(failed, error, group)
+    explanation, hint = _explanation(failed, error, group)
+    if isinstance(error, torch_import.TorchFailsError):
+        facts = {"text": error.WHAT, "cause": error.cause, "step": hint}
+        return replace(failed, status=Status.BROKEN, why=Why(Reason.UNAVAILABLE, facts))
     if isinstance(error, errors.BackendUnavailableError):
         facts = {"text": str(error), "step": hint}
         return replace(failed, status=Status.BROKEN, why=Why(Reason.UNAVAILABLE, facts))
     cause, mismatch_step = torch_import.cause_and_step(error)
-    hint = hint or mismatch_step
+    if not hint:
+        hint = mismatch_step
     if not hint and step.owner is CodeOwner.PLUGIN:
         hint = report_to(failed.distribution)
     if isinstance(error, errors.InvalidAcceleratorError):
         facts = {"text": str(error), "step": hint}
         why = Why(Reason.ACCELERATOR_INVALID, facts)
         return replace(failed, status=Status.INVALID, why=why)
-    failed_step = step.text
-    if step.owner is not CodeOwner.PLUGIN:
-        failed_step = " or ".join(failed.vendor_import)
-    facts = {"what": what or f"{failed_step} failed", "cause": cause, "step": hint}
+    if not explanation:
+        failed_step = step.text
+        if step.owner is not CodeOwner.PLUGIN:
+            failed_step = " or ".join(failed.vendor_import)
+        explanation = f"{failed_step} failed"
+    facts = {"what": explanation, "cause": cause, "step": hint}
     return replace(failed, status=Status.BROKEN, why=Why(Reason.VENDOR_FAILS, facts))
 
 
@@ -419,23 +433,27 @@ def explain_error(verdict: Verdict, error: BaseException, group: Group) -> Probe
     The backend's own plugin is called first. Next come the hints in the backend's
     declaration, and then the other plugins.
     """
-    backend, own = verdict.declaration, verdict.provenance
-    for source in _plugins_that_explain(verdict, group):
+    backend, own_plugin = verdict.declaration, verdict.provenance
+    for source in _plugins_to_call(verdict, group):
         is_loaded = source.module in sys.modules
         if source.module and (group.imports_to_explain or is_loaded):
             answer = _call_accel_explain(Plugin(source), backend, error)
             if answer is not None:
                 return answer
-        if source == own:
+        if source == own_plugin:
             hint = hint_for(error, hints_of(backend))
             if hint:
                 return ProbeResult(False, hint=hint)
     return ProbeResult(False)
 
 
-def _plugins_that_explain(verdict: Verdict, group: Group) -> list[Provenance]:
-    declared = [v for v in (verdict, *group.verdicts) if v.backend is not None]
-    plugins = list(dict.fromkeys(v.provenance for v in declared))
+def _plugins_to_call(verdict: Verdict, group: Group) -> list[Provenance]:
+    """Return the plugins that may explain an error, the backend's own plugin first."""
+    plugins: list[Provenance] = []
+    for other in (verdict, *group.verdicts):
+        is_new = other.provenance not in plugins
+        if other.backend is not None and is_new:
+            plugins.append(other.provenance)
     return plugins[:_MAX_EXPLAINING_PLUGINS]
 
 

@@ -97,7 +97,7 @@ def _has_torch_device(device_type: str) -> bool:
     """Return whether torch is imported and its accelerator has this device type."""
     if "torch" not in sys.modules:
         return False
-    device = current_device()
+    device = current_torch_device()
     return device is not None and device.type == device_type
 
 
@@ -115,8 +115,9 @@ def autoload_packages() -> list[Provenance]:
     """
     packages = []
     for entry_point in permitted_entry_points(torch_import.TORCH_GROUP):
-        name_and_distribution = (entry_point.name, entry_point.distribution)
-        if name_and_distribution != torch_import.OWN_ENTRY_POINT:
+        key = (entry_point.name, entry_point.distribution)
+        is_of_accel_train = key == torch_import.OWN_ENTRY_POINT
+        if not is_of_accel_train:
             packages.append(entry_point)
     return packages
 
@@ -140,9 +141,11 @@ def undeclared_packages(others: Iterable[Backend]) -> list[Provenance]:
     declares.
     """
     backends = tuple(others)
-    return [
-        p for p in autoload_packages() if not names_of_declaring_backends(p, backends)
-    ]
+    packages = []
+    for package in autoload_packages():
+        if not names_of_declaring_backends(package, backends):
+            packages.append(package)
+    return packages
 
 
 def names_of_declaring_backends(
@@ -161,14 +164,16 @@ def _top_level_packages(backend: Backend) -> set[str]:
     return {module.partition(".")[0] for module in backend.vendor_imports}
 
 
-def package_of(backend: Backend) -> Provenance | None:
+def package_of_generic(backend: Backend) -> Provenance | None:
     """Return the package that adds a `generic` backend's device, or `None` for any
     other backend.
     """
     source = backend.provenance
-    if backend.name != GENERIC.name or source is None or not source.value:
+    if backend.name != GENERIC.name or source is None:
         return None
-    return source
+    # Without an entry point, torch itself has the device.
+    has_entry_point = bool(source.value)
+    return source if has_entry_point else None
 
 
 # --- Verdicts on built-in backends ------------------------------------------------------
@@ -185,13 +190,14 @@ def verdict_without_import(
     backend = verdict.declaration
     if backend.name == CPU.name:
         return replace(verdict, status=Status.USABLE)
-    package = package_of(backend)
+    package = package_of_generic(backend)
     if package is not None:
         return _deferred_if_declared(verdict, package, others)
     if os.environ.get(torch_import.IMPORTED):
+        # A package that ACCEL_IMPORT names may add a device when it is imported.
         return None
     if sys.modules.get("torch") is not None:
-        if current_device() is not None:
+        if current_torch_device() is not None:
             return None
         return replace(verdict, status=Status.NO_DEVICE, why=Why(Reason.TORCH_HAS_NONE))
     return _verdict_by_torch_build(verdict, others)
@@ -203,7 +209,8 @@ def _deferred_if_declared(
     declaring_backends = names_of_declaring_backends(package, others)
     if not declaring_backends:
         return None
-    why = Why(Reason.DECLARED_BY, {"backends": declaring_backends[:1]})
+    first_backend = declaring_backends[0]
+    why = Why(Reason.DECLARED_BY, {"backends": [first_backend]})
     return replace(verdict, status=Status.DEFERRED, why=why)
 
 
@@ -215,24 +222,25 @@ def _verdict_by_torch_build(
     """
     build = torch_import.torch_build()
     built_for = _device_types_of(build)
-    declared = {other.device_type for other in others}
-    if not declared.issuperset(built_for):
+    declared_types = {other.device_type for other in others}
+    if not declared_types.issuperset(built_for):
+        # torch may have a device that no plugin declares. Only an import can show that.
         return None
     if built_for:
         why = Why(Reason.DECLARED_BY, {"device_type": ", ".join(built_for)})
         return replace(verdict, status=Status.DEFERRED, why=why)
     claims = []
-    is_any_undeclared = False
+    has_undeclared_package = False
     for package in autoload_packages():
         declaring_backends = names_of_declaring_backends(package, others)
         if declaring_backends:
             claims.append(f"{package.distribution}: {declaring_backends[0]}")
         else:
-            is_any_undeclared = True
+            has_undeclared_package = True
     facts = {
         "torch": str(build or "torch"),
         "claims": claims,
-        "undeclared": is_any_undeclared,
+        "undeclared": has_undeclared_package,
     }
     return replace(
         verdict, status=Status.NO_DEVICE, why=Why(Reason.TORCH_HAS_NONE, facts)
@@ -262,11 +270,11 @@ def with_torch_device_type(backend: Backend, others: tuple[Backend, ...]) -> Bac
     """
     if backend.name == CPU.name:
         return backend
-    package = package_of(backend)
+    package = package_of_generic(backend)
     if package is not None and package.top not in sys.modules:
         require_free_slot(backend, others)
-        load(package)
-    device = current_device()
+        load_like_torch(package)
+    device = current_torch_device()
     if device is None and package is not None:
         raise errors.DeclinedError(f"{package} registers no device with torch")
     if device is None:
@@ -275,11 +283,12 @@ def with_torch_device_type(backend: Backend, others: tuple[Backend, ...]) -> Bac
     if backend.device_type not in (torch_import.FREE_SLOT, device.type):
         raise _other_type_error(backend, package, device.type)
     if package is None and backend.device_type == torch_import.FREE_SLOT:
-        _require_no_package(device.type, others)
+        _require_no_separate_backend(device.type, others)
     return replace(backend, device_type=device.type)
 
 
 def _require_undeclared(device_type: str, others: tuple[Backend, ...]) -> None:
+    """Raise `DeclinedError` if a backend in `others` declares the device type."""
     for other in others:
         if other.device_type == device_type:
             reason = (
@@ -297,7 +306,7 @@ def _other_type_error(
     return errors.BackendUnavailableError(reason, hint=hint)
 
 
-def _require_no_package(device_type: str, others: tuple[Backend, ...]) -> None:
+def _require_no_separate_backend(device_type: str, others: tuple[Backend, ...]) -> None:
     """Raise `DeclinedError` if an imported package added the device, because that
     package has a separate backend.
     """
@@ -309,7 +318,7 @@ def _require_no_package(device_type: str, others: tuple[Backend, ...]) -> None:
             raise errors.DeclinedError(reason, deferred=True)
 
 
-def load(package: Provenance) -> None:
+def load_like_torch(package: Provenance) -> None:
     """Load one package as torch's autoload does.
 
     Raises `BackendUnavailableError` if the package fails. The error names the package's
@@ -317,7 +326,8 @@ def load(package: Provenance) -> None:
     """
     log_step(f"importing {package.value} ({package})")
     try:
-        package.load()()
+        register_device = package.load()
+        register_device()
     except PLUGIN_ERRORS as error:
         raise autoload_failure(package, error) from error
 
@@ -338,7 +348,7 @@ def remedy(package: Provenance) -> str:
     return f"pip uninstall {package.distribution}, or set {torch_import.AUTOLOAD}=0"
 
 
-def current_device() -> Any:
+def current_torch_device() -> Any:
     """Return the device of torch's current accelerator, or `None` if torch has no accelerator."""
     from accel_core.interface.devices import current_torch_accelerator
 
@@ -357,7 +367,10 @@ def may_use_private_use1(backend: Backend) -> bool:
     """Return whether the backend's device may use torch's PrivateUse1 slot. A process
     has one such slot.
     """
-    return backend.torch_integration.private_use1 or package_of(backend) is not None
+    return (
+        backend.torch_integration.private_use1
+        or package_of_generic(backend) is not None
+    )
 
 
 def require_free_slot(backend: Backend, others: tuple[Backend, ...]) -> None:
@@ -377,13 +390,13 @@ def slot_taken_error(
     """Return the error to raise if another device, `holder`, already uses torch's
     PrivateUse1 slot. The error includes a next step.
     """
-    package = package_of(backend)
+    package = package_of_generic(backend)
     pin = backend.name if package is None else pin_of(package)
     pin_step = f"set DS_ACCELERATOR={pin}"
-    loaded = _autoloaded_distributions_for(holder, others)
+    distributions = _autoloaded_distributions_for(holder, others)
     is_autoloaded = torch_import.autoload_is_on() and not torch_import.imported_by_us
-    if loaded and is_autoloaded:
-        subject = " and ".join(loaded)
+    if distributions and is_autoloaded:
+        subject = " and ".join(distributions)
         no_autoload = f"{torch_import.AUTOLOAD}=0"
         hint = f"{pin_step} and {no_autoload} before Python starts: `import torch` loads {subject}"
     else:
@@ -400,12 +413,12 @@ def _autoloaded_distributions_for(
     These are the distributions of the backends that declare the device type, or all
     autoloaded distributions if no backend in `others` declares it.
     """
-    packages = set()
+    declared_packages = set()
     for other in others:
         if other.device_type == device_type:
-            packages |= _top_level_packages(other)
-    loaded = []
+            declared_packages |= _top_level_packages(other)
+    distributions = []
     for package in autoload_packages():
-        if not packages or package.top in packages:
-            loaded.append(package.distribution)
-    return loaded
+        if not declared_packages or package.top in declared_packages:
+            distributions.append(package.distribution)
+    return distributions

@@ -71,8 +71,10 @@ def run_checks(verdict: Verdict, context: Context) -> CheckResults:
         result = check(verdict, context)
         if result is None:
             continue
-        if result.lacks_device and (context.pinned or _is_uncertain(result, check)):
-            uncertain = uncertain or result
+        may_be_wrong = check is _check_hardware and _lacks_pci_ids(result)
+        if result.lacks_device and (context.pinned or may_be_wrong):
+            if uncertain is None:
+                uncertain = result
             continue
         if context.pinned:
             result = _add_missing_hardware(result, context)
@@ -80,12 +82,9 @@ def run_checks(verdict: Verdict, context: Context) -> CheckResults:
     return CheckResults(None, uncertain)
 
 
-def _is_uncertain(verdict: Verdict, check: object) -> bool:
-    """Return whether the verdict reports only missing device nodes of hardware without
-    PCI ids.
-    """
-    backend = verdict.backend
-    return check is _check_hardware and not (backend and backend.hardware.pci_ids)
+def _lacks_pci_ids(verdict: Verdict) -> bool:
+    """Return whether the backend's declaration has no PCI ids."""
+    return verdict.backend is None or not verdict.backend.hardware.pci_ids
 
 
 def _add_missing_hardware(result: Verdict, context: Context) -> Verdict:
@@ -94,8 +93,7 @@ def _add_missing_hardware(result: Verdict, context: Context) -> Verdict:
 
     The user's first step is then to use a machine that has the hardware.
     """
-    backend = result.backend
-    if backend is None or not backend.hardware.pci_ids or result.why is None:
+    if _lacks_pci_ids(result) or result.why is None:
         return result
     missing = _check_hardware(result, context)
     if missing is None:
@@ -114,11 +112,12 @@ def _check_policy(verdict: Verdict, context: Context) -> Verdict | None:
         return None
     for rule in settings.block:
         if rule.matches(name, distribution):
-            return _blocked(verdict, "ACCEL_BLOCK", rule)
-    return _blocked(verdict, "ACCEL_ALLOW", Pin(name))
+            return _blocked_verdict(verdict, "ACCEL_BLOCK", rule)
+    # No rule blocks the backend, so a rule that allows it is missing.
+    return _blocked_verdict(verdict, "ACCEL_ALLOW", Pin(name))
 
 
-def _blocked(verdict: Verdict, variable: str, rule: Pin) -> Verdict:
+def _blocked_verdict(verdict: Verdict, variable: str, rule: Pin) -> Verdict:
     return with_reason(
         verdict, Status.BLOCKED, Reason.BLOCKED, variable=variable, rule=str(rule)
     )
@@ -164,11 +163,13 @@ def _other_missing_distributions(backend: Backend) -> list[str]:
         return []
     missing = []
     for requirement in backend.requires:
-        distribution = re.match(r"[\w.-]+", requirement)
-        if distribution is None or distribution[0] in ("torch", *vendor_distributions):
+        leading_name = re.match(r"[\w.-]+", requirement)
+        if leading_name is None:
             continue
-        if version(distribution[0]) is None:
-            missing.append(distribution[0])
+        name = leading_name[0]
+        is_other = name != "torch" and name not in vendor_distributions
+        if is_other and version(name) is None:
+            missing.append(name)
     return missing
 
 
@@ -179,7 +180,9 @@ def _check_release_of_torch(verdict: Verdict, _context: Context) -> Verdict | No
     release.
     """
     names = verdict.declaration.torch_integration.same_version
-    build = torch_import.torch_build() if names else None
+    if not names:
+        return None
+    build = torch_import.torch_build()
     if build is None:  # A later step reports that torch is missing.
         return None
     for name in names:
@@ -209,7 +212,7 @@ def _minor_release(text: str) -> str:
     """Return the major and minor version of a release, such as `"2.8"` for
     `"2.8.10+xpu"`.
     """
-    release = text.split("+", maxsplit=1)[0]
+    release, _, _local_version = text.partition("+")
     return ".".join(release.split(".")[:2])
 
 
@@ -226,13 +229,14 @@ def _check_hardware(verdict: Verdict, context: Context) -> Verdict | None:
     This check precedes the check of torch's build, because a user without the device
     does not need another build of torch.
     """
-    if verdict.seen is None or verdict.seen or _is_running(verdict):
+    is_searchable = verdict.hardware_signs is not None
+    if not is_searchable or verdict.hardware_signs or _is_running(verdict):
         return None
-    backend = verdict.declaration
+    builds = verdict.declaration.torch_integration.builds
     # If torch is built for the missing device, the reason names that build.
     torch_version = build_kind = ""
-    build = torch_import.torch_build() if backend.torch_integration.builds else None
-    if build is not None and build.has_any(backend.torch_integration.builds):
+    build = torch_import.torch_build() if builds else None
+    if build is not None and build.has_any(builds):
         torch_version, build_kind = build.version, build.kind
     return no_device_verdict(
         verdict,
@@ -251,11 +255,16 @@ def _check_build_of_torch(verdict: Verdict, _context: Context) -> Verdict | None
     """
     backend = verdict.declaration
     builds = backend.torch_integration.builds
-    build = torch_import.torch_build() if builds else None
+    if not builds:  # The device needs no special build of torch.
+        return None
+    build = torch_import.torch_build()
     if build is None or build.has_any(builds):
         return None
-    needed = ("cuda", "hip") if backend.device_type == "cuda" else builds
-    lacking = [torch_import.BUILDS[name] for name in needed if not getattr(build, name)]
+    possible = ("cuda", "hip") if backend.device_type == "cuda" else builds
+    lacking = []
+    for name in possible:
+        if not getattr(build, name):
+            lacking.append(torch_import.BUILDS[name])
     return with_reason(
         verdict,
         Status.NO_DEVICE,
@@ -273,12 +282,15 @@ def _check_visible_devices(verdict: Verdict, context: Context) -> Verdict | None
     runtime interprets them.
     """
     backend = verdict.declaration
-    if _is_running(verdict) or not visible_devices_variables(backend, os.environ):
+    variables = visible_devices_variables(backend, os.environ)
+    if not variables or _is_running(verdict):
         return None
-    if read_visible_devices(backend, os.environ).devices != ():
+    hides_every_device = read_visible_devices(backend, os.environ).devices == ()
+    if not hides_every_device:
         return None
-    environ = visible_devices_variables(backend, os.environ)
-    return no_device_verdict(verdict, Reason.HIDDEN, root=context.root, environ=environ)
+    return no_device_verdict(
+        verdict, Reason.HIDDEN, root=context.root, environ=variables
+    )
 
 
 def _check_driver(verdict: Verdict, context: Context) -> Verdict | None:
@@ -288,7 +300,7 @@ def _check_driver(verdict: Verdict, context: Context) -> Verdict | None:
     without the device. Some drivers create their nodes at the first use.
     """
     backend, root = verdict.declaration, context.root
-    if _is_running(verdict) or not _is_without_node(verdict, root):
+    if _is_running(verdict) or not _is_on_bus_without_node(verdict, root):
         return None
     driver = backend.hardware.driver_file
     if driver and not hardware.path_exists(driver, root):
@@ -296,17 +308,17 @@ def _check_driver(verdict: Verdict, context: Context) -> Verdict | None:
     # Imported here because few machines lack a node.
     from accel_core.hardware.placement import detect_placement
 
-    has_nodes = backend.hardware.nodes or backend.hardware.shared_nodes
+    declares_nodes = backend.hardware.nodes or backend.hardware.shared_nodes
     place = detect_placement(root)
-    if has_nodes and place.container and place.can_provide_devices(backend):
+    if declares_nodes and place.container and place.can_provide_devices(backend):
         return no_device_verdict(verdict, Reason.NODES_WITHHELD, root=root)
     return None
 
 
-def _is_without_node(verdict: Verdict, root: str) -> bool:
+def _is_on_bus_without_node(verdict: Verdict, root: str) -> bool:
     """Return whether the hardware is on the bus but has no device node."""
     declared = verdict.declaration.hardware
-    if not declared.name or not verdict.seen or verdict.seen.nodes:
+    if not declared.name or not verdict.hardware_signs or verdict.hardware_signs.nodes:
         return False
     return not bus.device_nodes(declared.shared_nodes, root)
 
@@ -370,12 +382,12 @@ def _is_running(verdict: Verdict) -> bool:
     """Return whether the device's runtime has started in this process, after which
     files and variables have no effect.
     """
-    namespace = getattr(sys.modules.get("torch"), verdict.device_type, None)
-    is_initialized = getattr(namespace, "is_initialized", None)
-    if is_initialized is None:
+    torch = sys.modules.get("torch")
+    namespace: Any = getattr(torch, verdict.device_type, None)
+    if not hasattr(namespace, "is_initialized"):
         return False
     with suppress(Exception):  # The vendor's namespace may be broken.
-        return bool(is_initialized())
+        return bool(namespace.is_initialized())
     return False
 
 
@@ -392,13 +404,13 @@ def namespace_owner(backend: Backend) -> str:
     over torch.cuda, which then reports a device that is not an NVIDIA GPU. A package
     that replaces torch.cuda below the level of Python is recognized only by its name.
     """
-    other = imported_overtaker(backend)
-    if other or backend.name == builtin.GENERIC.name:
-        return other
+    overtaker = imported_overtaker(backend)
+    if overtaker or backend.name == builtin.GENERIC.name:
+        return overtaker
     if backend.vendor_imports != ("torch",):
         return ""
-    own = ("torch", *backend.torch_integration.wrapped_by)
-    return torch_import.namespace_taken_by(backend.device_type, own)
+    own_packages = ("torch", *backend.torch_integration.wrapped_by)
+    return torch_import.namespace_taken_by(backend.device_type, own_packages)
 
 
 def imported_overtaker(backend: Backend) -> str:
@@ -415,7 +427,7 @@ def with_evidence(verdict: Verdict, root: str = "/") -> Verdict:
     """Return the verdict, with evidence of the backend's hardware on this machine added."""
     if verdict.backend is None:
         return verdict
-    return replace(verdict, seen=bus.evidence(verdict.backend, root))
+    return replace(verdict, hardware_signs=bus.evidence(verdict.backend, root))
 
 
 def may_have_broken_package(verdict: Verdict) -> bool:
@@ -424,7 +436,8 @@ def may_have_broken_package(verdict: Verdict) -> bool:
     """
     if verdict.status is not Status.NO_DEVICE or verdict.backend is None:
         return False
-    return installed_imports(verdict.backend) not in ([], ["torch"])
+    installed = installed_imports(verdict.backend)
+    return any(module != "torch" for module in installed)
 
 
 def is_device_count(number: object) -> bool:

@@ -86,11 +86,16 @@ def get_accelerator() -> Accelerator:
     setting is invalid. Warns with `AcceleratorFallbackWarning` if the CPU is chosen
     although an accelerator is installed or present.
     """
-    if (current := _fast) is not None:
+    current = _fast
+    if current is not None:
         return current
-    return (
-        overriding_accelerator() or (_chosen if _overrides else None) or _choose_once()
-    )
+    overriding = overriding_accelerator()
+    if overriding is not None:
+        return overriding
+    # A block in another thread or task does not change the choice for this one.
+    if _overrides and _chosen is not None:
+        return _chosen
+    return _choose_once()
 
 
 def selection() -> Selection:
@@ -123,8 +128,10 @@ def late_changes() -> tuple[Note, ...]:
     for name in _variables_of(_chosen):
         before = _selection.environ.get(name)
         now = os.environ.get(name)
-        is_mask = name != DS_ACCELERATOR.name
-        if now == before or (is_mask and not _chosen.is_initialized()):
+        if now == before:
+            continue
+        hides_devices = name != DS_ACCELERATOR.name
+        if hides_devices and not _chosen.is_initialized():  # It still has an effect.
             continue
         from accel_core.explain.notes import late_change_note
 
@@ -136,11 +143,11 @@ def late_changes() -> tuple[Note, ...]:
 
 def _variables_of(chosen: Accelerator) -> list[str]:
     """Return the variables that select the chosen accelerator and its visible devices."""
-    mask = chosen.backend.visibility
-    names = [*mask.filters, *mask.variables]
+    names = []
     if DS_ACCELERATOR.name in os.environ:
-        names.insert(0, DS_ACCELERATOR.name)
-    return names
+        names.append(DS_ACCELERATOR.name)
+    visibility = chosen.backend.visibility
+    return [*names, *visibility.filters, *visibility.variables]
 
 
 def _warn_once(text: str) -> None:
@@ -215,14 +222,14 @@ def accelerator(what: str | torch.device | torch.Tensor) -> Accelerator:
     under the same conditions as for a pinned name. Raises `InvalidAcceleratorError`, a
     `TypeError`, for any other argument.
     """
+    # A tensor has a `device`, which has a `type`. A string is a device if it has a colon.
     device = what if isinstance(what, str) else getattr(what, "device", what)
-    if isinstance(device, str):
-        kind: object = device.partition(":")[0]
-    else:
-        kind = getattr(device, "type", None)
-    if isinstance(kind, str) and kind != device:
+    device_type: object = getattr(device, "type", None)
+    if isinstance(device, str) and ":" in device:
+        device_type = device.partition(":")[0]
+    if isinstance(device_type, str):
         return _accelerator_for_type(
-            kind.strip().lower(), f"accelerator({str(device)!r})"
+            device_type.strip().lower(), f"accelerator({str(device)!r})"
         )
     try:
         pin = parse_pin(what)  # type: ignore[arg-type]
@@ -252,21 +259,23 @@ def _matches_pin(chosen: Accelerator, pin: Pin) -> bool:
     return pin.matches(chosen.name, chosen.backend.distribution)
 
 
-def _accelerator_for_type(kind: str, request: str) -> Accelerator:
-    """Return the accelerator for a device whose torch device type is `kind`."""
-    own = overriding_accelerator() or _chosen
-    if own is not None and own.device_type == kind:
-        return own
-    key = Pin(f"{kind}:")  # No backend has such a name.
+def _accelerator_for_type(device_type: str, request: str) -> Accelerator:
+    """Return the accelerator for a device of this torch device type."""
+    current = overriding_accelerator() or _chosen
+    if current is not None and current.device_type == device_type:
+        return current
+    key = Pin(f"{device_type}:")  # No backend has such a name.
     with _lock:
         if key in _by_pin:
             return _by_pin[key]
         settings = read()
-        pins = _pins_of_type(kind, request, settings)
+        pins = _pins_of_type(device_type, request, settings)
         return _select_among(pins, key, request, settings)
 
 
-def _pins_of_type(kind: str, request: str, settings: Settings) -> tuple[Pin, ...]:
+def _pins_of_type(
+    device_type: str, request: str, settings: Settings
+) -> tuple[Pin, ...]:
     """Return pins for the backends that may drive a device type, in the order in which
     they are tried.
 
@@ -275,23 +284,32 @@ def _pins_of_type(kind: str, request: str, settings: Settings) -> tuple[Pin, ...
     names = []
     for verdict in discover():
         # A plugin that was not loaded has no device type.
-        device_type = verdict.device_type or verdict.name
-        if device_type == kind:
+        declared_type = verdict.device_type or verdict.name
+        if declared_type == device_type and verdict.name not in names:
             names.append(verdict.name)
     if not names:
-        device = builtin.current_device()
-        current = None if device is None else device.type
-        if current != kind and not builtin.packages_named_after(kind):
-            raise errors.BackendNotFoundError(
-                f"{request}: no installed plugin declares a device of type {kind!r}, and "
-                f"torch's accelerator is {current}. `accel list` shows the installed "
-                "plugins."
-            )
-        names = [kind]
+        _require_torch_device(device_type, request)
+        names = [device_type]
     # Backends that DS_ACCELERATOR names are tried first, as in a choice.
-    preferred = [pin.name for pin in settings.pins]
-    ranked = sorted(dict.fromkeys(names), key=lambda name: name not in preferred)
-    return tuple(qualified_pin(settings, Pin(name)) for name in ranked)
+    pinned_names = [pin.name for pin in settings.pins]
+    preferred = [name for name in names if name in pinned_names]
+    others = [name for name in names if name not in pinned_names]
+    return tuple(qualified_pin(settings, Pin(name)) for name in preferred + others)
+
+
+def _require_torch_device(device_type: str, request: str) -> None:
+    """Raise `BackendNotFoundError` unless torch has a device of this type, or a package
+    that torch's autoload imports is named after the type.
+    """
+    device = builtin.current_torch_device()
+    current_type = None if device is None else device.type
+    if current_type == device_type or builtin.packages_named_after(device_type):
+        return
+    raise errors.BackendNotFoundError(
+        f"{request}: no installed plugin declares a device of type {device_type!r}, and "
+        f"torch's accelerator is {current_type}. `accel list` shows the installed "
+        "plugins."
+    )
 
 
 def _select_among(
@@ -310,10 +328,11 @@ def qualified_pin(settings: Settings, pin: Pin) -> Pin:
     """Return the pin in the settings with the same name as `pin`, because it may also
     name a distribution. Return `pin` itself if there is no such pin.
     """
-    if not pin.distribution:
-        for preferred in settings.pins:
-            if preferred.name == pin.name:
-                return preferred
+    if pin.distribution:
+        return pin
+    for pin_in_settings in settings.pins:
+        if pin_in_settings.name == pin.name:
+            return pin_in_settings
     return pin
 
 
@@ -357,7 +376,8 @@ def _accelerator_of(record: Selection) -> Accelerator:
     assert record.chosen.backend is not None
     built = record.chosen.accelerator
     assert built is not None
-    built._op_providers, built._by_name = _op_providers, accelerator
+    built._op_providers = _op_providers
+    built._by_name = accelerator
     return _built.setdefault(record.chosen.backend, built)
 
 
@@ -385,7 +405,9 @@ def swap_state(choice: tuple[Any, ...] | None) -> tuple[Any, ...]:
     global _built, _by_pin, _warned
     with _lock:
         previous_state = (_chosen, _selection, _built, _by_pin, _warned)
-        chosen, record, _built, _by_pin, _warned = choice or (None, None, {}, {}, set())
+        if choice is None:
+            choice = (None, None, {}, {}, set())
+        chosen, record, _built, _by_pin, _warned = choice
         _set_current(chosen, record)
         return previous_state
 
@@ -418,8 +440,8 @@ def _warn_of_fallback(record: Selection) -> None:
     if not missing and not reported:
         return
     _warned.add("fallback")
-    must_act = bool(missing) or any(v.needs_attention for v in reported)
-    if _is_reporting_rank(must_act):
+    needs_attention = bool(missing) or any(v.needs_attention for v in reported)
+    if _is_reporting_rank(needs_attention=needs_attention):
         warning = _fallback_warning(reported, missing)
         warnings.warn(warning, stacklevel=user_stacklevel())
 
@@ -437,21 +459,19 @@ def _fallback_warning(
     return warning
 
 
-def _is_reporting_rank(must_act: bool) -> bool:
+def _is_reporting_rank(*, needs_attention: bool) -> bool:
     """Return whether this rank of a job gives the CPU fallback warning.
 
     Global rank 0 reports that no accelerator was found. Local rank 0 of each host
     reports a backend that is broken on that host, because global rank 0 may be on
     another host.
     """
-    ranks = []
-    for name in ("LOCAL_RANK", "RANK"):
-        rank = os.environ.get(name, "").strip()
-        if rank:
-            ranks.append(rank)
-    if must_act:
-        return not ranks or ranks[0] == "0"
-    return all(rank == "0" for rank in ranks)
+    # A process outside of a job, which has no rank, counts as rank 0.
+    global_rank = os.environ.get("RANK", "").strip() or "0"
+    local_rank = os.environ.get("LOCAL_RANK", "").strip()
+    if needs_attention:
+        return (local_rank or global_rank) == "0"
+    return global_rank == "0" and (local_rank or "0") == "0"
 
 
 # A fork waits until a running choice is complete, so that a child never inherits an

@@ -74,7 +74,7 @@ class IsolatedLoader:
         In that case any of the plugins may be the cause.
         """
         job = {"plugins": [asdict(source) for source in sources]}
-        first = Verdict(plugins.name_of(sources[0]), sources[0])
+        first = Verdict(plugins.name_before_loading(sources[0]), sources[0])
         report = _run_or_verdict(_declare_in_child, job, self._timeout, first)
         if isinstance(report, Verdict):
             return {sources[0]: (report,)} if len(sources) == 1 else {}
@@ -103,7 +103,7 @@ def _declare_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, obje
     """
     with steps_to(_step_reporter(stage)), selection_in_progress():
         sources = [Provenance(**source) for source in job["plugins"]]
-        declared = [plugins.declare(source) for source in sources]
+        declared = [plugins.load_plugin(source) for source in sources]
     rows = []
     for verdicts in declared:
         rows.append([encode(verdict) for verdict in verdicts])

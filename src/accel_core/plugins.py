@@ -97,39 +97,46 @@ def find_backends(
     """
     installed = packages.entry_points(ENTRY_POINT_GROUP)
     if pin is None:
-        verdicts = _verdicts_of(installed, settings, load)
-        generic = builtin.generic_verdicts(_backends(verdicts))
+        verdicts = _load_permitted_plugins(installed, settings, load)
+        generic = builtin.generic_verdicts(_declarations_in(verdicts))
         return rank([*builtin.builtin_verdicts(), *generic, *verdicts])
-    matching_builtins = _builtin_of(pin, installed, settings, load)
+    matching_builtins = _builtin_backends_matching(pin, installed, settings, load)
     if matching_builtins:
         return matching_builtins
-    matching = _declared_for(pin, installed, settings, load)
-    return matching or builtin.generic_for_device_type(pin)
+    declared = _declared_backends_matching(pin, installed, settings, load)
+    if declared:
+        return declared
+    return builtin.generic_for_device_type(pin)
 
 
-def _declared_for(
+def _declared_backends_matching(
     pin: Pin, installed: Sequence[Provenance], settings: Settings, load: Load
 ) -> tuple[Verdict, ...]:
     """Return the backends of plugins that the pin selects."""
-    named, others = [], []
+    with_pinned_name, others = [], []
     for plugin in installed:
         if pin.matches(plugin.name.lower(), plugin.distribution):
-            named.append(plugin)
+            with_pinned_name.append(plugin)
         else:
             others.append(plugin)
-    distributions = {normalize_distribution(plugin.distribution) for plugin in named}
-    if len(distributions) > 1:
-        not_loaded = Why(Reason.NOT_LOADED)
-        return tuple(_unread_verdict(plugin, not_loaded) for plugin in named)
-    for plugins in (named, others):
-        verdicts = _verdicts_of(plugins, settings, load)
+    distributions = set()
+    for plugin in with_pinned_name:
+        distributions.add(normalize_distribution(plugin.distribution))
+    if len(distributions) > 1:  # The user must first name one of them in the pin.
+        why = Why(Reason.NOT_LOADED)
+        return tuple(
+            _verdict_without_declaration(plugin, why) for plugin in with_pinned_name
+        )
+    # The other plugins are imported only if the first ones do not declare the backend.
+    for plugins in (with_pinned_name, others):
+        verdicts = _load_permitted_plugins(plugins, settings, load)
         matching = [v for v in verdicts if pin.matches(v.name, v.distribution)]
         if matching:
             return rank(matching)
     return ()
 
 
-def _builtin_of(
+def _builtin_backends_matching(
     pin: Pin, installed: Sequence[Provenance], settings: Settings, load: Load
 ) -> tuple[Verdict, ...]:
     """Return the built-in backends that the pin selects."""
@@ -137,30 +144,34 @@ def _builtin_of(
         if pin.distribution:
             matching = builtin.generic_for_distribution(pin)
         else:
-            verdicts = _verdicts_of(installed, settings, load)
-            matching = builtin.generic_verdicts(_backends(verdicts))
+            # A package is generic only if no installed plugin declares its device.
+            verdicts = _load_permitted_plugins(installed, settings, load)
+            matching = builtin.generic_verdicts(_declarations_in(verdicts))
         if matching:
             return matching
     builtins = builtin.builtin_verdicts()
     return tuple(v for v in builtins if pin.matches(v.name, v.distribution))
 
 
-def _backends(verdicts: Iterable[Verdict]) -> tuple[Backend, ...]:
+def _declarations_in(verdicts: Iterable[Verdict]) -> tuple[Backend, ...]:
     return tuple(v.backend for v in verdicts if v.backend is not None)
 
 
-def _verdicts_of(
+def _load_permitted_plugins(
     plugins: Sequence[Provenance], settings: Settings, load: Load
 ) -> list[Verdict]:
-    """Load the declarations of the plugins. Blocked plugins are not imported."""
+    """Load the declarations of the plugins. A blocked plugin is not imported, and gets
+    a verdict that it is blocked.
+    """
     permitted = []
     verdicts = []
     for plugin in plugins:
-        if settings.policy.permits_plugin(name_of(plugin), plugin.distribution):
+        name = name_before_loading(plugin)
+        if settings.policy.permits_plugin(name, plugin.distribution):
             permitted.append(plugin)
         else:
             why = Why(Reason.BLOCKED)
-            verdicts.append(_unread_verdict(plugin, why, Status.BLOCKED))
+            verdicts.append(_verdict_without_declaration(plugin, why, Status.BLOCKED))
     for verdicts_of_plugin in load(permitted):
         verdicts += verdicts_of_plugin
     return verdicts
@@ -195,14 +206,17 @@ def rank(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
 
     def sort_key(verdict: Verdict) -> tuple[object, ...]:
         overtaken = _overtaken_by(verdict, all_verdicts)
-        highest_priority = verdict.priority
+        # The backend ranks at least as high as each backend that it overtakes. Of equal
+        # priorities, the overtaking backend comes first.
+        effective_priority = verdict.priority
         for other in overtaken:
-            highest_priority = max(highest_priority, other.priority)
+            effective_priority = max(effective_priority, other.priority)
+        is_builtin_cpu = verdict.builtin and verdict.name == builtin.CPU.name
         return (
-            -highest_priority,
+            -effective_priority,
             not overtaken,
             -verdict.priority,
-            verdict.builtin and verdict.name == builtin.CPU.name,
+            is_builtin_cpu,
             verdict.name,
             normalize_distribution(verdict.distribution),
             verdict.provenance,
@@ -213,21 +227,23 @@ def rank(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
 
 def _overtaken_by(verdict: Verdict, among: Sequence[Verdict]) -> list[Verdict]:
     """Return the backends whose torch namespace this backend takes over."""
-    taken = verdict.backend.torch_integration.takes_over if verdict.backend else ""
-    if not taken:
+    if verdict.backend is None:
         return []
-    return [v for v in among if v.device_type == taken and v is not verdict]
+    taken_type = verdict.backend.torch_integration.takes_over
+    if not taken_type:
+        return []
+    return [v for v in among if v.device_type == taken_type and v is not verdict]
 
 
 # --- Declarations of a plugin -----------------------------------------------------------
 
 
-def declare_in_this_process(plugins: Sequence[Provenance]) -> list[tuple[Verdict, ...]]:
+def load_plugins(plugins: Sequence[Provenance]) -> list[tuple[Verdict, ...]]:
     """Read the plugins' declarations in this process."""
-    return [declare(plugin) for plugin in plugins]
+    return [load_plugin(plugin) for plugin in plugins]
 
 
-def declare(source: Provenance) -> tuple[Verdict, ...]:
+def load_plugin(source: Provenance) -> tuple[Verdict, ...]:
     """Import one plugin's module and return a verdict on each of its declarations, or
     one verdict on the failure.
     """
@@ -241,14 +257,14 @@ def declare(source: Provenance) -> tuple[Verdict, ...]:
             log_step(f"accel_backends() of {source}", CodeOwner.PLUGIN)
             backends = declared_backends(hooks)
     except PLUGIN_ERRORS as error:
-        return (load_failure(source, error),)
-    verdicts = {}
+        return (load_failure_verdict(source, error),)
+    # A backend that is declared twice counts once.
+    verdict_by_key = {}
     for backend in backends:
         declared = replace(backend, provenance=source)
-        # A backend that is declared twice counts once.
         key = (backend.name, backend.priority)
-        verdicts[key] = Verdict(backend.name, source, declared)
-    return tuple(verdicts.values())
+        verdict_by_key[key] = Verdict(backend.name, source, declared)
+    return tuple(verdict_by_key.values())
 
 
 def declared_backends(hooks: Any) -> list[Backend]:
@@ -258,8 +274,8 @@ def declared_backends(hooks: Any) -> list[Backend]:
     that is not a `Backend`.
     """
     backends = []
-    for answer in hooks.accel_backends():
-        backends += _as_backends(answer)
+    for result in hooks.accel_backends():  # one result for each implementation
+        backends += _as_backend_list(result)
     if not backends:
         raise errors.InvalidBackendError(
             "the plugin declares no backend: expected a function accel_backends() with "
@@ -268,11 +284,15 @@ def declared_backends(hooks: Any) -> list[Backend]:
     return backends
 
 
-def _as_backends(answer: Any) -> list[Backend]:
-    """Return the result of `accel_backends()` as a list."""
-    items = [answer]
-    if isinstance(answer, Sequence) and not isinstance(answer, str):
-        items = list(answer)
+def _as_backend_list(result: Any) -> list[Backend]:
+    """Return the result of `accel_backends()` as a list.
+
+    Raises `InvalidBackendError` if it contains an object that is not a `Backend`.
+    """
+    if isinstance(result, Sequence) and not isinstance(result, str):
+        items = list(result)
+    else:
+        items = [result]
     for item in items:
         if not isinstance(item, Backend):
             kind = type(item).__name__
@@ -283,7 +303,7 @@ def _as_backends(answer: Any) -> list[Backend]:
     return items
 
 
-def name_of(source: Provenance) -> str:
+def name_before_loading(source: Provenance) -> str:
     """Return the name to use in a verdict on a plugin whose declarations were not read.
 
     For an entry point without a name, this is the distribution's name, which users can
@@ -296,10 +316,10 @@ def name_of(source: Provenance) -> str:
 # --- Failures ---------------------------------------------------------------------------
 
 
-def _unread_verdict(
+def _verdict_without_declaration(
     source: Provenance, why: Why, status: Status = Status.NOT_PROBED
 ) -> Verdict:
-    return Verdict(name_of(source), source, status=status, why=why)
+    return Verdict(name_before_loading(source), source, status=status, why=why)
 
 
 def verdict_with_error(verdict: Verdict, error: BaseException) -> Verdict:
@@ -312,10 +332,10 @@ def verdict_with_error(verdict: Verdict, error: BaseException) -> Verdict:
     )
 
 
-def load_failure(source: Provenance, error: BaseException) -> Verdict:
+def load_failure_verdict(source: Provenance, error: BaseException) -> Verdict:
     """Return the verdict on a plugin whose loading raised `error`."""
     failed = verdict_with_error(
-        _unread_verdict(source, Why(Reason.PLUGIN_FAILS)), error
+        _verdict_without_declaration(source, Why(Reason.PLUGIN_FAILS)), error
     )
     step = getattr(error, "hint", "")
     entry_point = f"entry point {source.name} = {source.value!r}"
@@ -323,7 +343,7 @@ def load_failure(source: Provenance, error: BaseException) -> Verdict:
         facts = {"entry_point": entry_point, "text": str(error), "step": step}
         why = Why(Reason.DECLARATION_INVALID, facts)
         return replace(failed, status=Status.INVALID, why=why)
-    mismatch = _core_mismatch(failed, error, entry_point)
+    mismatch = core_mismatch_verdict(failed, error, entry_point)
     if mismatch is not None:
         return mismatch
     facts = {"entry_point": entry_point, "step": step}
@@ -331,14 +351,18 @@ def load_failure(source: Provenance, error: BaseException) -> Verdict:
     return replace(failed, status=Status.BROKEN, why=why)
 
 
-def _core_mismatch(failed: Verdict, error: BaseException, where: str) -> Verdict | None:
+def core_mismatch_verdict(
+    failed: Verdict, error: BaseException, place: str
+) -> Verdict | None:
     """Return the verdict on a plugin that was written for another version of
     accel-core, or `None` for any other failure.
 
     Such a plugin uses a name, a hook or a hook's argument that this accel-core lacks.
+    `failed` already contains the error, and `place` is the entry point or the hook that
+    raised it.
     """
     if is_made_for_other_core(error):
-        why = Why(Reason.NEEDS_OTHER_CORE, {"at": where})
+        why = Why(Reason.NEEDS_OTHER_CORE, {"at": place})
         return replace(failed, status=Status.INCOMPATIBLE, why=why)
     if isinstance(error, pluggy.PluginValidationError):
         why = Why(Reason.HOOK_DOES_NOT_FIT)
@@ -346,18 +370,12 @@ def _core_mismatch(failed: Verdict, error: BaseException, where: str) -> Verdict
     return None
 
 
-def core_mismatch(verdict: Verdict, error: BaseException, where: str) -> Verdict | None:
-    """Return the verdict on a hook that failed because the plugin needs another version
-    of accel-core, or `None` for any other failure.
-    """
-    return _core_mismatch(verdict_with_error(verdict, error), error, where)
-
-
 def is_made_for_other_core(error: BaseException) -> bool:
     """Return whether a plugin failed because it uses a name that this accel-core lacks."""
-    first: Any = first_in_chain(error)
-    if isinstance(first, ImportError):
-        return str(first.name).partition(".")[0] == "accel_core"
-    if isinstance(first, AttributeError):
-        return first.obj is sys.modules["accel_core"]
-    return is_unknown_field_error(first)
+    root_error: Any = first_in_chain(error)
+    if isinstance(root_error, ImportError):
+        missing_package = str(root_error.name).partition(".")[0]
+        return missing_package == "accel_core"
+    if isinstance(root_error, AttributeError):
+        return root_error.obj is sys.modules["accel_core"]
+    return is_unknown_field_error(root_error)

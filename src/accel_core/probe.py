@@ -48,7 +48,7 @@ class Prober:
         self._settings = settings
         self.isolated = isolated
         self._built = built
-        self._known: dict[tuple[str, Provenance, int, bool], Verdict] = {}
+        self._verdict_by_key: dict[tuple[str, Provenance, int, bool], Verdict] = {}
 
     def probe(
         self, verdict: Verdict, among: tuple[Verdict, ...], *, pinned: bool = False
@@ -58,14 +58,14 @@ class Prober:
         `pinned` means that the user named this backend. A pinned backend may be usable
         without a device, as on a login node.
         """
-        known = self._known_verdict(verdict, pinned)
-        if known is not None:
-            return known
+        earlier_verdict = self._earlier_verdict(verdict, pinned=pinned)
+        if earlier_verdict is not None:
+            return earlier_verdict
         start = time.perf_counter()
         result = self._probe(with_evidence(verdict), among, pinned=pinned)
         result = replace(result, ms=(time.perf_counter() - start) * 1e3)
         if self.isolated and not pinned and may_have_broken_package(result):
-            result = self._with_broken_package(result, verdict, among)
+            result = self._add_package_failure(result, verdict, among)
         LOGGER.debug(
             "%s: %s, after %.1f ms. %s",
             result.name,
@@ -73,7 +73,7 @@ class Prober:
             result.ms,
             result.why.reason if result.why else "",
         )
-        self._known[_key(verdict, pinned)] = result
+        self._verdict_by_key[_key(verdict, pinned=pinned)] = result
         return result
 
     def check(self, verdict: Verdict, why: Why) -> Verdict:
@@ -86,14 +86,14 @@ class Prober:
             return results.excluding
         return replace(verdict, status=Status.NOT_PROBED, why=why)
 
-    def _known_verdict(self, verdict: Verdict, pinned: bool) -> Verdict | None:
+    def _earlier_verdict(self, verdict: Verdict, *, pinned: bool) -> Verdict | None:
         """Return the verdict of an earlier probe, or `None` if there was none. A
         backend that is usable unpinned is usable as a pin too.
         """
-        ranked = self._known.get(_key(verdict, False))
-        if ranked is not None and ranked.usable:
-            return ranked
-        return self._known.get(_key(verdict, pinned))
+        unpinned = self._verdict_by_key.get(_key(verdict, pinned=False))
+        if unpinned is not None and unpinned.usable:
+            return unpinned
+        return self._verdict_by_key.get(_key(verdict, pinned=pinned))
 
     def _probe(
         self, verdict: Verdict, among: tuple[Verdict, ...], *, pinned: bool
@@ -105,6 +105,7 @@ class Prober:
         group = Group(among, built=self._built)
         result = self._probe_device(verdict, group, pinned=pinned)
         if uncertain and not pinned and _confirms_absence(result):
+            # The reason that the checks found explains more than the probe's.
             return replace(uncertain, slot=result.slot, ms=result.ms)
         if pinned and result.lacks_device:
             # The result of the checks explains more than a count of 0.
@@ -126,19 +127,22 @@ class Prober:
             can_be_built = result.usable or (pinned and result.lacks_device)
             if self.isolated or not can_be_built:
                 return result
+            # The child has shown that this process can probe the backend safely.
         return probe_device(verdict, group, pinned=pinned)
 
-    def _with_broken_package(
+    def _add_package_failure(
         self, result: Verdict, verdict: Verdict, among: tuple[Verdict, ...]
     ) -> Verdict:
         """Probe the backend as if it were pinned, to find a broken package of a missing
         device.
         """
-        pinned = self.probe(verdict, among, pinned=True)
-        is_broken = pinned.status.is_failure
-        if not is_broken or pinned.status is Status.TIMED_OUT:
+        as_pin = self.probe(verdict, among, pinned=True)
+        is_broken = as_pin.status.is_failure
+        if not is_broken or as_pin.status is Status.TIMED_OUT:
             return result
-        return replace(result, also=pinned, cause=pinned.cause, where=pinned.where)
+        return replace(
+            result, package_failure=as_pin, cause=as_pin.cause, where=as_pin.where
+        )
 
 
 def _confirms_absence(verdict: Verdict) -> bool:
@@ -146,5 +150,5 @@ def _confirms_absence(verdict: Verdict) -> bool:
     return verdict.status is Status.NO_DEVICE or verdict.status.is_failure
 
 
-def _key(verdict: Verdict, pinned: bool) -> tuple[str, Provenance, int, bool]:
+def _key(verdict: Verdict, *, pinned: bool) -> tuple[str, Provenance, int, bool]:
     return verdict.name, verdict.provenance, verdict.priority, pinned

@@ -24,8 +24,8 @@ from accel_core.log import LOGGER
 from accel_core.packages import normalize_distribution
 from accel_core.plugins import (
     Load,
-    declare_in_this_process,
     find_backends,
+    load_plugins,
     verdict_with_error,
 )
 from accel_core.probe import Prober
@@ -60,7 +60,7 @@ def loader(settings: Settings, *, isolated: bool = False) -> Load:
     """
     if isolated or settings.isolated:
         return IsolatedLoader(settings.probe_timeout)
-    return declare_in_this_process
+    return load_plugins
 
 
 def select(
@@ -111,7 +111,7 @@ def _fail_if_unknown(selection: Selection, settings: Settings) -> Selection:
         return selection
     timed_out = [v for v in selection.verdicts if v.status is Status.TIMED_OUT]
     fatal = []
-    if not settings.isolated:
+    if not settings.isolated:  # Otherwise the program probes in child processes too.
         fatal = [v for v in selection.verdicts if v.fatal]
     if not timed_out and not fatal:
         return selection
@@ -125,9 +125,9 @@ def _fail_if_unknown(selection: Selection, settings: Settings) -> Selection:
 def _setting_notes(settings: Settings, selection: Selection) -> tuple[Note, ...]:
     """Return notes for the user about settings that are probably mistakes."""
     chosen = selection.chosen
-    is_without_device = chosen is not None and chosen.devices == 0
-    has_rules = bool(settings.misspelt or settings.allow or settings.block)
-    if not (has_rules or is_without_device):
+    lacks_device = chosen is not None and chosen.devices == 0
+    may_have_misspelling = settings.misspelt or settings.allow or settings.block
+    if not may_have_misspelling and not lacks_device:
         return ()
     from accel_core.explain.notes import setting_notes
 
@@ -161,9 +161,10 @@ def _choose_ranked(settings: Settings, find: Find, prober: Prober) -> Selection:
             verdicts.append(prober.check(backend, why))
         else:
             result = prober.probe(backend, backends)
-            verdicts.append(with_slot_conflict(result, verdicts, backends))
-            if verdicts[-1].usable:
-                chosen = verdicts[-1]
+            result = with_slot_conflict(result, verdicts, backends)
+            verdicts.append(result)
+            if result.usable:
+                chosen = result
     is_fallback = chosen is not None and chosen.name == builtin.CPU.name
     how = How.FALLBACK if is_fallback else How.RANKED
     selection = Selection(chosen, how, tuple(verdicts))
@@ -188,8 +189,11 @@ def _fail_if_cpu_is_refused(selection: Selection, settings: Settings) -> Selecti
     fallback.
     """
     verdicts, missing = selection.verdicts, selection.missing_plugins
-    must_act = bool(missing) or any(v.needs_attention for v in verdicts)
-    is_refused = settings.strict == "always" or (settings.strict and must_act)
+    needs_attention = bool(missing) or any(v.needs_attention for v in verdicts)
+    if settings.strict == "always":
+        is_refused = True
+    else:
+        is_refused = bool(settings.strict) and needs_attention
     if not is_refused:
         return selection
     from accel_core.explain import messages
@@ -239,15 +243,17 @@ def with_slot_conflict(
     backend = verdict.backend
     if not verdict.slot or backend is None or not builtin.may_use_private_use1(backend):
         return verdict
-    free = ("", FREE_SLOT, backend.device_type)
-    holders = [other.slot for other in earlier if other.slot not in free]
+    # With these values of `slot`, this backend can still use the slot.
+    not_taken = ("", FREE_SLOT, backend.device_type)
+    holders = [other.slot for other in earlier if other.slot not in not_taken]
     if not holders:
         return verdict
+    first_holder = holders[0]
     others = Group(tuple(among)).others_than(verdict)
-    error = builtin.slot_taken_error(backend, others, holders[0])
+    error = builtin.slot_taken_error(backend, others, first_holder)
     why = Why(Reason.UNAVAILABLE, {"text": str(error), "step": error.hint})
-    held = replace(verdict, status=Status.BROKEN, why=why, devices=None)
-    return verdict_with_error(held, error)
+    broken = replace(verdict, status=Status.BROKEN, why=why, devices=None)
+    return verdict_with_error(broken, error)
 
 
 # --- By pin -----------------------------------------------------------------------------
@@ -282,7 +288,7 @@ def _try_pin(
     """Probe the backends that one pin selects, and record the result in `search`."""
     matching = backends_of_pin(pin, settings, find)
     if not matching:
-        _note_unknown_pin(search, pin, settings, find, prober)
+        _record_unknown_pin(search, pin, settings, find, prober)
         return
     distributions = {normalize_distribution(v.distribution) for v in matching}
     if len(distributions) > 1:
@@ -301,7 +307,7 @@ def _try_pin(
             return
 
 
-def _note_unknown_pin(
+def _record_unknown_pin(
     search: _Search, pin: Pin, settings: Settings, find: Find, prober: Prober
 ) -> None:
     """Record that no backend matches the pin, which is an error if there is no other pin."""
@@ -329,8 +335,8 @@ def backends_of_pin(pin: Pin, settings: Settings, find: Find) -> tuple[Verdict, 
     if len(permitted) > 1:
         return permitted
     # With its distribution in the pin, the backend is found together with its declaration.
-    name, distribution = permitted[0].name, permitted[0].distribution
-    return find(Pin(name, normalize_distribution(distribution)))
+    only = permitted[0]
+    return find(Pin(only.name, normalize_distribution(only.distribution)))
 
 
 def _no_pin_usable_error(
@@ -357,6 +363,8 @@ def _can_pin_cpu(settings: Settings, find: Find, prober: Prober) -> bool:
     """
     if not settings.is_pinned_by_variable:
         return False
-    cpus = find(Pin(builtin.CPU.name))
-    checked = [prober.check(cpu, Why(Reason.NOT_ASKED)) for cpu in cpus]
-    return any(v.status is Status.NOT_PROBED for v in checked)
+    for cpu in find(Pin(builtin.CPU.name)):
+        checked = prober.check(cpu, Why(Reason.NOT_ASKED))
+        if checked.status is Status.NOT_PROBED:  # No check excludes the CPU.
+            return True
+    return False

@@ -126,6 +126,18 @@ def autoload_restored() -> Iterator[None]:
             os.environ[AUTOLOAD] = previous_value
 
 
+class TorchFailsError(BackendUnavailableError):
+    """`import torch` raised an error."""
+
+    #: The failure without the error of `import torch`.
+    WHAT = "torch fails to import"
+
+    def __init__(self, raised: Exception, *, hint: str) -> None:
+        #: Type and message of the error of `import torch`.
+        self.cause = f"{type(raised).__name__}: {raised}"
+        super().__init__(f"{self.WHAT}: {self.cause}", hint=hint)
+
+
 def _import() -> ModuleType:
     if has_failed_import():
         raise BackendUnavailableError(
@@ -145,20 +157,17 @@ def _import() -> ModuleType:
             reason = "torch is not installed: accel setup"
             raise BackendUnavailableError(reason) from None
         step = "run `accel doctor` in the program's folder: it finds the cause"
-        raise BackendUnavailableError(_import_error_text(error), hint=step) from error
+        # torch's message about its autoload names the package that torch loads.
+        if AUTOLOAD in str(error):
+            text = f"{error} {error.__cause__ or ''}".strip()
+            raise BackendUnavailableError(text, hint=step) from error
+        raise TorchFailsError(error, hint=step) from error
     if not hasattr(torch, "Tensor"):
         where = getattr(torch, "__file__", None) or list(getattr(torch, "__path__", ()))
         raise BackendUnavailableError(
             f"the module torch that Python finds is not PyTorch: {where}"
         )
     return torch
-
-
-def _import_error_text(error: Exception) -> str:
-    # torch's message about its autoload names the package that torch loads.
-    if AUTOLOAD in str(error):
-        return f"{error} {error.__cause__ or ''}".strip()
-    return f"torch fails to import: {type(error).__name__}: {error}"
 
 
 # --- torch's build --------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +105,7 @@ class Reason(str, enum.Enum):
     # The device.
     COUNTS_NONE = "counts_none"  # root, environ
     VENDOR_FAILS = "vendor_fails"  # what, cause, step
-    UNAVAILABLE = "unavailable"  # text, step
+    UNAVAILABLE = "unavailable"  # text, cause, step
     REGISTERS = "registers"  # package, device_type, count
     TORCH_HAS_NONE = "torch_has_none"  # torch, claims, undeclared
     DECLARED_BY = "declared_by"  # backends, device_type
@@ -152,12 +152,12 @@ class Why:
         """Return the `Why` from the `document` that `to_dict` returned."""
         fields = dict(document["fields"])
         for name, value in document["fields"].items():
-            if _is_why(value):
+            if _is_encoded_why(value):
                 fields[name] = cls.from_dict(value)
         return cls(Reason(document["reason"]), fields)
 
 
-def _is_why(value: object) -> bool:
+def _is_encoded_why(value: object) -> bool:
     """Return whether `value` is a document that `Why.to_dict` returned."""
     return isinstance(value, dict) and value.keys() == {"reason", "fields"}
 
@@ -170,13 +170,34 @@ class Words:
     step: str = ""
     #: A second clause. Verdicts of one group may share it.
     second_clause: str = ""
+    #: The first error of the failure that the last clause describes.
+    cause: str = ""
 
     @property
     def text(self) -> str:
+        """The clauses and the cause as one text."""
+        if self.cause:
+            return f"{self.text_without_cause}: {self.cause}"
+        return self.text_without_cause
+
+    @property
+    def text_without_cause(self) -> str:
         """Both clauses of the reason as one text."""
-        if not self.second_clause:
-            return self.clause
-        return f"{self.clause}; and {self.second_clause}"
+        if self.second_clause:
+            return f"{self.clause}; and {self.second_clause}"
+        return self.clause
+
+    def referring_to(self, name: str) -> Words:
+        """Return the words with a reference to the backend `name`, whose words contain
+        the same cause, in place of the cause.
+        """
+        if not self.cause:
+            return self
+        reference = f", for the same reason as {name}"
+        if self.second_clause:
+            second_clause = self.second_clause + reference
+            return replace(self, second_clause=second_clause, cause="")
+        return replace(self, clause=self.clause + reference, cause="")
 
 
 @dataclass(frozen=True)
@@ -199,7 +220,7 @@ class Verdict:
     devices: int | None = None
     #: Signs of the hardware, or `None` if they were not searched for, or the
     #: declaration names none.
-    seen: Evidence | None = None
+    hardware_signs: Evidence | None = None
     #: The exception that the probe raised in this process.
     error: BaseException | None = field(default=None, compare=False, repr=False)
     #: Type and message of the first exception of the chain, or an empty string if there
@@ -211,7 +232,7 @@ class Verdict:
     #: Whether the probe ended its child process. It would end a program too.
     fatal: bool = False
     #: A second failure, of the vendor's package, if the status is a missing device.
-    also: Verdict | None = None
+    package_failure: Verdict | None = None
     #: The device type that uses torch's PrivateUse1 slot after a probe in a child process.
     slot: str = ""
     #: The duration of the probe in milliseconds.
@@ -278,7 +299,7 @@ class Verdict:
     @property
     def evidence(self) -> str:
         """The device nodes and PCI ids of the backend's hardware on this machine, as text."""
-        return str(self.seen or "")
+        return str(self.hardware_signs or "")
 
     @property
     def lacks_device(self) -> bool:
@@ -288,7 +309,8 @@ class Verdict:
     @property
     def absent(self) -> bool:
         """Whether it is certain that the device is not on this machine."""
-        if self.seen is not None and not self.seen:
+        was_searched_for = self.hardware_signs is not None
+        if was_searched_for and not self.hardware_signs:
             return True
         if self.backend is None:
             return False
@@ -315,12 +337,12 @@ class Verdict:
         """
         if self.usable or not self.is_reported:
             return False
-        if self.also is not None or self.status.is_failure:
+        if self.package_failure is not None or self.status.is_failure:
             return True
         if self.status is Status.CONFLICT:
             return True
         is_left_to_others = self.status in (Status.DEFERRED, Status.NOT_PROBED)
-        return bool(self.seen) and not is_left_to_others
+        return bool(self.hardware_signs) and not is_left_to_others
 
     def is_about(self, other: Verdict) -> bool:
         """Return whether this verdict and `other` are about the same backend of the
@@ -350,15 +372,17 @@ class Verdict:
         """The user's next step, or an empty string if there is none."""
         return self.words.step
 
-    def maker(self, others: Iterable[Verdict]) -> str:
+    def hardware_if_ambiguous(self, others: Iterable[Verdict]) -> str:
         """Return this backend's hardware if a backend of the same name in `others` has
         other hardware, or an empty string otherwise.
 
         CUDA and ROCm, for example, are two declarations of `cuda`.
         """
         for other in others:
-            is_namesake = (other.name, other.provenance) == (self.name, self.provenance)
-            if is_namesake and other.hardware != self.hardware:
+            has_same_name = other.name == self.name
+            is_of_same_plugin = other.provenance == self.provenance
+            has_other_hardware = other.hardware != self.hardware
+            if has_same_name and is_of_same_plugin and has_other_hardware:
                 return self.hardware
         return ""
 
@@ -366,22 +390,26 @@ class Verdict:
         """Return the backend's name, followed by its hardware if `others` contains a
         backend of the same name.
         """
-        maker = self.maker(others)
-        return f"{self.name} ({maker})" if maker else self.name
+        hardware = self.hardware_if_ambiguous(others)
+        return f"{self.name} ({hardware})" if hardware else self.name
 
     def line(self, others: Iterable[Verdict] = (), reason: str | None = None) -> str:
         """Return the verdict as one line of a text that also contains `others`.
 
         `reason` replaces the verdict's reason.
         """
-        source = ", ".join(filter(None, [self.maker(others), str(self.provenance)]))
-        text = self.reason if reason is None else reason
-        parts = [f"{self.name} ({source}): {self.status.label}"]
-        if text:
-            parts.append(f": {text}")
+        source = str(self.provenance)
+        hardware = self.hardware_if_ambiguous(others)
+        if hardware:
+            source = f"{hardware}, {source}"
+        if reason is None:
+            reason = self.reason
+        line = f"{self.name} ({source}): {self.status.label}"
+        if reason:
+            line += f": {reason}"
         if self.hint:
-            parts.append(f". Next step: {self.hint}")
-        return "".join(parts)
+            line += f". Next step: {self.hint}"
+        return line
 
     def to_dict(self) -> dict[str, object]:
         """Return the verdict as plain values, for JSON."""
@@ -514,8 +542,8 @@ class Selection:
         """Whether it is unknown which backend is chosen, because a backend did not
         respond in time.
         """
-        has_late = any(v.status is Status.TIMED_OUT for v in self.verdicts)
-        return self.chosen is None and has_late
+        has_timed_out = any(v.status is Status.TIMED_OUT for v in self.verdicts)
+        return self.chosen is None and has_timed_out
 
     def to_dict(self) -> dict[str, object]:
         """Return the selection as plain values, for JSON."""
@@ -538,13 +566,14 @@ class Selection:
     def __str__(self) -> str:
         lines = [self._headline()]
         for verdict in self.verdicts:
-            if verdict.name != self.name or not verdict.usable:
+            is_chosen = verdict.name == self.name and verdict.usable
+            if not is_chosen:
                 lines.append(f"  {verdict.line(self.verdicts)}")
-        remarks = (*self.missing_plugins, *self.autoload, *self.notes)
-        lines.extend(f"  {remark}" for remark in remarks)
+        for remark in (*self.missing_plugins, *self.autoload, *self.notes):
+            lines.append(f"  {remark}")
         if self.environ:
-            variables = (f"{name}={value!r}" for name, value in self.environ.items())
-            lines.append("Variables: " + ", ".join(variables))
+            assignments = [f"{name}={value!r}" for name, value in self.environ.items()]
+            lines.append(f"Variables: {', '.join(assignments)}")
         lines.append(f"Chosen by process {self.pid} in {self.ms:.1f} ms.")
         return escape_control_chars("\n".join(lines))
 

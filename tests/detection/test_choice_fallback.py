@@ -29,7 +29,10 @@ def test_the_fall_back_warns_once_with_every_reason(torch_world):
     for line in (
         "npu (accel-npu 1.0): no device: nothing on the bus",
         "mlu (accel-mlu 1.0): not installed: torch_mlu is not installed. Next step: pip install torch-mlu",
-        "bad (accel-bad 1.0): broken: the plugin failed to load: ImportError: libbad.so",
+        (
+            "bad (accel-bad 1.0): broken: the plugin failed to load "
+            "(entry point bad = 'accel_bad'): ImportError: libbad.so"
+        ),
         "Run `accel why`",
         "DS_ACCELERATOR=cpu",
     ):

@@ -124,7 +124,10 @@ REFUSED = {
     "a plugin that fails": (
         [lambda world: world.plugin("bad", "raise OSError('libbad.so')")], pin("bad"), UNAVAILABLE,
         [
-            "bad (accel-bad 1.0) is not usable: the plugin failed to load: OSError: libbad.so",
+            (
+                "bad (accel-bad 1.0) is not usable: the plugin failed to load "
+                "(entry point bad = 'accel_bad'): OSError: libbad.so"
+            ),
             "Next step: pip install --force-reinstall accel-bad, or pip uninstall it.",
         ],
     ),

@@ -322,7 +322,7 @@ def test_a_plugin_that_fails_here_after_it_lived_in_a_child_is_broken(torch_worl
     assert found.name == "cpu"
     assert found.verdicts[0].status is Status.BROKEN
     assert (
-        "the plugin failed to load: OSError: not beside pytest"
+        "the plugin failed to load (entry point npu = 'accel_npu'): OSError: not beside pytest"
         in found.verdicts[0].reason
     )
 
@@ -340,8 +340,8 @@ def test_a_plugin_that_fails_only_beside_others_is_told_with_how_to_find_the_cul
     assert {name for name, each in found.items() if each.backend is None} == {"mlu"}
     assert found["mlu"].status is Status.BROKEN
     assert found["mlu"].reason == (
-        "the plugin failed to load: ModuleNotFoundError: import of colorsys halted; None in sys.modules "
-        "(entry point mlu = 'accel_mlu'); it loads alone, so another plugin causes the failure"
+        "the plugin failed to load (entry point mlu = 'accel_mlu') because of another plugin, as it loads "
+        "alone: ModuleNotFoundError: import of colorsys halted; None in sys.modules"
     )
     assert found["mlu"].hint == (
         "to find that plugin, name the other plugins in ACCEL_BLOCK, one at a time"

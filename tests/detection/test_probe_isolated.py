@@ -150,7 +150,7 @@ def test_a_plugin_that_only_this_process_has_is_broken_in_the_child(torch_world)
     found = next(c for c in discover() if c.name == "npu")
     (torch_world.site / "accel_npu.py").unlink()
     assert probed_without_others(found).reason.startswith(
-        "the plugin failed to load: ModuleNotFoundError: "
+        "the plugin failed to load (entry point npu = 'accel_npu'): ModuleNotFoundError: "
     )
 
 

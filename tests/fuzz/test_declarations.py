@@ -19,7 +19,7 @@ from accel_core.exceptions import hint_for
 from accel_core.explain.device_access import access_step
 from accel_core.hardware import bus
 from accel_core.hardware.placement import Placement
-from accel_core.plugins import declared_backends, hooks_of, load_failure
+from accel_core.plugins import declared_backends, hooks_of, load_failure_verdict
 from accel_core.settings import Settings
 from accel_core.verdict import Status
 
@@ -200,11 +200,13 @@ def test_no_declaration_breaks_what_reads_it(tmp_path, given):
     root = str(tmp_path)
     source = Provenance("accel-x", "1", "x", "accel_x")
     verdict = verdict_on(replace(backend, provenance=source))
-    broken = load_failure(source, ValueError("libx.so"))
+    broken = load_failure_verdict(source, ValueError("libx.so"))
     for seen in (bus.evidence(backend, root), bus.Evidence(nodes=("/dev/x",))):
         for pinned in (True, False):
             context = Context(Settings(), pinned, root)
-            ruled_out, uncertain = run_checks(replace(verdict, seen=seen), context)
+            ruled_out, uncertain = run_checks(
+                replace(verdict, hardware_signs=seen), context
+            )
             for found in filter(None, (ruled_out, uncertain, broken)):
                 assert found.name
                 json.dumps(found.to_dict())

@@ -44,7 +44,7 @@ def imports(world):
 
 @pytest.mark.parametrize(
     "variables",
-    [{}, {startup.VARIABLE: ""}, {startup.VARIABLE: "none"}],
+    [{}, {startup.INTEGRATIONS_VARIABLE: ""}, {startup.INTEGRATIONS_VARIABLE: "none"}],
     ids=["unset", "empty", "none"],
 )
 def test_without_a_named_integration_nothing_is_imported_and_no_framework_prepared(
@@ -59,13 +59,13 @@ def test_without_a_named_integration_nothing_is_imported_and_no_framework_prepar
 
 
 def test_with_auto_nothing_is_imported_until_a_framework_is(imports):
-    found = imports({startup.VARIABLE: "auto"})
+    found = imports({startup.INTEGRATIONS_VARIABLE: "auto"})
     assert found["by import"] == ["accel_train_startup"]
     assert found["by call"] == []
 
 
 def test_with_auto_a_framework_is_prepared_when_it_is_imported(imports):
-    found = imports({startup.VARIABLE: "auto"})
+    found = imports({startup.INTEGRATIONS_VARIABLE: "auto"})
     assert found["prepared"] is True
     assert found["awaited"] == 1
 
@@ -94,7 +94,9 @@ def test_the_named_integration_is_prepared_once_and_nothing_is_chosen(
     torch_world, names
 ):
     code = PREPARES.format(call=AS_TORCH_CALLS_IT)
-    found = torch_world.child(code, variables={startup.VARIABLE: names}).answer
+    found = torch_world.child(
+        code, variables={startup.INTEGRATIONS_VARIABLE: names}
+    ).answer
     assert found["finders"] == 1
     assert found["chosen"] is None
     assert found["torch is imported"] is False
@@ -106,7 +108,9 @@ def test_the_named_integration_is_prepared_once_and_nothing_is_chosen(
 def test_torch_imported_through_us_prepares_too(torch_world, names, finders):
     """Then torch's autoload is off, ours included; the end of the process is watched in any case."""
     code = PREPARES.format(call=THROUGH_US)
-    found = torch_world.child(code, variables={startup.VARIABLE: names}).answer
+    found = torch_world.child(
+        code, variables={startup.INTEGRATIONS_VARIABLE: names}
+    ).answer
     assert found["torch's autoload"] == "0"
     assert found["finders"] == finders
     assert found["chosen"] is None
@@ -115,7 +119,7 @@ def test_torch_imported_through_us_prepares_too(torch_world, names, finders):
 
 def prepared(monkeypatch, names):
     """The one warning that these names give, and what that does where warnings are errors."""
-    monkeypatch.setenv(startup.VARIABLE, names)
+    monkeypatch.setenv(startup.INTEGRATIONS_VARIABLE, names)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("error")
@@ -170,7 +174,9 @@ def test_an_integration_of_anybodys_that_fails_stops_no_other(
     world.module("acme_trainer", source)
     world.module("good_trainer", "called = []\ndef prepare(): called.append(1)")
     integrations = {"acme": "acme_trainer:prepare", "good": "good_trainer:prepare"}
-    world.distribution("acme-trainer", "1.0", {startup.GROUP: integrations})
+    world.distribution(
+        "acme-trainer", "1.0", {startup.INTEGRATIONS_GROUP: integrations}
+    )
     told = prepared(monkeypatch, "acme,good,other")
     assert why in told
     assert (
@@ -195,7 +201,9 @@ def test_the_entry_point_is_declared_and_leads_here():
 
 
 def test_each_integration_is_declared_under_its_name():
-    declared = {e.name: e.value for e in packages.entry_points(startup.GROUP)}
+    declared = {
+        e.name: e.value for e in packages.entry_points(startup.INTEGRATIONS_GROUP)
+    }
     assert declared == {
         "accelerate": "accel_train.accelerate:prepare",
         "deepspeed": "accel_train.deepspeed:prepare",
@@ -209,7 +217,9 @@ def test_without_a_pin_deepspeeds_pin_prepares_nothing(monkeypatch):
         "DS_ACCELERATOR", raising=False
     )  # after torch's import, which saw a pin
     (pin,) = (
-        e for e in packages.entry_points(startup.GROUP) if e.name == "deepspeed_pin"
+        e
+        for e in packages.entry_points(startup.INTEGRATIONS_GROUP)
+        if e.name == "deepspeed_pin"
     )
     assert pin.load()() is None
 
@@ -224,7 +234,7 @@ def torch_child(world):
     def run(names):
         code = "import json, sys, torch\n"
         code += "print(json.dumps('accel_train.deepspeed' in sys.modules))"
-        variables = {startup.VARIABLE: names, "ACCEL_UNUSED": "ignore"}
+        variables = {startup.INTEGRATIONS_VARIABLE: names, "ACCEL_UNUSED": "ignore"}
         return world.child(code, torch="real", variables=variables)
 
     return run
@@ -249,7 +259,9 @@ def test_a_program_that_is_interrupted_ends_by_the_signal(world):
     """An import at the exit, of modules with named tuples, would make it status 1: loops of a shell go on."""
     code = "import accel_core; accel_core.get_accelerator(); raise KeyboardInterrupt"
     assert (
-        world.child(code, torch="real", variables={startup.VARIABLE: "auto"}).returncode
+        world.child(
+            code, torch="real", variables={startup.INTEGRATIONS_VARIABLE: "auto"}
+        ).returncode
         == -signal.SIGINT
     )
 
@@ -264,7 +276,9 @@ def test_a_rank_whose_torch_loads_nothing_by_itself_prepares_too(
     """With the autoload on torch calls us itself; the environment's own `sitecustomize` runs in any case."""
     torch_world.module("acme_trainer", "called = []\ndef prepare(): called.append(1)")
     torch_world.distribution(
-        "acme-trainer", "1.0", {startup.GROUP: {"acme": "acme_trainer:prepare"}}
+        "acme-trainer",
+        "1.0",
+        {startup.INTEGRATIONS_GROUP: {"acme": "acme_trainer:prepare"}},
     )
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\nsys.flag_of_the_environment = True\n"
@@ -277,7 +291,7 @@ called = getattr(sys.modules.get("acme_trainer"), "called", [])
 print(json.dumps([before, len(called), sys.flag_of_the_environment]))
 """
     variables = {
-        "PYTHONPATH": os.pathsep.join([startup.AT_START, str(tmp_path)]),
+        "PYTHONPATH": os.pathsep.join([startup.STARTUP_FOLDER, str(tmp_path)]),
         "TORCH_DEVICE_BACKEND_AUTOLOAD": autoload,
         "ACCEL_INTEGRATIONS": "acme",
     }

@@ -18,7 +18,7 @@ from accel_hpu.accelerator import HPUAccelerator  # noqa: E402
 from accel_train.deepspeed._launcher_view import PLACEHOLDER, launcher_view  # noqa: E402
 from accel_train.launch.launch import (  # noqa: E402
     _device_ids,
-    _single_device_env,
+    _environments_with_one_device,
     _single_device_error,
 )
 
@@ -124,7 +124,7 @@ WITH_MODULE_IDS = [
 @pytest.mark.parametrize(("printed", "ids"), WITH_MODULE_IDS)
 def test_a_rank_of_ours_sees_its_device_by_hl_smis_module_id(acc, hl_smi, printed, ids):
     hl_smi(printed)
-    variables = _single_device_env(acc, _device_ids(acc))
+    variables = _environments_with_one_device(acc, _device_ids(acc))
     assert variables == [{"HABANA_VISIBLE_MODULES": str(item)} for item in ids]
 
 

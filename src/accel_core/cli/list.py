@@ -145,7 +145,7 @@ def _short_table(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
 def _is_idle(verdict: Verdict) -> bool:
     if not verdict.builtin or verdict.status is not Status.NO_DEVICE:
         return False
-    return verdict.also is None and not verdict.hint
+    return verdict.package_failure is None and not verdict.hint
 
 
 def _sort_group(verdict: Verdict, marked: Verdict | None) -> int:

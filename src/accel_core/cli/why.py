@@ -76,11 +76,10 @@ def _answer_on_choice(settings: Settings) -> _Answer:
 
 
 def _choice_page(selection: Selection) -> list[page.Part]:
-    headline = _headline(selection)
-    parts = [page.paragraph(*headline)]
+    parts = [page.paragraph(*_headline(selection))]
     for note in selection.notes:
         parts.append(page.paragraph((one_line(str(note)), "yellow")))
-    parts += _other_verdicts(selection, headline[-1][0])
+    parts += _other_verdicts(selection)
     unclaimed = list(selection.missing_plugins)
     # Only a ranked choice knows all backends that claim a package.
     if selection.how in (How.RANKED, How.FALLBACK):
@@ -107,17 +106,16 @@ def _headline(selection: Selection) -> list[page.Cell]:
     return [("Nothing can be chosen. ", "bold red"), (problem, "")]
 
 
-def _other_verdicts(selection: Selection, headline: str) -> list[page.Part]:
-    """List the verdicts that the headline does not contain."""
-    if selection.chosen is not None:
-        heading = "Skipped"
-        others = _not_chosen(selection)
-    else:
-        heading = "Considered"
-        others = _not_mentioned(selection, headline)
-    if not others:
+def _other_verdicts(selection: Selection) -> list[page.Part]:
+    """List the verdicts on the backends that were not chosen."""
+    heading = "Skipped" if selection.chosen is not None else "Considered"
+    rows, uninstalled = messages.fold_rows(_not_chosen(selection))
+    is_pinned = selection.how is How.PINNED
+    if selection.chosen is None and is_pinned and len(rows) == 1:
+        # The headline states the reason of the only pinned backend.
         return []
-    rows, uninstalled = messages.fold_rows(others)
+    if not rows and not uninstalled:
+        return []
     bullets = [_bullet(row, rows) for row in rows]
     if uninstalled:
         text = messages.uninstalled_clause(uninstalled).capitalize()
@@ -130,15 +128,6 @@ def _not_chosen(selection: Selection) -> list[Verdict]:
     others = []
     for verdict in selection.verdicts:
         if verdict.name != selection.name or not verdict.usable:
-            others.append(verdict)
-    return others
-
-
-def _not_mentioned(selection: Selection, headline: str) -> list[Verdict]:
-    """Return the verdicts whose reason is not in the headline."""
-    others = []
-    for verdict in selection.verdicts:
-        if verdict.usable or one_line(verdict.reason) not in headline:
             others.append(verdict)
     return others
 
@@ -159,7 +148,7 @@ def _section(heading: str, lines: Sequence[str]) -> list[page.Part]:
 def _bullet(row: messages.Row, rows: Sequence[messages.Row]) -> list[page.Cell]:
     """Return one backend's verdict as a paragraph."""
     verdict = row.verdict
-    maker = verdict.maker([other.verdict for other in rows])
+    maker = verdict.hardware_if_ambiguous([other.verdict for other in rows])
     about = [maker] if maker else []
     # A plugin that was not loaded has no priority.
     if verdict.provenance.distribution:
@@ -356,11 +345,10 @@ def _backend_facts(standing: _Standing) -> dict[str, str]:
         above = ", ".join(higher)
     packages = page.vendor_packages(verdict)
     installed = (f"{each['distribution']} {each['version']}" for each in packages)
-    is_repeated = one_line(verdict.cause) in verdict.reason
     return {
         "reason": verdict.reason,
         "next step": verdict.hint,
-        "cause": "" if is_repeated else verdict.cause,
+        "cause": "" if verdict.words.cause else verdict.cause,
         "raised by": verdict.where,
         "devices": "" if verdict.devices is None else str(verdict.devices),
         "hardware": verdict.evidence,

@@ -113,7 +113,7 @@ def _packages_of_chosen_device(chosen: Backend | None) -> set[str]:
     if chosen is None:
         return set()
     packages = {module.partition(".")[0] for module in chosen.vendor_imports}
-    package = builtin.package_of(chosen)
+    package = builtin.package_of_generic(chosen)
     if package is not None:
         packages.add(package.top)
     return packages

@@ -57,11 +57,11 @@ def fold_rows(
         first = group[0]
         if first in shared:
             continue
-        reason = _group_reason(group, verbose=verbose)
-        namesake = first_with_cause.setdefault(first.cause, first.name)
-        if first.cause and namesake != first.name:
-            reference = f", for the same reason as {namesake}"
-            reason = reason.replace(f": {first.cause}", reference)
+        stated_by = first_with_cause.setdefault(first.cause, first.name)
+        if stated_by == first.name or not first.cause:
+            reason = _group_reason(group, verbose=verbose)
+        else:
+            reason = _group_reason(group, verbose=verbose, cause_stated_by=stated_by)
         rows.append(Row(first, reason))
     shown = {_name_and_distribution(row.verdict) for row in rows}
     not_shown = [v for v in shared if _name_and_distribution(v) not in shown]
@@ -79,13 +79,20 @@ def _verdicts_on_one_line(verdicts: Sequence[Verdict]) -> list[Verdict]:
     return [v for v in uninstalled if v.vendor_import == ("torch",)]
 
 
-def _group_reason(group: Sequence[Verdict], *, verbose: bool) -> str:
-    """Return the combined reason of verdicts that share a row."""
-    if verbose:
-        return _join_reasons(verdict.words for verdict in group)
-    if _is_absent(group[0]):
+def _group_reason(
+    group: Sequence[Verdict], *, verbose: bool, cause_stated_by: str = ""
+) -> str:
+    """Return the combined reason of verdicts that share a row.
+
+    The reason refers to the backend `cause_stated_by`, if there is one, instead of
+    stating the cause.
+    """
+    if not verbose and _is_absent(group[0]):
         return none_found(verdict.hardware for verdict in group)
-    return _join_reasons(words_of(verdict, plain=True) for verdict in group)
+    reasons = [words_of(verdict, plain=not verbose) for verdict in group]
+    if cause_stated_by:
+        reasons = [words.referring_to(cause_stated_by) for words in reasons]
+    return _join_reasons(reasons)
 
 
 def _group_namesakes(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
@@ -155,12 +162,13 @@ def _join_reasons(reasons: Iterable[Words]) -> str:
     once.
     """
     words_by_text = {words.text: words for words in reasons}
-    second_clauses = {words.second_clause for words in words_by_text.values()}
-    shared_clause = second_clauses.pop()
-    if len(words_by_text) == 1 or second_clauses or not shared_clause:
+    endings = {(words.second_clause, words.cause) for words in words_by_text.values()}
+    shared_clause, shared_cause = endings.pop()
+    if len(words_by_text) == 1 or endings or not shared_clause:
         return "; ".join(words_by_text)
-    clauses = [words.clause for words in words_by_text.values()]
-    return "; ".join([*clauses, f"and {shared_clause}"])
+    clauses = "; ".join(words.clause for words in words_by_text.values())
+    joined = Words(clauses, second_clause=shared_clause, cause=shared_cause)
+    return joined.text
 
 
 def _name_and_distribution(verdict: Verdict) -> tuple[str, str]:
@@ -171,12 +179,12 @@ def _lacks_only_a_package(verdict: Verdict) -> bool:
     """Return whether only a package is missing, on a machine without the hardware for
     it.
     """
-    return verdict.status is Status.NOT_INSTALLED and not verdict.seen
+    return verdict.status is Status.NOT_INSTALLED and not verdict.hardware_signs
 
 
 def _lacks_only_a_device(verdict: Verdict) -> bool:
     """Return whether only a device is missing."""
-    if verdict.seen or verdict.also is not None:
+    if verdict.hardware_signs or verdict.package_failure is not None:
         return False
     return verdict.status is Status.NO_DEVICE
 
@@ -279,7 +287,7 @@ def reason_lines(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
     is not used. Present accelerators come first.
     """
     reported = [v for v in verdicts if v.is_reported]
-    reported.sort(key=lambda v: (not v.seen, not v.needs_attention))
+    reported.sort(key=lambda v: (not v.hardware_signs, not v.needs_attention))
     rows, others = fold_rows(reported, verbose=True)
     lines = [*missing, *(row.line(rows) for row in rows)]
     if others:
@@ -341,7 +349,7 @@ def _unknown_name_advice(pin: Pin, names: Sequence[str], *, can_pin_cpu: bool) -
 
 def _gpu_advice(names: Sequence[str], *, can_pin_cpu: bool) -> str:
     """Return advice on the pin `gpu`, which is not a backend's name."""
-    gpus = {v.backend for v in vendors.VENDORS if v.label.endswith("GPU")}
+    gpus = {vendor.backend for vendor in vendors.VENDORS if vendor.is_gpu}
     installed = [name for name in names if name in gpus]
     if not installed:
         advice = other_pins_advice(can_pin_cpu=can_pin_cpu)

@@ -57,7 +57,7 @@ def _pin_without_device(settings: Settings, chosen: Verdict | None) -> list[Note
         return []
     visibility = chosen.backend.visibility
     names = visibility.filters + visibility.variables
-    may_be_here = chosen.seen or any(name in os.environ for name in names)
+    may_be_here = chosen.hardware_signs or any(name in os.environ for name in names)
     if chosen.absent or not may_be_here:
         return []
     words = words_of(_with_overridden_reason(chosen))

@@ -49,12 +49,13 @@ def words_of(verdict: Verdict, *, plain: bool = False) -> Words:
         )
     else:
         words = _words_of_verdict(verdict, plain)
-    if verdict.also is not None:
-        words = _with_broken_package(words, verdict, verdict.also)
+    if verdict.package_failure is not None:
+        words = _with_broken_package(words, verdict, verdict.package_failure)
     return Words(
         strip_period(one_line(words.clause)),
         strip_period(command_with_its_package(one_line(words.step))),
         strip_period(one_line(words.second_clause)),
+        strip_period(one_line(words.cause)),
     )
 
 
@@ -82,7 +83,8 @@ def _with_broken_package(words: Words, verdict: Verdict, broken: Verdict) -> Wor
         repair_elsewhere = f" (On a machine that has one: {step}.)" if step else ""
         step = f"{uninstall}.{repair_elsewhere}"
     reason = strip_period(one_line(words.text))
-    return Words(f"{reason}; besides, {strip_period(also.text)}", step)
+    clause = f"{reason}; besides, {strip_period(also.text_without_cause)}"
+    return Words(clause, step, cause=also.cause)
 
 
 def _installed_package(verdict: Verdict) -> str:
@@ -163,17 +165,16 @@ def _not_loaded(_verdict: Verdict, _why: Why, _plain: bool) -> Words:
 def _plugin_fails(verdict: Verdict, why: Why, _plain: bool) -> Words:
     name = verdict.distribution
     reinstall = f"{reinstall_command(name)}, or pip uninstall it"
-    return Words(_plugin_failure(verdict, why), why.get("step") or reinstall)
-
-
-def _plugin_failure(verdict: Verdict, why: Why) -> str:
-    return f"the plugin failed to load: {verdict.cause} ({why['entry_point']})"
+    text = f"the plugin failed to load ({why['entry_point']})"
+    return Words(text, why.get("step") or reinstall, cause=verdict.cause)
 
 
 def _plugin_fails_beside_others(verdict: Verdict, why: Why, _plain: bool) -> Words:
     return Words(
-        f"{_plugin_failure(verdict, why)}; it loads alone, so another plugin causes the failure",
+        f"the plugin failed to load ({why['entry_point']}) because of another plugin, "
+        "as it loads alone",
         "to find that plugin, name the other plugins in ACCEL_BLOCK, one at a time",
+        cause=verdict.cause,
     )
 
 
@@ -189,14 +190,14 @@ def _report_step(verdict: Verdict) -> str:
 def _needs_other_core(verdict: Verdict, why: Why, _plain: bool) -> Words:
     needs = f"needs another version of accel-core than {__version__}"
     upgrade = "pip install --upgrade accel-core"
-    return Words(f"{needs}: {verdict.cause} ({why['at']})", upgrade)
+    return Words(f"{needs} ({why['at']})", upgrade, cause=verdict.cause)
 
 
 def _hook_does_not_fit(verdict: Verdict, _why: Why, _plain: bool) -> Words:
-    upgrade = f"pip install --upgrade {verdict.distribution} accel-core"
     return Words(
-        f"a hook does not match accel-core's hook specification: {verdict.cause}",
-        upgrade,
+        "a hook does not match accel-core's hook specification",
+        f"pip install --upgrade {verdict.distribution} accel-core",
+        cause=verdict.cause,
     )
 
 
@@ -219,7 +220,7 @@ def _vendor_not_installed(verdict: Verdict, why: Why, plain: bool) -> Words:
     missing = [" or ".join(why["modules"]), *why["distributions"]]
     verb = "are" if len(missing) > 1 else "is"
     text = f"{' and '.join(missing)} {verb} not installed"
-    if verdict.seen:
+    if verdict.hardware_signs:
         text += ", though the hardware is present"
         if not plain:
             text += f": {verdict.evidence}"
@@ -444,8 +445,12 @@ def _without_libraries(
     return Words(f"{text} in {container}, which shows {bus.enumerated(nodes)}", step)
 
 
+def _unavailable(_verdict: Verdict, why: Why, _plain: bool) -> Words:
+    return Words(why["text"], why["step"], cause=why.get("cause"))
+
+
 def _vendor_fails(_verdict: Verdict, why: Why, _plain: bool) -> Words:
-    return Words(f"{why['what']}: {why['cause']}", why["step"])
+    return Words(why["what"], why["step"], cause=why["cause"])
 
 
 def _registers(_verdict: Verdict, why: Why, _plain: bool) -> Words:
@@ -506,7 +511,8 @@ def _no_process(_verdict: Verdict, why: Why, _plain: bool) -> Words:
 def _pinned_without_device(verdict: Verdict, why: Why, plain: bool) -> Words:
     because = why["because"]
     words = _words_of_reason(because, verdict, plain) if because else Words()
-    return Words(f"pinned, though {words.text}", words.step)
+    clause = f"pinned, though {words.text_without_cause}"
+    return Words(clause, words.step, cause=words.cause)
 
 
 def _nor_hardware(verdict: Verdict, why: Why, plain: bool) -> Words:
@@ -515,7 +521,7 @@ def _nor_hardware(verdict: Verdict, why: Why, plain: bool) -> Words:
     step = "run on a machine that has one"
     if words.step:
         step += f"; on a login node or in an image build: {words.step}"
-    return Words(missing, step, words.text)
+    return Words(missing, step, words.text_without_cause, words.cause)
 
 
 _WORDS: dict[Reason, Callable[[Verdict, Why, bool], Words]] = {
@@ -547,7 +553,7 @@ _WORDS: dict[Reason, Callable[[Verdict, Why, bool], Words]] = {
     Reason.HIDDEN: _hidden,
     Reason.COUNTS_NONE: _counts_none,
     Reason.VENDOR_FAILS: _vendor_fails,
-    Reason.UNAVAILABLE: _text_and_step,
+    Reason.UNAVAILABLE: _unavailable,
     Reason.REGISTERS: _registers,
     Reason.TORCH_HAS_NONE: _torch_has_none,
     Reason.DECLARED_BY: _declared_by,

@@ -27,6 +27,8 @@ class Vendor:
     label: str
     #: The backend's name, such as `"cuda"`.
     backend: str
+    #: Whether the vendor calls the device a GPU. Others are NPUs, TPUs or accelerators.
+    is_gpu: bool = False
     #: Glob patterns of device nodes, such as `"/dev/nvidia[0-9]*"`.
     nodes: tuple[str, ...] = ()
     #: Patterns of PCI ids for `bus.matches_pci`, such as `"10de/03"`.
@@ -87,6 +89,7 @@ VENDORS = (
     Vendor(
         label="NVIDIA GPU",
         backend="cuda",
+        is_gpu=True,
         # /dev/nvidia0: jax-ml/jax, jax/_src/hardware_utils.py. A Jetson's GPU is not a
         # PCI device: /dev/nvhost-ctrl-gpu is in NVIDIA's nvgpu,
         # include/uapi/linux/nvgpu.h; /dev/nvgpu/igpu0, from L4T 36 on, in
@@ -106,12 +109,14 @@ VENDORS = (
     Vendor(
         label="MetaX GPU",
         backend="cuda",
+        is_gpu=True,
         nodes=("/dev/mxcd",),
         pci=("9999",),
     ),
     Vendor(
         label="Iluvatar GPU",
         backend="cuda",
+        is_gpu=True,
         nodes=("/dev/iluvatar[0-9]*",),
         pci=("1e3e",),
     ),
@@ -124,6 +129,7 @@ VENDORS = (
     Vendor(
         label="AMD GPU",
         backend="cuda",
+        is_gpu=True,
         # Linux, drivers/gpu/drm/amd/amdkfd/kfd_chardev.c.
         nodes=("/dev/kfd",),
         # Display controllers (Radeon) and processing accelerators (Instinct) of 1002 in
@@ -166,6 +172,7 @@ VENDORS = (
     Vendor(
         label="Moore Threads GPU",
         backend="musa",
+        is_gpu=True,
         # flagos-ai's images for Moore Threads are started with /dev/mtgpu.0.
         nodes=("/dev/mtgpu.[0-9]*",),
         # Display controllers of pci.ids' 1ed5; the cards have audio functions too.
@@ -175,12 +182,14 @@ VENDORS = (
     Vendor(
         label="Intel discrete GPU",
         backend="xpu",
+        is_gpu=True,
         pci=("8086/03",),
         condition=_is_discrete_intel,
     ),
     Vendor(
         label="Intel integrated GPU",
         backend="xpu",
+        is_gpu=True,
         pci=("8086/03",),
         condition=_is_integrated_intel,
         is_integrated=True,
@@ -195,6 +204,7 @@ VENDORS = (
     Vendor(
         label="Biren GPU",
         backend="supa",
+        is_gpu=True,
         # BIRENSUPA/torch-supa,
         # .agents/skills/torch-supa-wiki/installation-quickstart.md; no public PCI id.
         nodes=("/dev/biren/card_[0-9]*",),
@@ -238,6 +248,7 @@ VENDORS = (
     Vendor(
         label="Apple GPU",
         backend="mps",
+        is_gpu=True,
         # torch 2.13, torch/backends/mps/__init__.py. The GPU is a part of Apple silicon
         # and has neither a node nor a PCI id.
         platform="darwin-arm64",

@@ -24,7 +24,7 @@ _DECLARED = {
 #: Names, of accel-cuda's own too; nothing is imported for them.
 NAMES = frozenset(
     (
-        startup.VARIABLE,
+        startup.INTEGRATIONS_VARIABLE,
         "DS_ALLOW_DEPRECATED_FP16",
         *(name for names in _DECLARED.values() for name in names),
     )

@@ -82,7 +82,7 @@ def backend_and_device_type() -> tuple[str, str]:
     if declared_device is not None:
         return declared_device.backend, name
     if name == "klxpu":
-        return name, "cuda"
+        return name, "cuda"  # Kunlunxin's device is a cuda device in torch
     return name, name
 
 

@@ -82,7 +82,8 @@ def _find_or_build_in_cache(key: LibraryKey) -> Path:
             f"{error} {LIBRARY}={user_folder!r} has no library for {key.kind}, torch {key.torch_version} and "
             f"this accel-simulated; expected {Path(user_folder, key.folder_name)}."
         ) from None
-    if Version(key.torch_version).release[:2] == TESTED:
+    minor_release = Version(key.torch_version).release[:2]
+    if minor_release == TESTED:
         next_step = "set CXX to another compiler"
     else:
         next_step = (
@@ -102,16 +103,21 @@ def build_and_export(kind: str) -> Path:
     library. Nothing is built if the variable already names a library for this device type and torch version.
     A variable that names a folder of prebuilt libraries is left unchanged. Raises the same errors as `build`.
     """
-    inherited = Path(os.environ.get(LIBRARY) or os.devnull)
-    if inherited.is_dir():
+    value = os.environ.get(LIBRARY, "")
+    if value and Path(value).is_dir():
         # The variable names a folder of prebuilt libraries, which child processes search too.
         return build(kind)
-    has_kind = inherited.parent.name.startswith(f"simdev_{kind.lower()}-")
-    if has_kind and _torch_version_of(inherited) == _torch_version():
-        return inherited
+    if value and _is_current_library(Path(value), kind):
+        return Path(value)
     library = build(kind)
     os.environ[LIBRARY] = str(library)
     return library
+
+
+def _is_current_library(library: Path, kind: str) -> bool:
+    """Return whether a library is built for this device type and the installed torch."""
+    has_kind = library.parent.name.startswith(f"simdev_{kind.lower()}-")
+    return has_kind and _torch_version_of(library) == _torch_version()
 
 
 def _torch_version_of(library: Path) -> str:
@@ -185,17 +191,18 @@ def compiler() -> list[str]:
             f"CXX={cxx!r} is not a valid command line: {error}. For example, CXX='g++ -m64'."
         ) from None
     if cxx_command:
-        names, arguments = cxx_command[:1], cxx_command[1:]
-        missing = f"{names[0]} is not"
+        program, *arguments = cxx_command
+        names = [program]
+        problem = f"{program} is not on PATH"
     else:
         names, arguments = ["g++", "c++", "clang++"], []
-        missing = f"none of {', '.join(names)} is"
+        problem = f"none of {', '.join(names)} is on PATH"
     for name in names:
         path = shutil.which(name)
         if path is not None:
             return [path, *arguments]
     raise CannotBuildError(
-        f"the simulated device needs a C++20 compiler: {missing} on PATH. Install one (apt-get "
+        f"the simulated device needs a C++20 compiler: {problem}. Install one (apt-get "
         "install g++; dnf install gcc-c++; conda install gxx), or set CXX to the one you have."
     )
 
@@ -207,7 +214,7 @@ def _compile_command(kind: str) -> list[str]:
     """
     if sys.platform != "linux":
         raise CannotBuildError(
-            f"the simulated device can be built on Linux only, and this is {sys.platform}. Use a Linux "
+            f"the simulated device can be built on Linux only, but this is {sys.platform}. Use a Linux "
             "container."
         )
     torch = _torch_folder()
@@ -225,10 +232,10 @@ def _compile_command(kind: str) -> list[str]:
 
 def _library_key(kind: str) -> LibraryKey:
     """Return the key that identifies the library for this device type and the installed torch."""
-    digest = hashlib.sha256(" ".join(_FLAGS).encode())
+    sha256 = hashlib.sha256(" ".join(_FLAGS).encode())
     for source in sorted(SOURCES.iterdir()):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    return LibraryKey(kind, _torch_version(), digest.hexdigest())
+        sha256.update(source.name.encode() + b"\0" + source.read_bytes())
+    return LibraryKey(kind, _torch_version(), source_digest=sha256.hexdigest())
 
 
 def _torch_folder() -> Path:
@@ -244,9 +251,9 @@ def _torch_folder() -> Path:
         )
     version = _torch_version()
     if version and Version(version).release < OLDEST:
-        oldest = ".".join(map(str, OLDEST))
+        oldest = ".".join(str(number) for number in OLDEST)
         raise CannotBuildError(
-            f"the simulated device needs torch {oldest} or newer, and torch {version} is installed. Next "
+            f"the simulated device needs torch {oldest} or newer, but torch {version} is installed. Next "
             "step: accel setup cpu"
         )
     folder = Path(spec.origin).resolve().parent

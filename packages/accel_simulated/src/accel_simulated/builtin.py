@@ -128,6 +128,7 @@ def _support_storages(module: ModuleType, name: str) -> None:
 
         if self.device.type != name:
             return original_resize(self, size)
+        # The operator needs a tensor that uses this storage.
         tensor = torch.empty(0, dtype=torch.uint8, device=self.device).set_(self)
         torch.ops.accel_simulated.resize_storage(tensor, size)
         return self

@@ -109,7 +109,7 @@ def _compile(
             if not output:
                 output = f"exit status {result.returncode}"
             log.write_text(f"{shlex.join(full_command)}\n{output}", encoding="utf-8")
-            error = _first_error(output)
+            error = _find_first_error_line(output)
             if "Python.h" in error:  # another compiler would not find the header either
                 next_step = "install Python's headers: python3-dev or python3-devel"
             raise BuildError(
@@ -119,7 +119,7 @@ def _compile(
         return prebuilt.copy_library(library, key, folder)
 
 
-def _first_error(output: str) -> str:
+def _find_first_error_line(output: str) -> str:
     """Return the first error line in a compiler's output, or the last line if none contains an error."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     for line in lines:

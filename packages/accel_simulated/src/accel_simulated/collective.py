@@ -26,7 +26,7 @@ class SimulatedCollective(StagedProcessGroup):
         super().__init__(accelerator, store, rank, size, timeout, name=name)
 
     def on_call(self) -> None:
-        faults.count_collective()
+        faults.count_collective_or_hang()
 
 
 def register(name: str, device_type: str) -> None:

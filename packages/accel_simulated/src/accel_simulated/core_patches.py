@@ -10,6 +10,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 from accel_simulated import imports
@@ -41,12 +42,14 @@ def install(backend: str, device_type: str, describe: Callable[[], str]) -> None
         imports.on_import(
             module, after=functools.partial(patch, backend=backend, describe=describe)
         )
+
+    def set_toolkit_version(torch_version: ModuleType) -> None:
+        setattr(torch_version, device_type, SIMULATED_TOOLKIT_VERSION)
+
     if device_type in ("cuda", "xpu"):
         imports.on_import(
             "torch.version",
-            after=lambda module: setattr(
-                module, device_type, SIMULATED_TOOLKIT_VERSION
-            ),
+            after=set_toolkit_version,
             # This line precedes the file's own value, None, from which accel-core would infer a CPU build.
             source=f"{device_type} = {SIMULATED_TOOLKIT_VERSION!r}\n",
         )

@@ -22,7 +22,9 @@ def broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
 
 def broadcast_out(tensor: Tensor, outputs: Sequence[Tensor]) -> list[Tensor]:
     """Copy the tensor into each output tensor, and return the output tensors."""
-    return [output.copy_(tensor, non_blocking=True) for output in outputs]
+    for output in outputs:
+        output.copy_(tensor, non_blocking=True)
+    return list(outputs)
 
 
 def broadcast_coalesced(
@@ -58,7 +60,7 @@ def scatter(
         parts = tensor.split(list(sizes), dim)  # type: ignore[no-untyped-call]
     copies = []
     for index, part in enumerate(parts):
-        stream = None
+        stream = None  # the current stream
         if streams:
             stream = streams[index]
         with torch.cuda.stream(stream):
@@ -75,10 +77,9 @@ def scatter_out(
     """
     sizes = [output.size(dim) for output in outputs]
     parts = tensor.split(sizes, dim)  # type: ignore[no-untyped-call]
-    return [
+    for output, part in zip(outputs, parts, strict=True):
         output.copy_(part, non_blocking=True)
-        for output, part in zip(outputs, parts, strict=True)
-    ]
+    return list(outputs)
 
 
 def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tensor:
@@ -89,7 +90,7 @@ def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tens
     """
     import torch
 
-    if destination == -1:
+    if destination == -1:  # as in torch's C function
         device = "cpu"
     elif destination is None:
         device = _cuda(torch.cuda.current_device())
@@ -139,4 +140,7 @@ def unsupported_functions(device_type: str) -> dict[str, Callable[..., Any]]:
             "torch.nn.parallel.DistributedDataParallel with one process per device: accel run SCRIPT"
         )
 
-    return dict.fromkeys(FUNCTIONS, unsupported)
+    functions: dict[str, Callable[..., Any]] = {}
+    for name in FUNCTIONS:
+        functions[name] = unsupported
+    return functions

@@ -91,8 +91,9 @@ def find(name: str) -> DeclaredDevice | None:
     # The metadata is read first: importing a plugin would write a cache file, and an image may be read-only.
     entry_points = packages.entry_points(ENTRY_POINT_GROUP)
     is_declared = any(entry_point.name == name for entry_point in entry_points)
-    if name in DEVICES and not (name in _FICTIONAL_DEVICES and is_declared):
-        return None
+    reuses_fictional_name = is_declared and name in _FICTIONAL_DEVICES
+    if name in DEVICES and not reuses_fictional_name:
+        return None  # accel-simulated has its own simulation of the device
     for device in find_all():
         if device.backend == name:
             return device
@@ -124,7 +125,7 @@ def _device_from_declaration(backend: Backend) -> DeclaredDevice | None:
     simulated_modules = {package, f"{package}.{device_type}"}
     imported_names = _imported_names(backend.accelerator, package)
     if not imported_names <= simulated_modules:
-        return None
+        return None  # the accelerator class needs modules that the simulation lacks
     # torch.distributed requires a name, also for a plugin that declares none.
     collective = backend.communication_backend or f"{device_type}_simulated"
     variables = backend.visibility.variables
@@ -141,9 +142,10 @@ def _is_already_simulated(backend: Backend) -> bool:
         return False
     if vendor.package != backend.vendor_imports[0]:
         return False
-    # Only the declaration has the visible-devices variables of a fictional device.
-    needs_declaration = bool(backend.visibility.variables)
-    return not (needs_declaration and backend.name in _FICTIONAL_DEVICES)
+    # accel-simulated's own simulation of a fictional device reads no visible-devices variables.
+    needs_variables = len(backend.visibility.variables) > 0
+    needs_declaration = needs_variables and backend.name in _FICTIONAL_DEVICES
+    return not needs_declaration
 
 
 def from_environment(
@@ -232,24 +234,29 @@ def _find_missing_distributions(backend: Backend) -> dict[str, str]:
     """
     from packaging.requirements import InvalidRequirement, Requirement
 
-    torch_version = ""
-    for distribution in distributions(name="torch"):
-        torch_version = distribution.version
-        break
-    missing = dict.fromkeys(backend.torch_integration.same_version, torch_version)
+    versions_to_simulate: dict[str, str] = {}
+    for name in backend.torch_integration.same_version:
+        versions_to_simulate[name] = _installed_version("torch")
     for text in backend.requires:
         try:
             requirement = Requirement(text)
         except InvalidRequirement:  # accel-core reports the invalid requirement
             continue
-        is_installed = any(distributions(name=requirement.name))
-        if not is_installed:
-            missing[requirement.name] = _accepted_version(requirement)
-    return missing
+        if not _installed_version(requirement.name):
+            versions_to_simulate[requirement.name] = _accepted_version(requirement)
+    return versions_to_simulate
+
+
+def _installed_version(name: str) -> str:
+    """Return the version of the distribution `name`, or an empty string if it is not installed."""
+    for distribution in distributions(name=name):
+        return distribution.version
+    return ""
 
 
 def _accepted_version(requirement: Requirement) -> str:
     """Return a version that satisfies the requirement, or 0.1+simulated if no tried version does."""
+    # The bounds of `>=2.7,<3` are 2.7 and 3.
     bounds = [part.version.removesuffix(".*") for part in requirement.specifier]
     # `>=2.7` accepts its bound; `>2.7` accepts 2.7.1.
     above_bounds = [f"{bound}.1" for bound in bounds]
@@ -270,7 +277,8 @@ class _Finder(DistributionFinder):
         self, fullname: str, path: Any = None, target: Any = None
     ) -> ModuleSpec | None:
         package = self._vendor.package
-        if fullname == package or package.startswith(f"{fullname}."):
+        is_parent_package = package.startswith(f"{fullname}.")
+        if fullname == package or is_parent_package:
             return ModuleSpec(
                 fullname,
                 _Loader(self._vendor),
@@ -282,9 +290,9 @@ class _Finder(DistributionFinder):
         return None
 
     def find_distributions(self, context: Any = None) -> Iterable[Distribution]:
-        requested = getattr(context, "name", None)
+        requested_name = getattr(context, "name", None)  # None: every distribution
         for name, version in self._distributions.items():
-            if requested is None or _normalize(requested) == _normalize(name):
+            if requested_name is None or _normalize(requested_name) == _normalize(name):
                 yield _Distribution(name, version)
 
 
@@ -296,7 +304,7 @@ class _Loader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         if module.__name__ != self._vendor.package:
-            return
+            return  # the module is a parent package, which stays empty
         from accel_simulated import vendor_package
 
         module.__version__ = _SIMULATED_VERSION  # type: ignore[attr-defined]

@@ -87,10 +87,15 @@ def prepare(request: Request) -> None:
     requested_vendor = request.vendor
     library_file = build_and_export(requested_vendor.kind)
     _prepared = _PreparedDevice(request, library_file)
-    if requested_vendor.package == "torch" or requested_vendor.alias_of:
-        from accel_simulated import builtin
+    if requested_vendor.alias_of:
+        type_in_torch = requested_vendor.alias_of
+    elif requested_vendor.package == "torch":
+        type_in_torch = requested_vendor.name
+    else:
+        return  # the vendor's package brings the device type into torch
+    from accel_simulated import builtin
 
-        builtin.install(requested_vendor.alias_of or requested_vendor.name)
+    builtin.install(type_in_torch)
 
 
 def check_no_real_runtime(request: Request) -> None:
@@ -143,7 +148,7 @@ def load(name: str) -> None:
         library.sim_be_plain()
     draw_from_host = os.environ.get("ACCEL_SIMULATE_RANDOM") == "host"
     library.sim_draw_from_host(draw_from_host)
-    set_memory_limit()
+    set_memory_limit()  # to the initial sizes
     library.sim_init(_count_visible_callback)
     faults.inject(requested_faults)
 
@@ -177,13 +182,15 @@ def _declare_c_types() -> None:
     library.sim_hold.restype = ctypes.c_long
     library.sim_release.argtypes = [ctypes.c_long]
     library.sim_default_generator.restype = ctypes.py_object
-    library.sim_new_pool.restype = library.sim_fallbacks.restype = ctypes.c_long
+    library.sim_new_pool.restype = ctypes.c_long
+    library.sim_fallbacks.restype = ctypes.c_long
     library.sim_request.argtypes = [ctypes.c_int, ctypes.c_long, ctypes.c_long]
 
 
 def present_device_count() -> int:
     """Return the number of simulated devices, including any that a visible-devices variable hides."""
-    if _prepared is None or "driver" in faults.requested_faults():
+    driver_is_too_old = "driver" in faults.requested_faults()
+    if _prepared is None or driver_is_too_old:
         return 0
     return _prepared.request.devices
 
@@ -316,17 +323,19 @@ def _find_real_runtime(kind: str) -> str:
     return f"{kind} {version}"
 
 
-def _find_real_package(package: str, simulated: Path) -> str:
+def _find_real_package(package: str, simulated_folder: Path) -> str:
     """Return the `sys.path` entry that contains the vendor's real package, or an empty string if none does.
 
-    The entry `simulated` is skipped, because it contains the simulated package.
+    The entry `simulated_folder` is skipped, because it contains the simulated package.
     """
-    for entry in map(Path, sys.path):
+    package_path = package.replace(".", os.sep)
+    for entry in sys.path:
+        folder = Path(entry)
         # A folder that cannot be read is skipped, as it is by Python's import system.
         with contextlib.suppress(OSError):
-            has_package = entry.joinpath(*package.split(".")).is_dir()
-            if has_package and entry.resolve() != simulated:
-                return str(entry)
+            has_package = (folder / package_path).is_dir()
+            if has_package and folder.resolve() != simulated_folder:
+                return str(folder)
     return ""
 
 
@@ -337,19 +346,21 @@ def _read_memory_sizes() -> tuple[int, ...]:
     Raises `SettingError` if the value is invalid.
     """
     text = os.environ.get("ACCEL_SIMULATE_MEMORY_MB", "8192")
-    parts = [part.strip() for part in text.split(",")]
-    if not all(_is_memory_size(part) for part in parts):
+    megabytes = [part.strip() for part in text.split(",")]
+    if not all(_is_memory_size(number) for number in megabytes):
         raise SettingError(
             f"ACCEL_SIMULATE_MEMORY_MB={text!r}: expected megabytes per device, from 1 to {_MAX_MEGABYTES}, "
             "e.g. 1024, or 1024,64 for devices of different sizes"
         )
-    sizes = [int(part) * _BYTES_PER_MEGABYTE for part in parts][:MAX_DEVICES]
-    missing_count = MAX_DEVICES - len(sizes)
-    return (*sizes, *[sizes[-1]] * missing_count)
+    sizes = [int(number) * _BYTES_PER_MEGABYTE for number in megabytes]
+    while len(sizes) < MAX_DEVICES:
+        sizes.append(sizes[-1])  # the last size applies to the remaining devices
+    return tuple(sizes[:MAX_DEVICES])
 
 
 def _is_memory_size(text: str) -> bool:
     """Return whether the text is a whole number from 1 to `_MAX_MEGABYTES`."""
+    # int() raises an error for thousands of digits, so the number of significant digits is limited.
     if not re.fullmatch(r"0*[0-9]{1,7}", text):
         return False
     return 1 <= int(text) <= _MAX_MEGABYTES
@@ -412,12 +423,14 @@ def _count_ascending_ids(value: str, present_count: int) -> int:
     CANN ignores the list from the first invalid id on. If an id is not greater than the id before it, every
     device is hidden. This is the behavior with torch_npu 2.13.0.
     """
+    # Everything from the first character on that is neither a digit nor a comma is ignored.
+    ids_text = re.split(r"[^0-9,]", value)[0]
     visible_ids: list[int] = []
-    for text in re.split(r"[^0-9,]", value)[0].split(","):
+    for text in ids_text.split(","):
         if not text or int(text) >= present_count:
             break
         device_id = int(text)
         if visible_ids and device_id <= visible_ids[-1]:
-            return 0
+            return 0  # the ids do not ascend
         visible_ids.append(device_id)
     return len(visible_ids)

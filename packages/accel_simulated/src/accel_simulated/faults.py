@@ -32,7 +32,7 @@ from accel_core import SettingError
 __all__ = [
     "VARIABLE",
     "Fault",
-    "count_collective",
+    "count_collective_or_hang",
     "inject",
     "injected",
     "parse_faults",
@@ -46,6 +46,10 @@ _LIBRARY_FAULTS = {"oom": 0, "kernel": 1, "lost": 2, "slow": 3, "count": 4}
 _FAULT_NAMES = (*_LIBRARY_FAULTS, "hang", "driver")
 #: The regular expression for the value of each fault that takes a value.
 _VALUE_PATTERNS = {"slow": r"\d+(?:\.\d+)?", "count": r"\d+"}
+#: A fault with an optional value and an optional number, such as `count=1@3`.
+_FAULT_PATTERN = re.compile(
+    r"(?P<name>[a-z]+)(?:=(?P<value>[\d.]+))?(?:@(?P<at>[1-9]\d{0,8}))?"
+)
 _EXPECTED_FORM = (
     "oom@N, kernel@N, lost@N, slow=MS, count=M@N, hang@N or driver, separated by commas, "
     "such as oom@10,slow=2.5"
@@ -83,23 +87,31 @@ def _parse_fault(text: str) -> tuple[str, Fault]:
 
     Raises `SettingError` if the fault is invalid.
     """
-    invalid = SettingError(
-        f"{VARIABLE}: {text!r} is not a fault; expected {_EXPECTED_FORM}"
-    )
-    match = re.fullmatch(r"([a-z]+)(?:=([\d.]+))?(?:@([1-9]\d{0,8}))?", text)
-    if match is None:
-        raise invalid
-    name, value_text, at_text = match.groups(default="")
-    value_pattern = _VALUE_PATTERNS.get(name, "")  # "" matches only a missing value
-    has_valid_value = re.fullmatch(value_pattern, value_text) is not None
-    if name not in _FAULT_NAMES or not has_valid_value:
-        raise invalid
-    if name == "driver" and at_text:
-        raise invalid
-    value = float(value_text or 0)
+    match = _FAULT_PATTERN.fullmatch(text)
+    if match is None or not _is_valid_fault(**match.groupdict(default="")):
+        raise SettingError(
+            f"{VARIABLE}: {text!r} is not a fault; expected {_EXPECTED_FORM}"
+        )
+    name = match["name"]
+    value = float(match["value"] or 0)
     if name == "slow":
         value *= 1000  # milliseconds to microseconds
-    return name, Fault(at=int(at_text or 1), value=int(value))
+    at = int(match["at"] or 1)
+    return name, Fault(at, int(value))
+
+
+def _is_valid_fault(name: str, value: str, at: str) -> bool:
+    """Return whether a fault of this name exists, and can have this value and this number after `@`.
+
+    An empty string stands for a missing value or number.
+    """
+    if name not in _FAULT_NAMES:
+        return False
+    if name == "driver" and at:
+        return False  # the driver fails from the start
+    if name not in _VALUE_PATTERNS:
+        return not value
+    return re.fullmatch(_VALUE_PATTERNS[name], value) is not None
 
 
 def requested_faults(environ: Mapping[str, str] | None = None) -> dict[str, Fault]:
@@ -158,7 +170,7 @@ def injected(text: str) -> Iterator[None]:
         _hanging_collective = 0
 
 
-def count_collective() -> None:
+def count_collective_or_hang() -> None:
     """Count a collective operation of this process, and block forever if an injected `hang` selects it."""
     global _collective_count
     if not _hanging_collective:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from accel_core import Accelerator, Backend
+    from accel_simulated.request import Request
 
 __all__ = ["Simulated", "accelerator", "simulated"]
 
@@ -76,27 +77,36 @@ def _simulate(text: str) -> None:
         return  # accel_testing.conformance also tests the machine's real accelerators
     try:
         current = current_request()
-        torch_is_imported = "torch" in sys.modules
-        if current is None and torch_is_imported:
+        if current is not None:
+            _require_same_device(text, current)
+            return
+        if "torch" in sys.modules:
             raise pytest.UsageError(
                 f"--accel {text}: a pytest plugin has already imported torch. "
                 f"Run: accel simulate {text} -- pytest"
             )
-        request = provider.parse_device(text).request
-        if current is None:
-            # The variables are also for the processes that tests start.
-            os.environ.update(provider.environment(text))
+        # The variables are also for the processes that tests start.
+        os.environ.update(provider.environment(text))
     except AccelError as error:
         raise pytest.UsageError(f"--accel: {error}") from error
-    if current is None:
-        at_start.begin_simulation()
-        return
+    at_start.begin_simulation()
+
+
+def _require_same_device(text: str, current: Request) -> None:
+    """Raise `pytest.UsageError` if `text` names another device than the one that this process simulates.
+
+    Without a device count in `text`, any number of devices is accepted. Raises `SettingError` if the device
+    is unknown.
+    """
+    from accel_simulated import provider
+
+    request = provider.parse_device(text).request
     has_count = ":" in text
     has_other_count = has_count and current != request
     if current.vendor != request.vendor or has_other_count:
         raise pytest.UsageError(
-            f"--accel {text}: this process already simulates {current}, by ACCEL_SIMULATE. Unset that "
-            "variable, or leave --accel out."
+            f"--accel {text}: this process already simulates {current}, because ACCEL_SIMULATE is set. "
+            "Unset that variable, or leave --accel out."
         )
 
 
@@ -154,7 +164,8 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     option = config.getoption("--accel", None)
     if not isinstance(option, str) or "," not in option:
         return None
-    arguments = _without_accel_option(list(map(str, config.invocation_params.args)))
+    all_arguments = [str(argument) for argument in config.invocation_params.args]
+    arguments = _without_accel_option(all_arguments)
     runs = []
     with TemporaryDirectory() as folder:
         for number, device in enumerate(_parse_devices(option)):
@@ -167,7 +178,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 def _run_on(device: str, arguments: list[str], results_file: Path) -> _Run:
     """Run pytest on one device in a child process that writes its results into `results_file`."""
     environ = {**os.environ, _RESULTS_VARIABLE: str(results_file)}
-    environ.pop("ACCEL_SIMULATE", None)
+    environ.pop("ACCEL_SIMULATE", None)  # the option `--accel` selects the device
     command = [sys.executable, "-m", "pytest", "--accel", device, *arguments]
     start = time.monotonic()
     exit_status = subprocess.run(command, env=environ, check=False).returncode
@@ -188,6 +199,7 @@ def _print_summary(runs: list[_Run]) -> None:
     """Print the tests that fail on only some of the devices, and a table with a row for each device."""
     for line in _describe_partial_failures(runs):
         print(line)  # noqa: T201 - the summary of the runs
+    # The first column is 16 characters wide, and each other column 10.
     titles = "".join(f"{title:>10}" for title in (*_OUTCOMES, "seconds", "status"))
     print(f"\n{'simulated':<16}{titles}")  # noqa: T201 - the summary of the runs
     for run in runs:
@@ -201,9 +213,11 @@ def _describe_partial_failures(runs: list[_Run]) -> list[str]:
     """Return lines that name the tests that fail on some of the devices but not on all."""
     devices_of_test: dict[str, list[str]] = {}
     for run in runs:
-        # A test with a failure and an error is in the list twice.
-        for test in dict.fromkeys(run.failed_tests):
-            devices_of_test.setdefault(test, []).append(run.device)
+        for test in run.failed_tests:
+            devices = devices_of_test.setdefault(test, [])
+            # A test with both a failure and an error is in the list twice.
+            if run.device not in devices:
+                devices.append(run.device)
     all_devices = {run.device for run in runs}
     lines = [
         f"{test}: on {', '.join(devices)}"
@@ -225,6 +239,7 @@ def _parse_devices(option: str) -> list[str]:
 
     devices = [part.strip() for part in option.split(",") if part.strip()]
     try:
+        # An option without a device, such as ",", is invalid as a whole.
         for device in devices or [option]:
             if not _is_real_backend(device):
                 parse_device(device)
@@ -239,7 +254,7 @@ def _without_accel_option(arguments: list[str]) -> list[str]:
     remaining = iter(arguments)
     for argument in remaining:
         if argument == "--accel":
-            next(remaining, None)  # skips the option's value
+            next(remaining, None)  # the next argument is the option's value
         elif not argument.startswith("--accel="):
             kept.append(argument)
     return kept
@@ -312,7 +327,7 @@ def simulated(accelerator: Accelerator) -> Iterator[Simulated]:
     if not hasattr(device, "library"):
         pytest.skip(f"{accelerator.name} is not simulated. Run pytest --accel acme.")
     yield Simulated()
-    device.set_memory_limit()
+    device.set_memory_limit()  # restores the initial sizes
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -329,11 +344,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         device_type = accelerator.device_type
         if mark.args and device_type not in mark.args:
             pytest.skip(
-                f"for {', '.join(mark.args)}, and the accelerator is {device_type}"
+                f"only for {', '.join(mark.args)}, but the accelerator is {device_type}"
             )
         required_count = mark.kwargs.get("devices", 1)
         count = accelerator.device_count()
         if count < required_count:
             pytest.skip(
-                f"needs {required_count} devices, and there are {count} of {device_type}"
+                f"needs {required_count} {device_type} devices, but the machine has {count}"
             )

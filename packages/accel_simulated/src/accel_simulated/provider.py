@@ -15,8 +15,8 @@ from accel_simulated.request import VARIABLE, Request, parse_request
 from accel_simulated.vendors import DEVICES
 
 __all__ = [
-    "ParsedDevice", "build", "check_reports", "declared_devices", "devices", "environment", "find_library",
-    "parse_device", "run_recorded",
+    "ParsedDevice", "build", "check_report_files", "declared_devices", "devices", "environment",
+    "find_library", "parse_device", "run_and_report",
 ]  # fmt: skip
 
 
@@ -115,14 +115,14 @@ def parse_device(text: str) -> ParsedDevice:
     return ParsedDevice(request, declared_device)
 
 
-def check_reports(files: Sequence[str]) -> None:
+def check_report_files(files: Sequence[str]) -> None:
     """Raise `SettingError` if a report file cannot be written or has an unknown suffix."""
     from accel_simulated.detector import command
 
-    command.check(files)
+    command.check_report_files(files)
 
 
-def run_recorded(
+def run_and_report(
     arguments: Sequence[str],
     environ: Mapping[str, str],
     files: Sequence[str],
@@ -135,4 +135,4 @@ def run_recorded(
     """
     from accel_simulated.detector import command
 
-    return command.run(arguments, environ, files, command_line)
+    return command.run_and_report(arguments, environ, files, command_line)

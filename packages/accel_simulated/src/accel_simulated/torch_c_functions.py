@@ -26,7 +26,7 @@ _is_forked_child = False
 
 def install(c: ModuleType, name: str) -> None:
     """Add the functions and classes that `torch.<name>` needs to `c`, which is the module `torch._C`."""
-    title = name.capitalize()
+    title = name.capitalize()  # "Cuda", as in `_CudaStreamBase`
     classes = {
         f"_{title}StreamBase": _make_stream_base(c, name),
         f"_{title}EventBase": _make_event_base(c, name),

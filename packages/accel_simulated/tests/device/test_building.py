@@ -137,7 +137,7 @@ def test_a_torch_that_is_too_old_is_rejected_before_compiling(
     monkeypatch.setattr(building, "_torch_version", lambda: "2.11.0+cpu")
     with pytest.raises(
         CannotBuildError,
-        match=r"torch 2\.12 or newer, and torch 2\.11\.0\+cpu is installed",
+        match=r"torch 2\.12 or newer, but torch 2\.11\.0\+cpu is installed",
     ):
         build("HPU")
     assert not compiler.exists()

@@ -46,9 +46,9 @@ def test_tests_run_on_each_device_and_a_table_compares_the_runs(tmp_path, built)
     assert [line.partition("::")[2] for line in failing] == [
         "test_that_fails: on plain"
     ]
-    assert "for plain, and the accelerator is acme" in ended.stdout
-    assert "for acme, and the accelerator is plain" in ended.stdout
-    assert "needs 4 devices, and there are 3 of acme" in ended.stdout
+    assert "only for plain, but the accelerator is acme" in ended.stdout
+    assert "only for acme, but the accelerator is plain" in ended.stdout
+    assert "needs 4 acme devices, but the machine has 3" in ended.stdout
 
 
 @pytest.mark.nightly(reason="starts pytest for each message of an option")
@@ -64,7 +64,7 @@ def test_tests_run_on_each_device_and_a_table_compares_the_runs(tmp_path, built)
         (", ", "the device ', ': ',' is not simulated"),
         (
             "cuda",
-            "cuda: this process already simulates acme:2, by ACCEL_SIMULATE\\. Unset",
+            "cuda: this process already simulates acme:2, because ACCEL_SIMULATE is set\\. Unset",
         ),
     ],
 )

@@ -55,9 +55,8 @@ __all__ = [
 ]
 
 
-if (
-    not TYPE_CHECKING
-):  # hidden from type checkers, which would otherwise accept every misspelled name
+# `__getattr__` is hidden from type checkers, which would otherwise accept every misspelled name.
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
         module = _MODULES.get(name)

@@ -31,6 +31,10 @@ class Call(NamedTuple):
     named: dict[str, object]
 
 
+def _return_false() -> bool:
+    return False
+
+
 class FakeAccelerator(CPUAccelerator):
     """A fake accelerator whose devices, if any, are all the CPU. Use `fake` to declare it.
 
@@ -52,32 +56,37 @@ class FakeAccelerator(CPUAccelerator):
         super().__init__(backend)
         self._count = devices
         self.calls: list[Call] = []
+        # In this object, a wrapper hides each public method of the class.
         for name in dir(type(self)):
             function = inspect.getattr_static(type(self), name)
             is_public = not name.startswith("_")
             if is_public and inspect.isfunction(function):
-                setattr(self, name, self._record_calls(name, getattr(self, name)))
+                setattr(
+                    self, name, self._wrap_to_record_calls(name, getattr(self, name))
+                )
 
-    def _record_calls(
+    def _wrap_to_record_calls(
         self, name: str, member: Callable[..., Any]
     ) -> Callable[..., Any]:
         """Return a wrapper of `member` that adds each call to `calls` and triggers faults that are due."""
+        # A torch without `torch.compiler.is_compiling` does not trace functions.
         compiler = getattr(self._torch, "compiler", None)
-        is_compiling = getattr(compiler, "is_compiling", bool)  # bool() is False
+        is_compiling = getattr(compiler, "is_compiling", _return_false)
 
         @functools.wraps(member)
-        def call(*arguments: Any, **named: Any) -> Any:
+        def recorded_member(*arguments: Any, **named: Any) -> Any:
             if is_compiling():
                 return member(*arguments, **named)
-            caller = str(sys._getframe(1).f_globals.get("__name__"))
-            if caller.partition(".")[0] not in OWN_MODULES:
+            caller_module = str(sys._getframe(1).f_globals.get("__name__"))
+            caller_package, _, _ = caller_module.partition(".")
+            if caller_package not in OWN_MODULES:
                 self.calls.append(Call(name, arguments, named))
             fault = self._faults.trigger(name)
             if fault is not None:
                 return fault.returns
             return member(*arguments, **named)
 
-        return call
+        return recorded_member
 
     def is_accelerator(self) -> bool:
         """Return True, even though the fake accelerator's devices are the CPU."""

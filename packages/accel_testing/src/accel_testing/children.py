@@ -41,11 +41,13 @@ class Ended:
         Raises `ChildError` if the last line is not JSON, if the exit status is not 0, or if the process timed
         out.
         """
-        lines = self.succeeded().stdout.splitlines() or [""]
+        self.succeeded()  # raises an error if the process failed
+        lines = self.stdout.splitlines()
+        last_line = lines[-1] if lines else ""
         try:
-            return json.loads(lines[-1])
+            return json.loads(last_line)
         except ValueError:
-            problem = f"its last line is {lines[-1]!r}, expected JSON: let it print(json.dumps(...)) last"
+            problem = f"its last line is {last_line!r}, expected JSON: end it with print(json.dumps(...))"
             raise ChildError(
                 f"the child process did not answer: {problem}\n{self._output()}"
             ) from None
@@ -57,13 +59,19 @@ class Ended:
         Several ranks may have printed their values on the same line. Raises `ChildError` if a value is not
         JSON, if the exit status is not 0, or if the process timed out.
         """
-        texts = self.succeeded().stdout.split("ANSWER ")[1:]
+        self.succeeded()  # raises an error if the process failed
+        _text_before_answers, *texts = self.stdout.split("ANSWER ")
+        decoder = json.JSONDecoder()
+        values = []
         try:
-            return [json.JSONDecoder().raw_decode(text)[0] for text in texts]
+            for text in texts:
+                value, _end = decoder.raw_decode(text)  # other output may follow
+                values.append(value)
         except ValueError as error:
             raise ChildError(
                 f"ANSWER is not followed by JSON: {error}\n{self._output()}"
             ) from None
+        return values
 
     def succeeded(self) -> Ended:
         """Return this result if the child process succeeded.
@@ -82,9 +90,10 @@ class Ended:
 
     def _exit_description(self) -> str:
         """Return the name of the signal that terminated the process, or `"status N"` if there was none."""
-        with contextlib.suppress(ValueError):
-            if self.returncode < 0:
-                return signal.Signals(-self.returncode).name
+        if self.returncode < 0:
+            signal_number = -self.returncode
+            with contextlib.suppress(ValueError):  # the number has no name
+                return signal.Signals(signal_number).name
         return f"status {self.returncode}"
 
     def _output(self) -> str:
@@ -129,7 +138,9 @@ def run(
             "with sys.executable."
         ) from error
     ended = finish(process, timeout, check=False)
-    return ended.succeeded() if check else ended
+    if check:
+        ended.succeeded()  # raises an error if the program failed
+    return ended
 
 
 def _command(program: str | Sequence[str | os.PathLike[str]]) -> list[str]:
@@ -194,11 +205,14 @@ def finish(
         kill(process)
         stdout, stderr = _remaining_output(process)
     finally:
-        kill(process)
+        kill(process)  # and the processes that it has started
         process.wait()
-    note = f"\nkilled after {timeout:g} s" if is_late else ""
-    ended = Ended(process.returncode, stdout, stderr + note, is_late)
-    return ended.succeeded() if is_late and check else ended
+    if is_late:
+        stderr += f"\nkilled after {timeout:g} s"
+    ended = Ended(process.returncode, stdout, stderr, is_late)
+    if is_late and check:
+        ended.succeeded()  # raises an error, because the process is late
+    return ended
 
 
 def _remaining_output(process: subprocess.Popen[str]) -> tuple[str, str]:
@@ -212,10 +226,10 @@ def _remaining_output(process: subprocess.Popen[str]) -> tuple[str, str]:
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
-        return _text(error.stdout), _text(error.stderr)
+        return _decode(error.stdout), _decode(error.stderr)
 
 
-def _text(output: str | bytes | None) -> str:
+def _decode(output: str | bytes | None) -> str:
     """Return the output as text, or an empty string if nothing was printed."""
     if isinstance(output, bytes):
         return output.decode("utf-8", "replace")

@@ -103,9 +103,8 @@ class Fault:
         """Return the names of the effects that were given, such as `raises`."""
         given = []
         for parameter in fields(self):
-            is_effect = parameter.name not in ("at", "call")
-            has_value = getattr(self, parameter.name) is not parameter.default
-            if is_effect and has_value:
+            is_default = getattr(self, parameter.name) is parameter.default
+            if parameter.name in _EFFECTS and not is_default:
                 given.append(parameter.name)
         return given
 
@@ -129,16 +128,11 @@ class Fault:
     def _value_problems(self) -> list[str]:
         """Return the problems with `call` and the effect, or an empty list if both are valid."""
         if len(self._given_effects) != 1:
-            effects = [
-                parameter.name
-                for parameter in fields(self)
-                if parameter.name not in ("at", "call")
-            ]
             given = " and ".join(self._given_effects) or "nothing"
             step = f"Write Fault({str(self.at)!r}, hangs=True)"
-            return [f"{given} given, expected one of {', '.join(effects)}. {step}"]
+            return [f"{given} given, expected one of {', '.join(_EFFECTS)}. {step}"]
         problems = []
-        if self.call is not None and (type(self.call) is not int or self.call < 1):
+        if self.call is not None and not _is_positive_int(self.call):
             problems.append(
                 f"call={self.call!r}, expected a number from 1 on, or None for each call"
             )
@@ -177,6 +171,11 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+def _is_positive_int(value: object) -> bool:
+    """Return whether `value` is an integer of at least 1 and not a bool."""
+    return type(value) is int and value >= 1
+
+
 def _is_seconds(value: object) -> bool:
     """Return whether `value` is a number of at least 0."""
     return isinstance(value, int | float) and type(value) in (int, float) and value >= 0
@@ -199,12 +198,20 @@ _EFFECTS: dict[str, tuple[Callable[[object], bool], str]] = {
 def _flood(size: int) -> None:
     """Write `size` bytes to each of the file descriptors of stdout and stderr."""
     line = b"a fault of accel_testing floods\n".ljust(_LINE, b".")
-    for start in range(0, size, _LINE):
-        chunk = line[: size - start]
-        for descriptor in (1, 2):
-            unwritten = chunk
-            while unwritten:
-                unwritten = unwritten[os.write(descriptor, unwritten) :]
+    stdout_descriptor, stderr_descriptor = 1, 2
+    remaining_size = size
+    while remaining_size > 0:
+        chunk = line[:remaining_size]
+        _write_all(stdout_descriptor, chunk)
+        _write_all(stderr_descriptor, chunk)
+        remaining_size -= len(chunk)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """Write all of `data` to a file descriptor, of which `os.write` may write only the beginning."""
+    while data:
+        written_count = os.write(descriptor, data)
+        data = data[written_count:]
 
 
 class Faults:
@@ -224,7 +231,8 @@ class Faults:
             self._calls[at] += 1
             call = self._calls[at]
         for fault in self._faults:
-            if fault.at == at and fault.call in (None, call):
+            is_due = fault.call is None or fault.call == call
+            if fault.at == at and is_due:
                 fault._produce_effect()
                 if fault.returns is not NOTHING:
                     return fault

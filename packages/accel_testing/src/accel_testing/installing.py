@@ -10,7 +10,7 @@ import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,14 +177,15 @@ def _install(
     """Install the plugin for the duration of the block. The parameters are those of `installed`."""
     contents = _make_contents(plugin, accelerator)
     layers.check_variables(variables)
-    names = tuple(dict.fromkeys(backend.name for backend in contents.backends))
+    names = _distinct_names(contents.backends)
     label = "fake" if contents.fake else "testing"
     distribution = distribution or f"accel-{label}-{names[0].replace('.', '-')}"
     version = version or f"0+{label}.{secrets.token_hex(4)}"
-    _require_valid(distribution, version)
-    _require_free(names, distribution, isolated=isolated)
+    _require_valid_in_file_name(distribution, version)
+    _require_unused_names(names, distribution, isolated=isolated)
     module = f"accel_testing_{names[0].replace('.', '_')}"
-    pid, key = os.getpid(), plugins.register(contents)
+    pid = os.getpid()
+    key = plugins.register(contents)
     folder = tempfile.mkdtemp(prefix="accel-testing-")
     try:
         sources = {}
@@ -197,11 +198,14 @@ def _install(
             sources[contents.fake.vendor_import] = plugins.vendor_package_source(
                 module, version
             )
-        groups = {ENTRY_POINT_GROUP: dict.fromkeys(names, entry_point)}
+        entry_points = {}
+        for name in names:
+            entry_points[name] = entry_point
+        groups = {ENTRY_POINT_GROUP: entry_points}
         write_distribution(folder, distribution, version, groups, sources)
         layer = Layer(
             folder,
-            _variables(folder, distribution, variables, isolated=isolated),
+            _variables_to_set(folder, distribution, variables, isolated=isolated),
             tuple(sources),
         )
         layer.begin()
@@ -213,6 +217,15 @@ def _install(
         plugins.unregister(key)
         if os.getpid() == pid:  # a forked child must not delete the parent's folder
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _distinct_names(backends: Sequence[Backend]) -> tuple[str, ...]:
+    """Return the names of the backends in order, each of them once."""
+    names: list[str] = []
+    for backend in backends:
+        if backend.name not in names:
+            names.append(backend.name)
+    return tuple(names)
 
 
 def _make_contents(plugin: object, accelerator: object) -> plugins.Installed:
@@ -242,9 +255,8 @@ def _next_step(plugin: object) -> str:
     """Return the next step to suggest for an object that cannot be installed."""
     if isinstance(plugin, str):
         return f"Write installed(fake({plugin!r}))."
-    if isinstance(plugin, Accelerator) or (
-        isinstance(plugin, type) and issubclass(plugin, Accelerator)
-    ):
+    is_accelerator_class = isinstance(plugin, type) and issubclass(plugin, Accelerator)
+    if is_accelerator_class or isinstance(plugin, Accelerator):
         return "Write installed(Backend(...), accelerator=...)."
     return "Mark its functions with @accel_core.hookimpl, or write installed(fake('acme'))."
 
@@ -259,7 +271,7 @@ def _require_accelerator(backend: Backend, accelerator: object) -> None:
         )
 
 
-def _require_valid(distribution: object, version: object) -> None:
+def _require_valid_in_file_name(distribution: object, version: object) -> None:
     """Raise `InvalidBackendError` unless the distribution and version are valid in a wheel's file name."""
     for parameter, value, pattern, example in (
         ("distribution", distribution, _DISTRIBUTION, "accel-acme"),
@@ -272,7 +284,9 @@ def _require_valid(distribution: object, version: object) -> None:
             )
 
 
-def _require_free(names: tuple[str, ...], distribution: str, *, isolated: bool) -> None:
+def _require_unused_names(
+    names: tuple[str, ...], distribution: str, *, isolated: bool
+) -> None:
     """Raise `BackendConflictError` if a built-in backend or an installed plugin already uses a name.
 
     `names` contains the names to check. Plugins in `distribution` are ignored, because they are replaced. If
@@ -282,13 +296,9 @@ def _require_free(names: tuple[str, ...], distribution: str, *, isolated: bool) 
     if not isolated:
         replaced_distribution = normalize_distribution(distribution)
         for entry_point in packages.entry_points(ENTRY_POINT_GROUP):
-            if (
-                normalize_distribution(entry_point.distribution)
-                != replaced_distribution
-            ):
-                declared_by.setdefault(
-                    entry_point.name.lower(), entry_point.distribution
-                )
+            declarer = entry_point.distribution
+            if normalize_distribution(declarer) != replaced_distribution:
+                declared_by.setdefault(entry_point.name.lower(), declarer)
     for name in names:
         if name not in declared_by:
             continue
@@ -307,7 +317,7 @@ def _is_importable(module: ModuleType) -> bool:
     return module.__name__ != "__main__" and sys.modules.get(module.__name__) is module
 
 
-def _variables(
+def _variables_to_set(
     folder: str,
     distribution: str,
     variables: Mapping[str, str | None],
@@ -325,12 +335,12 @@ def _variables(
     changes: dict[str, str | None] = {}
     if isolated:
         for name in os.environ:
-            is_steering = name.startswith(layers.STEERING_PREFIXES)
-            if is_steering and not name.startswith(_SIMULATION_PREFIX):
+            affects_choice = name.startswith(layers.STEERING_PREFIXES)
+            if affects_choice and not name.startswith(_SIMULATION_PREFIX):
                 changes[name] = None
         changes[ACCEL_ALLOW.name] = f"@{distribution},{builtin.CPU.name}"
-    elif layers.is_set_by_layer(
-        ACCEL_ALLOW.name
-    ):  # this block is inside an isolated block
-        changes[ACCEL_ALLOW.name] = f"{os.environ[ACCEL_ALLOW.name]},@{distribution}"
+    elif layers.is_set_by_layer(ACCEL_ALLOW.name):
+        # This block is inside an isolated block, whose list must also allow this distribution.
+        allowed = os.environ[ACCEL_ALLOW.name]
+        changes[ACCEL_ALLOW.name] = f"{allowed},@{distribution}"
     return {**changes, **variables, "PYTHONPATH": os.pathsep.join(python_path)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -48,48 +48,59 @@ class Layer:
         self._folder = folder
         self._variables = dict(variables)
         self._modules = modules
-        self._before: dict[str, str | None] = {}
-        self._modules_before: dict[str, ModuleType] = {}
-        self._choice: Any = None
+        self._previous_values: dict[str, str | None] = {}
+        self._previous_modules: dict[str, ModuleType] = {}
+        self._previous_choice: Any = None
 
     def begin(self) -> None:
         """Make this layer's changes to the process, such as environment variables to set."""
         with _lock.held():
             sys.path.insert(0, self._folder)
             for name, value in self._variables.items():
-                self._before[name] = os.environ.get(name)
+                self._previous_values[name] = os.environ.get(name)
                 _set_variable(name, value)
-            self._modules_before = _remove_modules(self._modules)
-            self._choice = swap_state(None)
+            self._previous_modules = _remove_modules(self._modules)
+            # Inside the block, no accelerator has been chosen yet.
+            self._previous_choice = swap_state(None)
             _layers.append(self)
 
     def end(self) -> None:
         """Undo this layer's changes to the process, but keep the changes of other layers."""
         with _lock.held():
-            later_layers = _layers[_layers.index(self) + 1 :]
+            position = _layers.index(self)
+            later_layers = _layers[position + 1 :]
             _layers.remove(self)
             if self._folder in sys.path:  # code under test may have replaced `sys.path`
                 sys.path.remove(self._folder)
             sys.path_importer_cache.pop(self._folder, None)
-            for name, value in self._before.items():
-                layers_with_name = [x for x in later_layers if name in x._before]
-                if layers_with_name:
-                    # The next layer that set the variable restores the value at its end.
-                    layers_with_name[0]._before[name] = value
-                else:
-                    _set_variable(name, value)
+            for name, value in self._previous_values.items():
+                _restore_variable(name, value, later_layers)
             _remove_modules(self._modules)
-            sys.modules.update(self._modules_before)
+            sys.modules.update(self._previous_modules)
             # Later layers began in another thread. The currently chosen accelerator may come from this layer.
             if later_layers:
-                later_layers[0]._choice = self._choice
+                later_layers[0]._previous_choice = self._previous_choice
                 swap_state(None)
             else:
-                swap_state(self._choice)
+                swap_state(self._previous_choice)
 
     def sets(self, name: str) -> bool:
         """Return whether this layer sets the environment variable `name`."""
         return self._variables.get(name) is not None
+
+
+def _restore_variable(
+    name: str, value: str | None, later_layers: Sequence[Layer]
+) -> None:
+    """Restore the value that a variable had before a layer that ends.
+
+    If a later layer has also changed the variable, that layer restores the value at its own end.
+    """
+    for layer in later_layers:
+        if name in layer._previous_values:
+            layer._previous_values[name] = value
+            return
+    _set_variable(name, value)
 
 
 def is_set_by_layer(name: str) -> bool:
@@ -123,17 +134,17 @@ def check_variables(variables: Mapping[str, str | None]) -> None:
     Each name must be a string, and each value must be a string or `None`.
     """
     for name, value in variables.items():
-        if isinstance(name, str) and (
-            not name or "=" in name or "\0" in f"{name}{value}"
-        ):
-            raise InvalidArgumentError(
-                f"variables: {name!r}: {value!r} cannot be in an environment, expected a name without '=', "
-                "and no null character. Correct it."
-            )
-        if not isinstance(name, str) or not (value is None or isinstance(value, str)):
+        is_text = isinstance(name, str) and isinstance(value, str | None)
+        if not is_text:
             raise InvalidArgumentError(
                 f"variables: {name!r} is {value!r} ({type(value).__name__}), expected a string, or None to "
                 f"unset the variable. Write {str(name)!r}: {str(value)!r}."
+            )
+        has_null_character = "\0" in f"{name}{value}"
+        if not name or "=" in name or has_null_character:
+            raise InvalidArgumentError(
+                f"variables: {name!r}: {value!r} cannot be in an environment, expected a name without '=', "
+                "and no null character. Correct it."
             )
 
 

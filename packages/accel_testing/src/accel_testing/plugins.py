@@ -118,15 +118,20 @@ def load_plugin(key: str, pickled: str, pickle_error: str) -> object:
                 f"this plugin {origin}, and cannot be unpickled here: {type(error).__name__}: {error}",
                 hint="put the folder of that module on the child's path: run(..., path=[folder])",
             ) from error
-    return installed.plugin if installed.plugin is not None else FakePlugin(installed)
+    if installed.plugin is not None:
+        return installed.plugin
+    return FakePlugin(installed)
 
 
 def collect_hooks(plugin: object) -> dict[str, object]:
     """Return a plugin's hooks by name. A hook is a function decorated with `hookimpl`."""
     hooks_by_name = {}
     for name in dir(plugin):
-        attribute = None if name.startswith("__") else getattr(plugin, name, None)
-        if hasattr(attribute, f"{PROJECT}_impl"):
+        if name.startswith("__"):
+            continue
+        attribute = getattr(plugin, name, None)
+        is_hook = hasattr(attribute, f"{PROJECT}_impl")  # set by `hookimpl`
+        if is_hook:
             hooks_by_name[name] = attribute
     return hooks_by_name
 
@@ -136,7 +141,9 @@ class FakePlugin:
 
     def __init__(self, installed: Installed) -> None:
         self._installed = installed
-        self._faults = Faults(installed.fake.faults if installed.fake else ())
+        self._faults = Faults()
+        if installed.fake is not None:
+            self._faults = Faults(installed.fake.faults)
         self.trigger("import")
 
     def trigger(self, at: str) -> None:
@@ -149,7 +156,9 @@ class FakePlugin:
     def _result_or_fault(self, hook: str, result: Any) -> Any:
         """Count a call to the hook, and return `result`, or the wrong value of a fault that is due."""
         fault = self._faults.trigger(hook)
-        return result if fault is None else fault.returns
+        if fault is not None:
+            return fault.returns
+        return result
 
     @hookimpl
     def accel_backends(self) -> Sequence[Backend]:

@@ -55,7 +55,7 @@ def folder_with(tmp_path):
             folder.mark_complete(
                 place, folder.environment_record(each.plan, version, "x86_64")
             )
-        folder.write_hardware(into)
+        folder.write_hardware_and_choice_module(into)
         folder.write_launchers(into)
         return into
 
@@ -85,7 +85,7 @@ def test_it_finds_the_same_hardware_as_accel_setup(
     described_machine, tmp_path, machine
 ):
     root = described_machine(machine).root
-    folder.write_hardware(tmp_path)
+    folder.write_hardware_and_choice_module(tmp_path)
     labels = {
         device.row["label"]
         for device in choice.detect_devices(str(tmp_path), str(root))
@@ -99,7 +99,7 @@ def test_the_best_hardware_comes_first_as_for_accel_setup(
 ):
     console = ["1002:515e/030000@0000:00:01.0", "8086:4c8b/030000@0000:00:02.0"]
     described = described_machine({**machine, "pci": [*console, *machine["pci"]]})
-    folder.write_hardware(tmp_path)
+    folder.write_hardware_and_choice_module(tmp_path)
     found = choice.detect_devices(str(tmp_path), str(described.root))
     assert [device.row["label"] for device in found] == [
         present.label for present in detect_hardware(described).devices

@@ -99,6 +99,6 @@ def test_a_plugin_of_ours_leaves_installing_to_setup():
         if c.backend is not None and c.name in vendors.FIRST_PARTY
     ]
     assert {backend.name for backend in ours} == vendors.FIRST_PARTY.keys()
-    assert vendors.FIRST_PARTY.keys() <= {*planning.names()}
+    assert vendors.FIRST_PARTY.keys() <= {*planning.hardware_names()}
     others = {b.install_hint for b in ours if b.install_hint != f"accel setup {b.name}"}
     assert len(others) <= 1, others

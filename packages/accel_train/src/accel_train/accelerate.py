@@ -71,8 +71,8 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
     else:
         accelerator = accel_core.accelerator(name)
     shared_state = accelerate_state(accelerate.PartialState)
-    if shared_state:
-        return _check_state(accelerate.PartialState(), accelerator)
+    if shared_state:  # Accelerate has created its state already.
+        return _require_same_device(accelerate.PartialState(), accelerator)
     if isinstance(shared_state, _StateOnDemand):
         shared_state.accelerator = accelerator
     else:
@@ -81,7 +81,7 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
         # On the CPU, Accelerate sets each rank's number itself.
         state = accelerate.PartialState(cpu=True, **kwargs)
         os.environ[_DEVICE_VARIABLE] = "cpu"
-        return _check_state(state, accelerator)
+        return _require_same_device(state, accelerator)
     set_torchrun_variables()
     is_rank = bool(os.environ.get(LOCAL_RANK.name, "").strip())
     device = _select_device(accelerator, is_rank=is_rank)
@@ -97,7 +97,7 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
         state.distributed_type = getattr(
             distributed_types, vendor_type, distributed_types.MULTI_GPU
         )
-    return _check_state(state, accelerator)
+    return _require_same_device(state, accelerator)
 
 
 def _select_device(accelerator: Accelerator, *, is_rank: bool) -> str:
@@ -128,8 +128,10 @@ def _create_state(
     try:
         return accelerate.PartialState(**options)
     except ValueError as error:
+        # Accelerate's message contains the name of a communication backend that it does not support.
         backend = options.get("backend")
-        if backend is None or backend not in str(error):
+        is_about_backend = backend is not None and backend in str(error)
+        if not is_about_backend:
             raise
         raise IntegrationError(
             f"Accelerate {accelerate.__version__} cannot start ranks on {accelerator.name}: {error}. Hide "
@@ -150,7 +152,7 @@ def _import_accelerate() -> Any:
         ) from None
 
 
-def _check_state(state: Any, accelerator: Accelerator) -> Any:
+def _require_same_device(state: Any, accelerator: Accelerator) -> Any:
     """Check that Accelerate's `state` has the device type of `accelerator`, and return the state.
 
     Also prepares torch for moving modules to the device. Raises `IntegrationError` if the types differ.
@@ -177,15 +179,16 @@ def _check_state(state: Any, accelerator: Accelerator) -> Any:
 
 def _device_index_of_rank(accelerator: Accelerator) -> int:
     """Return the index of this rank's device. Raises `IntegrationError` if the rank has no device."""
-    rank, count = LOCAL_RANK.read(os.environ), accelerator.device_count()
-    if rank < count:
-        return rank
-    raise IntegrationError(
-        f"rank {rank} of this host needs a separate device, but the number of {accelerator.name} devices "
-        f"that are visible to the rank is {count}. In Accelerate, the n-th rank of a host uses the n-th "
-        "device. Start at most as many ranks as devices, and do not limit each rank to one device "
-        "(accel run --one-device-per-rank)."
-    )
+    rank = LOCAL_RANK.read(os.environ)
+    count = accelerator.device_count()
+    if rank >= count:
+        raise IntegrationError(
+            f"rank {rank} of this host needs a separate device, but the number of {accelerator.name} devices "
+            f"that are visible to the rank is {count}. In Accelerate, the n-th rank of a host uses the n-th "
+            "device. Start at most as many ranks as devices, and do not limit each rank to one device "
+            "(accel run --one-device-per-rank)."
+        )
+    return rank
 
 
 class _FixedState(dict[str, Any]):
@@ -219,13 +222,13 @@ class _FixedState(dict[str, Any]):
         import torch
 
         device_type = self.accelerator.device().type
-        is_rank = (
-            torch.distributed.is_available() and torch.distributed.is_initialized()
-        )
-        if is_rank and device_type not in ("cpu", *ACCELERATE_RANK_TYPES):
+        distributed = torch.distributed
+        is_rank = distributed.is_available() and distributed.is_initialized()
+        types_with_ranks = ("cpu", *ACCELERATE_RANK_TYPES)
+        if is_rank and device_type not in types_with_ranks:
             return f"Accelerate does not support {device_type}, so each rank would then train alone"
         for other_type in TRANSFORMERS_DEVICE_ORDER:
-            if other_type != device_type and _is_available(torch, other_type):
+            if other_type != device_type and _is_device_available(torch, other_type):
                 return f"Accelerate would then choose {other_type}"
         return ""
 
@@ -247,13 +250,14 @@ class _StateOnDemand(_FixedState):
 
     def __eq__(self, other: object) -> bool:
         is_empty = len(self) == 0
+        # While the state is filled, Accelerate makes the same check.
         if is_empty and not self._is_being_filled:
             self._is_being_filled = True
             try:
                 self._fill()
             finally:
                 self._is_being_filled = False
-        return dict.__eq__(self, other)
+        return super().__eq__(other)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -268,7 +272,8 @@ class _StateOnDemand(_FixedState):
     def _fill(self) -> None:
         """Fill the state for the chosen accelerator, unless the program itself has chosen a device."""
         variable_value = os.environ.get(_DEVICE_VARIABLE)
-        is_set_by_program = variable_value not in (None, self._device_variable_value)
+        own_values = (None, self._device_variable_value)
+        is_set_by_program = variable_value not in own_values
         if is_set_by_program:
             return
         if accelerate_requests_cpu(__name__):
@@ -297,7 +302,7 @@ def prepare() -> None:
     _hook.install()
 
 
-def _is_available(torch: Any, device_type: str) -> bool:
+def _is_device_available(torch: Any, device_type: str) -> bool:
     """Return whether torch has a device of the type `device_type`."""
     # torch.tpu has no `is_available`. For TPUs, Transformers makes the same check as the code here.
     if device_type == "tpu":

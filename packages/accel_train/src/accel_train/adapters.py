@@ -35,15 +35,15 @@ def prepared() -> Iterator[None]:
 
     DeepSpeed then uses accel_core's accelerator.
     """
-    finder: Any = _DeepSpeedImportFinder()
-    sys.meta_path.insert(0, finder)
+    watcher: Any = _DeepSpeedImportWatcher()
+    sys.meta_path.insert(0, watcher)
     try:
         yield
     finally:
-        sys.meta_path.remove(finder)
+        sys.meta_path.remove(watcher)
 
 
-class _DeepSpeedImportFinder:
+class _DeepSpeedImportWatcher:
     """An import finder that finds no module, but prepares the integration before DeepSpeed is imported."""
 
     def find_spec(self, name: str, *_: object) -> None:

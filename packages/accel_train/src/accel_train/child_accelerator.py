@@ -50,7 +50,7 @@ __all__ = [
     "Chosen",
     "Progress",
     "call_on_accelerator",
-    "fallback_warning_as_message",
+    "print_fallback_warnings",
     "run_in_child",
 ]
 
@@ -141,16 +141,18 @@ def call_on_accelerator(
     while True:
         report = _run_child(job, timeout, live=live, start=start)
         if report.answer is not None:
-            return _parse_answer(report.answer, crashes)
+            return _result_or_error_of_answer(report.answer, crashes)
         last = _LastStep.from_report(report)
         has_chosen = bool(last.accelerator)
-        is_choice_isolated = "isolated" in job
+        was_choice_isolated = "isolated" in job
         if has_chosen and skip_crashes and _can_skip(last.step, skipped):
+            # Try again without this step.
             skipped[last.step] = f"the child process {report.ending}{report.last_words}"
-        elif has_chosen or is_choice_isolated:
+        elif has_chosen or was_choice_isolated:
             # The crash happened with the chosen accelerator, so choosing in child processes would not help.
             raise BackendUnavailableError(_crash_message(last, report))
         else:
+            # The choice itself crashed. Try again with an accelerator that is chosen in isolation.
             choice = _choose_in_children(settings, pin)
             if choice.crashes:
                 crashes += choice.crashes
@@ -213,18 +215,21 @@ def _choose_in_children(settings: Settings, pin: Pin | None) -> _ChoiceInChildre
         raise record.error
     chosen = record.chosen
     assert chosen is not None
-    crashes = [
-        _skipped_backend_sentence(verdict)
-        for verdict in record.verdicts
-        if verdict.status in (Status.CRASHED, Status.TIMED_OUT)
-    ]
+    crashes = []
+    for verdict in record.verdicts:
+        if verdict.status in (Status.CRASHED, Status.TIMED_OUT):
+            crashes.append(_skipped_backend_sentence(verdict))
     distribution = ""
+    # Only a backend that an entry point declares has a distribution to pin.
     if chosen.provenance.value:
         distribution = normalize_distribution(chosen.distribution)
+    how = None
+    if pin is None:
+        how = record.how.value
     job_entries = {
         "isolated": True,
         "pin": [chosen.name, distribution],
-        "how": None if pin is not None else record.how.value,
+        "how": how,
         "autoload": list(record.autoload),
     }
     return _ChoiceInChildren(job_entries, crashes)
@@ -232,8 +237,10 @@ def _choose_in_children(settings: Settings, pin: Pin | None) -> _ChoiceInChildre
 
 def _skipped_backend_sentence(verdict: Verdict) -> str:
     """Return a sentence that names the skipped backend, the reason, and the next step if there is one."""
-    hint = f". Next step: {verdict.hint}" if verdict.hint else ""
-    return f"{verdict.name} ({verdict.provenance}) is skipped: {verdict.reason}{hint}"
+    sentence = f"{verdict.name} ({verdict.provenance}) is skipped: {verdict.reason}"
+    if verdict.hint:
+        sentence += f". Next step: {verdict.hint}"
+    return sentence
 
 
 def _crash_message(last: _LastStep, report: child.ChildReport) -> str:
@@ -247,21 +254,22 @@ def _crash_message(last: _LastStep, report: child.ChildReport) -> str:
     )
 
 
-def _parse_answer(answer: dict[str, Any], crashes: list[str]) -> ChildResult:
+def _result_or_error_of_answer(
+    answer: dict[str, Any], crashes: list[str]
+) -> ChildResult:
     """Return the result in `answer`, which `run_job` returned, or raise the error in `answer`."""
     if "error" in answer:
         error_class: type[AccelError] = getattr(
             errors, answer["error"], BackendUnavailableError
         )
         raise error_class(answer["message"])
-    fallback_warnings = tuple(
-        (str(message), bool(merely_absent))
-        for message, merely_absent in answer["fallback"]
-    )
+    fallback_warnings = []
+    for message, merely_absent in answer["fallback"]:
+        fallback_warnings.append((str(message), bool(merely_absent)))
     return ChildResult(
         answer["value"],
         decode_backend(answer["backend"]),
-        fallback_warnings,
+        tuple(fallback_warnings),
         tuple(crashes),
     )
 
@@ -302,11 +310,12 @@ def run_in_child(
 
 def _print_fallback_warning(message: str, *, merely_absent: bool) -> None:
     """Print a warning. If it only reports that no accelerator is present, print it only with `-v`."""
-    if LOGGER.isEnabledFor(logging.INFO) or not merely_absent:
+    is_verbose = LOGGER.isEnabledFor(logging.INFO)
+    if is_verbose or not merely_absent:
         click.echo(f"Warning: {message}\n", err=True)
 
 
-def fallback_warning_as_message() -> contextlib.AbstractContextManager[None]:
+def print_fallback_warnings() -> contextlib.AbstractContextManager[None]:
     """Return a context manager that prints warnings about falling back to the CPU without a source line.
 
     The warnings are printed to stderr.
@@ -356,13 +365,13 @@ def run_job(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
     def collect_warning(warning: AcceleratorFallbackWarning) -> None:
         fallback_warnings.append((str(warning), warning.merely_absent))
 
-    def report_choosing(step: guard.Step) -> None:
+    def report_step_of_choice(step: guard.Step) -> None:
         stage(step.text)
 
     try:
         with (
             _redirect_fallback_warnings(collect_warning),
-            guard.steps_to(report_choosing),
+            guard.steps_to(report_step_of_choice),
         ):
             chosen = _get_accelerator_for_job(job)
         accelerator = chosen.accelerator
@@ -376,10 +385,10 @@ def run_job(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
         value = function(chosen, job["arguments"], report_progress)
     except AccelError as error:
         return {"error": type(error).__name__, "message": str(error)}
-    backend = replace(
-        accelerator.backend,
-        provenance=accelerator.backend.provenance or Provenance("", ""),
-    )
+    backend = accelerator.backend
+    if backend.provenance is None:
+        # The commands print the provenance, so they need one.
+        backend = replace(backend, provenance=Provenance("", ""))
     return {"value": value, "backend": asdict(backend), "fallback": fallback_warnings}
 
 
@@ -393,6 +402,8 @@ def _get_accelerator_for_job(job: dict[str, Any]) -> Chosen:
     if job.get("isolated"):
         # The parent process chose this accelerator, so other code in this process must get it too.
         set_accelerator(accelerator)
-    how = job.get("how")
+    how = None
+    if job.get("how") is not None:
+        how = How(job["how"])
     autoload = tuple(job.get("autoload", ()))
-    return Chosen(accelerator, None if how is None else How(how), autoload)
+    return Chosen(accelerator, how, autoload)

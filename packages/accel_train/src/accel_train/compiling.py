@@ -76,8 +76,8 @@ def default_compiler_for_integration(accelerator: Accelerator) -> Iterator[None]
     kept.
     """
     torch = import_torch()
-    is_needed = accelerator.device_type not in _INDUCTOR_DEVICE_TYPES
-    if not is_needed or not hasattr(torch.compiler, "set_default_backend"):
+    supports_inductor = accelerator.device_type in _INDUCTOR_DEVICE_TYPES
+    if supports_inductor or not hasattr(torch.compiler, "set_default_backend"):
         yield
         return
     default = torch.compiler.get_default_backend()
@@ -124,10 +124,10 @@ def require_listed_compiler(accelerator: Accelerator) -> str:
             "but this name is an alias for the compiler that an accelerator declares"
         )
     else:
-        problem = "but torch._dynamo.list_backends(None) does not include it"
         with suppress(InvalidBackend):
             lookup_backend(compiler)
             return compiler
+        problem = "but torch._dynamo.list_backends(None) does not include it"
     raise UnsupportedError(
         f"{accelerator.name} declares the compiler {compiler!r}, {problem}. Choose another compiler for this "
         'process: accel_core.get_accelerator().set_compile_backend("aot_eager")'
@@ -194,6 +194,7 @@ def _torch_default(compiler: str) -> Iterator[None]:
                 if block is _default_blocks[-1]:
                     torch.compiler.set_default_backend(block.previous_default)
                 else:
+                    # A later block of another thread is still active. It restores this block's default.
                     next_block = _default_blocks[index + 1]
                     next_block.previous_default = block.previous_default
                 del _default_blocks[index]

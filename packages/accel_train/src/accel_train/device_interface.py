@@ -72,6 +72,7 @@ def _interface_class(base: Any, accelerator: Accelerator) -> Any:
         return _properties_for_inductor(accelerator)
 
     def properties_of(device: Any = None) -> Any:
+        # torch passes a `torch.device`, an index, or None for the current device.
         index = getattr(device, "index", device)
         if index is None:
             index = accelerator.current_device()

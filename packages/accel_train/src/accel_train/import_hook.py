@@ -40,6 +40,7 @@ class ImportHook:
         """
         if self in sys.meta_path:
             return
+        # If this module was reloaded, the hook of the old module is removed.
         other_finders = [
             finder for finder in sys.meta_path if not self._is_older_copy(finder)
         ]

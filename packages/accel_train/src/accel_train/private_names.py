@@ -7,6 +7,7 @@ with the installed releases, and in nightly runs with the newest releases.
 from __future__ import annotations
 
 import sys
+from types import FrameType
 from typing import Any, NamedTuple
 
 __all__ = [
@@ -107,8 +108,8 @@ def lightning_arguments() -> dict[str, Any]:
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
-        is_connector = frame.f_globals.get("__name__") in LIGHTNING_CONNECTORS
-        if is_connector and frame.f_code.co_name == "__init__":
+        is_in_connector = _module_of(frame) in LIGHTNING_CONNECTORS
+        if is_in_connector and frame.f_code.co_name == "__init__":
             return frame.f_locals
     return {}
 
@@ -119,18 +120,21 @@ def accelerate_requests_cpu(caller: str) -> bool:
     The call stack is read because Accelerate's state does not contain this argument yet. `caller` is the name
     of the module that calls this function. Its frames are skipped.
     """
-    frame = sys._getframe()
     own_modules = (__name__, caller)
-    while frame.f_back is not None and frame.f_globals.get("__name__") in own_modules:
+    frame = sys._getframe()
+    # Skip the frames of accel_train. The next frames are Accelerate's, of which one has the argument `cpu`.
+    while frame.f_back is not None and _module_of(frame) in own_modules:
         frame = frame.f_back
-    while (
-        frame.f_back is not None
-        and frame.f_globals.get("__name__") == "accelerate.state"
-    ):
+    while frame.f_back is not None and _module_of(frame) == "accelerate.state":
         if frame.f_locals.get("cpu"):
             return True
         frame = frame.f_back
     return False
+
+
+def _module_of(frame: FrameType) -> str:
+    """Return the name of the module whose code runs in a stack frame."""
+    return str(frame.f_globals.get("__name__"))
 
 
 def accelerate_state(partial_state: Any) -> Any:
@@ -162,7 +166,9 @@ def had_process_group() -> bool:
     c10d = sys.modules.get("torch.distributed.distributed_c10d")
     if c10d is None:
         return False
-    if c10d.is_initialized() or c10d._default_pg_init_method is not None:
+    # torch keeps this value after the group is destroyed.
+    had_default_group = c10d._default_pg_init_method is not None
+    if c10d.is_initialized() or had_default_group:
         return True
     own_module = sys.modules.get("accel_train.launch.process_group")
     return bool(getattr(own_module, "_had_job", False))

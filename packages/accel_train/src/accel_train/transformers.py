@@ -94,13 +94,14 @@ class AcceleratorArguments:
         if self.fp16:
             _require_loss_scaling(accel_core.get_accelerator())
         # Transformers can check bfloat16 only on vendors that it supports. `use_cpu` turns the check off.
-        use_cpu = self.use_cpu
+        original_use_cpu = self.use_cpu
         if self.bf16 or self.bf16_full_eval:
-            self.use_cpu = use_cpu or accel_core.get_accelerator().is_bf16_supported()
+            is_supported = accel_core.get_accelerator().is_bf16_supported()
+            self.use_cpu = original_use_cpu or is_supported
         try:
             super()._validate_args()  # type: ignore[misc]
         finally:
-            self.use_cpu = use_cpu
+            self.use_cpu = original_use_cpu
 
     @cached_property
     def _setup_devices(self) -> torch.device:
@@ -123,7 +124,8 @@ class AcceleratorArguments:
             )
         self.use_cpu = is_cpu
         # The key is removed for the Trainer, because the state exists from here on in any case.
-        if not self.accelerator_config.pop("use_configured_state", None):
+        keeps_state = self.accelerator_config.pop("use_configured_state", None)
+        if not keeps_state:
             # Transformers resets the state too, because it may have the precision of earlier arguments.
             importlib.import_module("accelerate.state").AcceleratorState._reset_state()
         self.distributed_state = partial_state(

@@ -29,7 +29,7 @@ from accel_train.private_names import (
     deepspeed_accelerator,
     had_process_group,
 )
-from accel_train_startup import VARIABLE
+from accel_train_startup import INTEGRATIONS_VARIABLE
 
 __all__ = ["warn_if_unused"]
 
@@ -61,8 +61,7 @@ def warn_if_unused() -> None:
         device_types = _parameter_device_types()
         has_cpu_parameters = "cpu" in device_types
         # A program that failed before it created a model might have used the device later.
-        has_failed = hasattr(sys, "last_type")
-        if has_cpu_parameters or not has_failed:
+        if has_cpu_parameters or not _has_failed():
             accelerator = _expected_accelerator()
             if accelerator is not None and _is_unused(accelerator, device_types):
                 warning = _unused_warning(accelerator, on_cpu=has_cpu_parameters)
@@ -70,6 +69,12 @@ def warn_if_unused() -> None:
         has_parameters = bool(device_types)
         if has_parameters and _has_trained_alone():
             sys.stderr.write(f"accel: {_trained_alone_warning()}\n")
+
+
+def _has_failed() -> bool:
+    """Return whether an uncaught exception ends this process."""
+    # Python sets this attribute when it prints an uncaught exception.
+    return hasattr(sys, "last_type")
 
 
 def _may_warn() -> bool:
@@ -89,9 +94,11 @@ def _may_warn() -> bool:
 
 def _is_launcher() -> bool:
     """Return whether this process starts ranks (torchrun, `accelerate launch`, `deepspeed`)."""
+    # With `python -m NAME`, the module `__main__` has a spec with this name.
     main_spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     main_module = getattr(main_spec, "name", "")
-    return any(name == main_module or name in sys.modules for name in _LAUNCHERS)
+    used_modules = {main_module, *sys.modules}
+    return not used_modules.isdisjoint(_LAUNCHERS)
 
 
 def _expected_accelerator() -> Any:
@@ -101,12 +108,14 @@ def _expected_accelerator() -> Any:
     run` started the program, or if the program chose an accelerator and trained. The CPU does not count as an
     accelerator.
     """
-    was_launched = bool(os.environ.get(VARIABLE))
-    has_chosen_and_trained = _has_chosen_accelerator() and _has_trained()
+    was_launched = bool(os.environ.get(INTEGRATIONS_VARIABLE))
+    has_chosen_and_trained = _has_chosen_accelerator() and _has_probably_trained()
     if not was_launched and not has_chosen_and_trained:
         return None
     accelerator = accel_core.get_accelerator()
-    return None if accelerator.device().type == "cpu" else accelerator
+    if accelerator.device().type == "cpu":
+        return None
+    return accelerator
 
 
 def _has_chosen_accelerator() -> bool:
@@ -115,9 +124,11 @@ def _has_chosen_accelerator() -> bool:
     return getattr(current, "_chosen", None) is not None
 
 
-def _has_trained() -> bool:
+def _has_probably_trained() -> bool:
     """Return whether the program has imported a framework, or used more than 60 seconds of CPU time."""
-    return bool(_imported_frameworks()) or time.process_time() > _TRAINING_SECONDS
+    if _frameworks_on_another_device():
+        return True
+    return time.process_time() > _TRAINING_SECONDS
 
 
 def _is_unused(accelerator: Any, device_types: set[str]) -> bool:
@@ -132,6 +143,7 @@ def _is_unused(accelerator: Any, device_types: set[str]) -> bool:
         return False
     for index in range(accelerator.device_count()):
         peak = _peak_bytes(accelerator, index)
+        # Without a known peak, the device may have been used.
         if peak is None or peak > _MAX_UNUSED_BYTES:
             return False
     return True
@@ -140,7 +152,9 @@ def _is_unused(accelerator: Any, device_types: set[str]) -> bool:
 def _peak_bytes(accelerator: Any, index: int) -> int | None:
     """Return the device's peak allocated memory in bytes, or `None` if the backend does not report it."""
     peak = accelerator.memory_stats(index).get("allocated_bytes.all.peak")
-    return None if peak is None else int(peak)
+    if peak is None:
+        return None
+    return int(peak)
 
 
 def _parameter_device_types() -> set[str]:
@@ -152,7 +166,8 @@ def _parameter_device_types() -> set[str]:
         cls = type(obj)
         if not issubclass(cls, torch.Tensor):
             continue
-        if issubclass(cls, torch.nn.Parameter) or (obj.requires_grad and obj.is_leaf):
+        is_trainable_leaf = obj.requires_grad and obj.is_leaf
+        if issubclass(cls, torch.nn.Parameter) or is_trainable_leaf:
             device_types.add(obj.device.type)
     return device_types
 
@@ -166,28 +181,31 @@ class _ImportedFramework(NamedTuple):
     usage: str
 
 
-def _imported_frameworks() -> list[_ImportedFramework]:
+def _frameworks_on_another_device() -> list[_ImportedFramework]:
     """Return the imported frameworks that do not use an accelerator, in the order of likelihood.
 
     The first framework is most likely the framework that trains. The frameworks in `TAKING_A_DEVICE` come
     first. Among the others, a framework whose training submodule is imported comes before a framework whose
     top-level package is imported, because the package may be imported only by another framework.
     """
+    candidates = [
+        _ImportedFramework(module, name, usage)
+        for module, name, usage in TAKING_A_DEVICE
+    ]
     frameworks = [
         _ImportedFramework(framework.module, framework.name, framework.usage)
         for framework in FRAMEWORKS
         if framework.usage
     ]
     # False sorts before True, so the submodules come first.
-    frameworks.sort(key=_is_top_package)
-    candidates = [_ImportedFramework(*row) for row in TAKING_A_DEVICE] + frameworks
+    candidates += sorted(frameworks, key=_is_top_package)
     modules_on_accelerator = _modules_on_accelerator()
-    return [
-        framework
-        for framework in candidates
-        if framework.module in sys.modules
-        and framework.module not in modules_on_accelerator
-    ]
+    on_another_device = []
+    for framework in candidates:
+        is_imported = framework.module in sys.modules
+        if is_imported and framework.module not in modules_on_accelerator:
+            on_another_device.append(framework)
+    return on_another_device
 
 
 def _is_top_package(framework: _ImportedFramework) -> bool:
@@ -212,8 +230,8 @@ def _modules_on_accelerator() -> set[str]:
 
 def _has_trained_alone() -> bool:
     """Return whether `accel run` started several ranks and this rank never had a process group."""
-    has_failed = hasattr(sys, "last_type")
-    if not os.environ.get(VARIABLE) or has_failed:
+    was_launched = bool(os.environ.get(INTEGRATIONS_VARIABLE))
+    if not was_launched or _has_failed():
         return False
     return WORLD_SIZE.read(os.environ) > 1 and not had_process_group()
 
@@ -235,16 +253,14 @@ def _unused_warning(accelerator: Any, *, on_cpu: bool) -> str:
     """
     accelerator_name = f"{accelerator.name} ({accelerator.backend.provenance})"
     device_names = {accelerator.name, accelerator.device().type}
-    with_native_support = [
-        framework.name
-        for framework in FRAMEWORKS
-        if device_names.intersection(framework.native_devices)
-    ]
-    frameworks = [
-        framework
-        for framework in _imported_frameworks()
-        if framework.name not in with_native_support
-    ]
+    with_native_support = set()
+    for framework in FRAMEWORKS:
+        if device_names.intersection(framework.native_devices):
+            with_native_support.add(framework.name)
+    frameworks = []
+    for imported_framework in _frameworks_on_another_device():
+        if imported_framework.name not in with_native_support:
+            frameworks.append(imported_framework)
     if not frameworks:
         location = " and kept its parameters on the CPU" if on_cpu else ""
         return (

@@ -25,31 +25,32 @@ import warnings
 from typing import Any
 
 __all__ = [
-    "AT_EXIT",
-    "AT_START",
+    "AT_EXIT_GROUP",
     "AUTO",
-    "GROUP",
-    "IMPORTED",
+    "IMPORT_VARIABLE",
+    "INTEGRATIONS_GROUP",
+    "INTEGRATIONS_VARIABLE",
     "NONE",
-    "VARIABLE",
+    "STARTUP_FOLDER",
     "autoload",
-    "names",
-    "with_auto",
+    "integrations_with_auto",
+    "split_names",
 ]
 
 #: A folder for `PYTHONPATH`. The folder's `sitecustomize` module calls `autoload` if torch's autoload is off.
-AT_START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "at_start")  # noqa: PTH100, PTH118, PTH120
+STARTUP_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "at_start")  # noqa: PTH100, PTH118, PTH120
 
 #: The variable that lists the integrations to prepare, separated by commas. `activate()` sets it for child
 #: processes.
-VARIABLE = "ACCEL_INTEGRATIONS"
+INTEGRATIONS_VARIABLE = "ACCEL_INTEGRATIONS"
 #: The variable that lists the packages to import after torch, separated by commas. accel-core reads it too.
-IMPORTED = "ACCEL_IMPORT"
+IMPORT_VARIABLE = "ACCEL_IMPORT"
 _TORCH_AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
-#: The value of `VARIABLE` that prepares the integration of each framework below when the framework is
-#: imported.
+#: The value of `INTEGRATIONS_VARIABLE` that prepares the integration of each framework below when the
+#: framework is imported.
 AUTO = "auto"
-#: The value of `VARIABLE` in a rank of `accel run --no-integrations`. No integration is prepared.
+#: The value of `INTEGRATIONS_VARIABLE` in a rank of `accel run --no-integrations`, which prepares no
+#: integration.
 NONE = "none"
 #: For each framework's module, the integration that is prepared when the module is imported.
 _INTEGRATION_OF_MODULE = {
@@ -60,24 +61,29 @@ _INTEGRATION_OF_MODULE = {
     "pytorch_lightning": "lightning",
 }
 #: The variable that pins an accelerator.
-_PIN = "DS_ACCELERATOR"
+_PIN_VARIABLE = "DS_ACCELERATOR"
 #: `_INTEGRATION_OF_MODULE` for a process in which an accelerator is pinned, without `auto`.
 _INTEGRATION_OF_PINNED_MODULE = {"deepspeed": "deepspeed_pin"}
 #: The group of entry points that prepare integrations, such as `deepspeed = "accel_train.deepspeed:prepare"`.
-GROUP = "accel.integrations"
+INTEGRATIONS_GROUP = "accel.integrations"
 #: The group of entry points that are called at the end of a process.
-AT_EXIT = "accel.at_exit"
-_ERRORS = (Exception, SystemExit)
+AT_EXIT_GROUP = "accel.at_exit"
+_ERRORS_OF_OTHER_CODE = (Exception, SystemExit)
 
 
-def names(text: str) -> tuple[str, ...]:
+def split_names(text: str) -> tuple[str, ...]:
     """Split a comma-separated list, such as the value of `ACCEL_INTEGRATIONS`, into names in lower case."""
-    return tuple(part.strip().lower() for part in text.split(",") if part.strip())
+    stripped = [part.strip().lower() for part in text.split(",")]
+    return tuple(name for name in stripped if name)
 
 
-def with_auto(environ: dict[str, str] | os._Environ[str]) -> str:
+def integrations_with_auto(environ: dict[str, str] | os._Environ[str]) -> str:
     """Return the value of `ACCEL_INTEGRATIONS` in `environ`, with `auto` added in front."""
-    return ",".join(dict.fromkeys((AUTO, *names(environ.get(VARIABLE, "")))))
+    values = [AUTO]
+    for name in split_names(environ.get(INTEGRATIONS_VARIABLE, "")):
+        if name not in values:
+            values.append(name)
+    return ",".join(values)
 
 
 def autoload() -> None:
@@ -86,32 +92,31 @@ def autoload() -> None:
     Errors are reported as warnings. Preparing an integration imports neither the framework nor a vendor's
     package, and chooses no accelerator.
     """
-    _import_packages(os.environ.get(IMPORTED, ""))
+    _import_packages(os.environ.get(IMPORT_VARIABLE, ""))
     if _registered_pid != os.getpid():
-        _register_at_exit(os.getpid())
+        _register_at_exit()
     # Nearly every process that imports torch has none of these variables, and must not lose time.
-    integrations = names(os.environ.get(VARIABLE, ""))
-    if integrations:
+    values = split_names(os.environ.get(INTEGRATIONS_VARIABLE, ""))
+    if values:
         _select_device_of_rank_later()
-        _apply_integrations([name for name in integrations if name not in (AUTO, NONE)])
-    if AUTO in integrations:
-        _apply_on_import(_INTEGRATION_OF_MODULE)
-    elif os.environ.get(_PIN):
-        _apply_on_import(_INTEGRATION_OF_PINNED_MODULE)
+        _prepare_integrations([name for name in values if name not in (AUTO, NONE)])
+    if AUTO in values:
+        _prepare_on_import(_INTEGRATION_OF_MODULE)
+    elif os.environ.get(_PIN_VARIABLE):
+        _prepare_on_import(_INTEGRATION_OF_PINNED_MODULE)
 
 
-def _apply_on_import(integration_of_module: dict[str, str]) -> None:
+def _prepare_on_import(integration_of_module: dict[str, str]) -> None:
     """Prepare each integration when its framework's module is imported. A second call changes nothing."""
-    if any(isinstance(finder, _ImportWatcher) for finder in sys.meta_path):
-        return
+    for finder in sys.meta_path:
+        if isinstance(finder, _ImportWatcher):
+            return
     # A framework that is in sys.modules already is importing torch at this moment.
-    _apply_integrations(
-        [
-            name
-            for module, name in integration_of_module.items()
-            if module in sys.modules
-        ]
-    )
+    integrations = []
+    for module, integration in integration_of_module.items():
+        if module in sys.modules:
+            integrations.append(integration)
+    _prepare_integrations(integrations)
     sys.meta_path.insert(0, _ImportWatcher(integration_of_module))
 
 
@@ -122,19 +127,21 @@ def _import_packages(text: str) -> None:
     autoload is on, such an entry is left to torch. A module that is already imported is skipped.
     """
     problems = []
-    for name in filter(None, map(str.strip, text.split(","))):
-        module, _, function = name.partition(":")
-        is_left_to_torch = function and os.environ.get(_TORCH_AUTOLOAD, "1") == "1"
-        if module in sys.modules or is_left_to_torch:
+    is_autoload_on = os.environ.get(_TORCH_AUTOLOAD, "1") == "1"
+    for part in text.split(","):
+        entry = part.strip()
+        module, _, function = entry.partition(":")
+        is_left_to_torch = function and is_autoload_on
+        if not entry or module in sys.modules or is_left_to_torch:
             continue
         try:
             imported = importlib.import_module(module)
             if function:
                 getattr(imported, function)()
-        except _ERRORS as error:
-            problems.append(f"{name}: {_error_text(error)}")
+        except _ERRORS_OF_OTHER_CODE as error:
+            problems.append(f"{entry}: {_error_text(error)}")
     if problems:
-        _warn_not_applied(IMPORTED, problems)
+        _warn_not_applied(IMPORT_VARIABLE, problems)
 
 
 def _select_device_of_rank_later() -> None:
@@ -147,49 +154,52 @@ def _select_device_of_rank_later() -> None:
     torch = sys.modules.get("torch")
     if not local_rank.isdecimal() or not hasattr(torch, "accelerator"):
         return
-    with contextlib.suppress(*_ERRORS):
+    with contextlib.suppress(*_ERRORS_OF_OTHER_CODE):
         device = torch.accelerator.current_accelerator()  # type: ignore[union-attr]
         if device is None:
             return
-        namespace = getattr(torch, device.type)
-        if hasattr(namespace, "_lazy_call"):
-            namespace._lazy_call(lambda: _select_device(namespace, int(local_rank)))
+        device_module = getattr(torch, device.type)
+        if hasattr(device_module, "_lazy_call"):
+            device_module._lazy_call(
+                lambda: _select_device_if_present(device_module, int(local_rank))
+            )
 
 
-def _select_device(namespace: Any, index: int) -> None:
-    """Select the device `index` with the module `namespace`, such as `torch.cuda`, if that device exists.
+def _select_device_if_present(device_module: Any, index: int) -> None:
+    """Select the device `index` with `device_module`, such as `torch.cuda`, if that device exists.
 
     If only one device is visible to each rank, the device's index is 0 in every rank.
     """
-    if index < namespace.device_count():
-        namespace.set_device(index)
+    if index < device_module.device_count():
+        device_module.set_device(index)
 
 
 class _ImportWatcher:
     """A finder that finds no module, but prepares an integration just before its framework is imported."""
 
     def __init__(self, integration_of_module: dict[str, str]) -> None:
-        self._not_imported = {
-            module: name
-            for module, name in integration_of_module.items()
-            if module not in sys.modules
-        }
+        self._integration_of_expected_module = {}
+        for module, integration in integration_of_module.items():
+            if module not in sys.modules:
+                self._integration_of_expected_module[module] = integration
 
     def find_spec(
         self, name: str, _path: object = None, _target: object = None
     ) -> None:
-        if name in self._not_imported:
-            _apply_integrations([self._not_imported.pop(name)])
+        # pop(), because each integration is prepared only once.
+        integration = self._integration_of_expected_module.pop(name, None)
+        if integration is not None:
+            _prepare_integrations([integration])
 
 
 #: The id of the process that has registered `_run_at_exit`. A forked child has a different id.
 _registered_pid = 0
 
 
-def _register_at_exit(pid: int) -> None:
-    """Register `_run_at_exit` for the process `pid`, and forget the registration of a parent process."""
+def _register_at_exit() -> None:
+    """Register `_run_at_exit` for this process, and forget the registration of a parent process."""
     global _registered_pid
-    _registered_pid = pid
+    _registered_pid = os.getpid()
     atexit.register(_run_at_exit)
 
 
@@ -197,32 +207,41 @@ def _run_at_exit() -> None:
     """Call the functions of `accel.at_exit` if `accel run` started the process, or it uses accel_core."""
     # After Ctrl-C, an import here would make Python end with status 1 instead of by SIGINT. Imported code may
     # call `exec`, as named tuples do, and that clears Python's record of the interrupt.
-    if issubclass(getattr(sys, "last_type", None) or object, KeyboardInterrupt):
+    uncaught = getattr(sys, "last_type", None)
+    if uncaught is not None and issubclass(uncaught, KeyboardInterrupt):
         return
-    is_relevant = os.environ.get(VARIABLE) or "accel_core.current" in sys.modules
-    if is_relevant and os.getpid() == _registered_pid:
+    is_started_by_accel_run = bool(os.environ.get(INTEGRATIONS_VARIABLE))
+    uses_accel_core = "accel_core.current" in sys.modules
+    is_forked_child = os.getpid() != _registered_pid
+    if (is_started_by_accel_run or uses_accel_core) and not is_forked_child:
         _call_exit_functions()
 
 
 def _call_exit_functions() -> None:
     """Call the functions that the entry points of the group `accel.at_exit` name, and ignore errors."""
-    with contextlib.suppress(*_ERRORS):
+    with contextlib.suppress(*_ERRORS_OF_OTHER_CODE):
         from accel_core.settings import permitted_entry_points
 
-        for entry_point in permitted_entry_points(AT_EXIT):
-            entry_point.load()()
+        for entry_point in permitted_entry_points(AT_EXIT_GROUP):
+            function = entry_point.load()
+            function()
 
 
-def _apply_integrations(integrations: list[str]) -> None:
+def _prepare_integrations(integrations: list[str]) -> None:
     """Prepare the integrations with these names. All errors become one warning."""
     if not integrations:
         return
     try:
-        problems = _call_integrations(integrations)
-    except _ERRORS as error:  # Raised if the metadata of a distribution cannot be read.
+        problems = _call_integrations_and_list_problems(integrations)
+    except _ERRORS_OF_OTHER_CODE as error:
+        # The metadata of a distribution cannot be read.
         problems = [_error_text(error)]
     if problems:
-        _warn_not_applied(VARIABLE if os.environ.get(VARIABLE) else _PIN, problems)
+        # Without the first variable, only a pin leads to an integration.
+        variable = _PIN_VARIABLE
+        if os.environ.get(INTEGRATIONS_VARIABLE):
+            variable = INTEGRATIONS_VARIABLE
+        _warn_not_applied(variable, problems)
 
 
 def _warn_not_applied(variable: str, problems: list[str]) -> None:
@@ -238,15 +257,15 @@ def _warn_not_applied(variable: str, problems: list[str]) -> None:
         )
 
 
-def _call_integrations(integrations: list[str]) -> list[str]:
+def _call_integrations_and_list_problems(integrations: list[str]) -> list[str]:
     """Call the entry point of each integration; return a sentence for each that failed or is missing."""
     # Imported here because this import takes 30 ms.
     from accel_core.settings import permitted_entry_points
 
-    entry_points = {
-        entry_point.name.lower(): entry_point
-        for entry_point in reversed(permitted_entry_points(GROUP))
-    }
+    entry_points: dict[str, Any] = {}
+    for entry_point in permitted_entry_points(INTEGRATIONS_GROUP):
+        # The first entry point of a name counts.
+        entry_points.setdefault(entry_point.name.lower(), entry_point)
     problems = []
     for name in integrations:
         if name not in entry_points:
@@ -256,8 +275,9 @@ def _call_integrations(integrations: list[str]) -> list[str]:
             )
             continue
         try:
-            entry_points[name].load()()
-        except _ERRORS as error:
+            prepare = entry_points[name].load()
+            prepare()
+        except _ERRORS_OF_OTHER_CODE as error:
             problems.append(f"{name}: {_error_text(error)}")
     return problems
 

@@ -7,7 +7,7 @@ import pytest
 from accel_tests import plugins
 
 from accel_core.backend import Environment, Visibility
-from accel_train_startup import AT_START
+from accel_train_startup import STARTUP_FOLDER
 
 FIELDS = {
     "visibility": Visibility(("CARD_VISIBLE_DEVICES",)),
@@ -133,7 +133,7 @@ def test_another_vendors_broken_package_is_kept_out_of_the_ranks(login_node):
     assert json.loads(done.stdout) == {
         **json.loads(done.stdout),
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-        "PYTHONPATH": os.pathsep.join([AT_START, "/mine"]),
+        "PYTHONPATH": os.pathsep.join([STARTUP_FOLDER, "/mine"]),
     }
     assert (
         "=0 is set for the ranks: torch-bad 1.0 fails when torch loads it"

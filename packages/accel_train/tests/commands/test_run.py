@@ -14,7 +14,7 @@ from accel_tests.children import accel, clean_environment, executable, run_pytho
 from accel_tests.plugins import NO_DEVICE
 
 from accel_core.backend import Visibility
-from accel_train_startup import AT_START
+from accel_train_startup import STARTUP_FOLDER
 
 pytestmark = [
     pytest.mark.skipif(not find_spec("torch"), reason="torchrun is torch's"),
@@ -145,7 +145,7 @@ def test_the_fall_back_is_told_once_and_the_ranks_are_pinned_to_it(world, tmp_pa
         "DS_ACCELERATOR=cpu ACCEL_COMMUNICATION_BACKEND=gloo ACCEL_INTEGRATIONS=none"
         in done.stdout
     )
-    assert f"TORCH_DEVICE_BACKEND_AUTOLOAD=0 PYTHONPATH={AT_START}" in done.stdout
+    assert f"TORCH_DEVICE_BACKEND_AUTOLOAD=0 PYTHONPATH={STARTUP_FOLDER}" in done.stdout
     assert (
         "\nTORCH_DEVICE_BACKEND_AUTOLOAD=0 is set for the ranks: torch-bad 1.0 fails when torch loads it "
         "(torch.backends: bad = torch_bad:autoload): ImportError: libbad.so.\n"

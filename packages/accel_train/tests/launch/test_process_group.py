@@ -452,7 +452,7 @@ with init_process_group(timeout=seconds(2 if rank_number == 0 else 30), silence=
 
 def test_a_rank_that_does_not_come_to_the_end_is_named_after_the_timeout(ranks):
     ended = ranks("rank_number = int(os.environ['RANK'])\n" + TOO_LATE, 3)
-    late = f"rank 0 (host {HOST}) waited 2 s at the end for rank 2, still running or"
+    late = f"rank 0 (host {HOST}) waited 2 s at the end of the job for rank 2, which is still running or"
     assert f"RankLostError: {late}" in ended[0].stderr
     assert (
         f"RankLostError: rank 0 (host {HOST}) ended with RankLostError: {late}"

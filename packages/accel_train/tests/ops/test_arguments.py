@@ -408,7 +408,9 @@ def test_large_tensors_on_the_cpu_pass_in_pieces(
 def test_small_tensors_on_the_cpu_are_updated_together(monkeypatch):
     monkeypatch.setattr(_tensors, "_PIECE_ELEMENTS", 64)
     rows = [[torch.zeros(size)] for size in (30, 30, 10, 150, 5)]
-    batches = [[len(row[0]) for row in batch] for batch in _tensors._batches(rows)]
+    batches = [
+        [len(row[0]) for row in batch] for batch in _tensors._split_into_batches(rows)
+    ]
     assert batches == [[30, 30, 10], [64], [64], [22, 5]]
 
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from accel_core import (
     Backend,
     Environment,
-    Evidence,
     Hardware,
     ProbeResult,
     ResourceRequest,
@@ -266,6 +265,7 @@ def _vendor_hints(
 
     The command `tool` lists the GPUs, and the environment variable `variable` hides them.
     """
+    # Each pair is a pattern for error messages, and the next step after such an error.
     return (
         _INVALID_INDEX_HINT,
         (
@@ -404,20 +404,24 @@ def _select_declaration(default: Backend) -> Backend:
             if version_text in build.version:
                 return backend
     for backend in candidates.values():
-        has_gpu = _exclusive_evidence(backend, default)
-        has_default_gpu = _exclusive_evidence(default, backend)
+        has_gpu = _has_hardware_of_first_only(backend, default)
+        has_default_gpu = _has_hardware_of_first_only(default, backend)
         if has_gpu and not has_default_gpu:
             return backend
     return default
 
 
-def _exclusive_evidence(backend: Backend, other: Backend) -> set[str]:
-    """Return the device nodes and PCI ids that this machine has of a backend's hardware.
+def _has_hardware_of_first_only(first: Backend, second: Backend) -> bool:
+    """Return whether this machine has a device node or PCI id of the first backend's hardware.
 
-    Nodes that `other` also declares, such as /dev/kfd, are left out.
+    Nodes that the second backend also declares, such as /dev/kfd, do not count.
     """
-    found = evidence(backend) or Evidence()
-    return {*found.nodes, *found.pci} - {*other.hardware.nodes}
+    present = evidence(first)
+    if present is None:
+        return False
+    if present.pci:
+        return True
+    return any(node not in second.hardware.nodes for node in present.nodes)
 
 
 # --- Hooks ---------------------------------------------------------------------------
@@ -454,4 +458,6 @@ def accel_checks(backend: Backend) -> list[Check]:
     # Imported here to keep discovery fast.
     from accel_cuda.checks import CHECKS
 
-    return CHECKS if backend.hardware == CUDA.hardware else []
+    if backend.hardware != CUDA.hardware:
+        return []
+    return CHECKS

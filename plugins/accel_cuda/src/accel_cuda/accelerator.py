@@ -97,7 +97,7 @@ class CUDAAccelerator(TorchAccelerator):
             )
             architecture = str(getattr(properties, "gcnArchName", ""))
             return architecture.startswith(_FP8_ARCHITECTURES_OF_AMD)
-        return self._compute_capability() >= (8, 9)
+        return self._compute_capability() >= (8, 9)  # Ada, Hopper and newer
 
     # Graphs
 
@@ -111,7 +111,8 @@ class CUDAAccelerator(TorchAccelerator):
 
     def is_triton_supported(self) -> bool:
         """Return whether Triton is installed and the compute capability is at least 8."""
-        return is_installed("triton") and self._compute_capability() >= (8, 0)
+        is_ampere_or_newer = self._compute_capability() >= (8, 0)
+        return is_installed("triton") and is_ampere_or_newer
 
     def prefer_triton_grouped_mm(self) -> bool:
         """Return whether a Triton kernel is faster than `torch._grouped_mm`.
@@ -139,7 +140,7 @@ class CUDAAccelerator(TorchAccelerator):
         if domain is None or not self.supports_nvtx_domain:
             super().range_push(msg)
             return
-        with suppress(Exception):
+        with suppress(Exception):  # a problem of the profiler must not stop the program
             nvtx = import_module("nvtx")
             nvtx.push_range(str(msg), domain=domain, category=category)
 
@@ -150,7 +151,7 @@ class CUDAAccelerator(TorchAccelerator):
         if domain is None or not self.supports_nvtx_domain:
             super().range_pop()
             return
-        with suppress(Exception):
+        with suppress(Exception):  # a problem of the profiler must not stop the program
             import_module("nvtx").pop_range(domain=domain)
 
     # Launching
@@ -164,6 +165,7 @@ class CUDAAccelerator(TorchAccelerator):
             version: tuple[Any, ...] = import_module("torch.cuda.nccl").version()
         except (AttributeError, ImportError):
             return None
+        # A suffix may follow the three numbers.
         return tuple(int(part) for part in version[:3])
 
 

@@ -98,6 +98,7 @@ def container_capabilities(environ: Mapping[str, str] | None = None) -> CheckRes
         environ = os.environ
     value = environ.get(name, "")
     capabilities = {part.strip() for part in value.split(",")}
+    # Outside NVIDIA's containers the variable is not set.
     if not value or capabilities & {"compute", "all"}:
         return CheckResult("ok", f"{name} includes CUDA's libraries")
     return CheckResult(
@@ -206,13 +207,19 @@ def _find_rocm_device_ids(root: Path) -> list[int]:
 
     Source: Linux, amdkfd/kfd_topology.c.
     """
+
+    def node_number(properties_file: Path) -> int:
+        return int(properties_file.parent.name)
+
     files = (root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties")
     ids = []
-    for file in sorted(files, key=lambda file: int(file.parent.name)):
+    for file in sorted(files, key=node_number):
+        # Each line has the form "NAME NUMBER".
         properties = dict(re.findall(r"^(\w+) (\d+)$", _read(file), re.MULTILINE))
         is_gpu = properties.get("simd_count", "0") != "0"
         render_node = root / f"dev/dri/renderD{properties.get('drm_render_minor')}"
-        if is_gpu and render_node.exists():
+        can_open_gpu = render_node.exists()
+        if is_gpu and can_open_gpu:
             ids.append(int(properties.get("device_id", "0")))
     return ids
 

@@ -30,6 +30,10 @@ _BRIDGE_KEYS = {
     "allocation.all.allocated": "NumAllocs",
     "allocation.all.freed": "NumFrees",
 }
+#: A line of `hl-smi`'s output: a device's index and its module id, separated by a comma.
+_INDEX_AND_ID = re.compile(r"[\s,]*(?P<index>[0-9]+)[\s,]+(?P<id>[0-9]+)[\s,]*")
+#: The index of the only random number generator of a process.
+_ONLY_GENERATOR = 0
 
 
 def read_module_ids() -> tuple[int, ...] | None:
@@ -57,13 +61,13 @@ def _parse_module_ids(output: str) -> tuple[int, ...] | None:
     """
     id_of_index = {}
     for line in output.splitlines():
-        match = re.fullmatch(r"[\s,]*([0-9]+)[\s,]+([0-9]+)[\s,]*", line)
+        match = _INDEX_AND_ID.fullmatch(line)
         if match:
-            id_of_index[int(match[1])] = int(match[2])
-    indices = sorted(id_of_index)
-    if not indices or indices != list(range(len(indices))):
+            id_of_index[int(match["index"])] = int(match["id"])
+    expected_indices = range(len(id_of_index))
+    if not id_of_index or set(id_of_index) != set(expected_indices):
         return None
-    return tuple(id_of_index[index] for index in indices)
+    return tuple(id_of_index[index] for index in expected_indices)
 
 
 class HPUAccelerator(TorchAccelerator):
@@ -87,6 +91,7 @@ class HPUAccelerator(TorchAccelerator):
         if self._torch.are_deterministic_algorithms_enabled():
             return changed
         self._torch.use_deterministic_algorithms(True)
+        # Deterministic algorithms would also make torch fill uninitialized memory.
         self._torch.utils.deterministic.fill_uninitialized_memory = False
         return (*changed, "torch.use_deterministic_algorithms(True)")
 
@@ -161,14 +166,14 @@ class HPUAccelerator(TorchAccelerator):
     ) -> torch.Generator:
         """Return the process's random number generator. The index is ignored."""
         self._check_device(device_index, device)
-        return super().default_generator(0)
+        return super().default_generator(_ONLY_GENERATOR)
 
     def get_rng_state(
         self, device_index: Device = None, device: Device = None
     ) -> torch.Tensor:
         """Return the state of the process's random number generator. The index is ignored."""
         self._check_device(device_index, device)
-        return super().get_rng_state(0)
+        return super().get_rng_state(_ONLY_GENERATOR)
 
     def set_rng_state(
         self,
@@ -179,7 +184,7 @@ class HPUAccelerator(TorchAccelerator):
     ) -> None:
         """Restore the state of the process's random number generator. The index is ignored."""
         self._check_device(device_index, device)
-        super().set_rng_state(new_state, 0, strict)
+        super().set_rng_state(new_state, _ONLY_GENERATOR, strict)
 
     # Streams of the process's device
 
@@ -242,4 +247,5 @@ class HPUAccelerator(TorchAccelerator):
 
         `pool` is ignored, because Gaudi's graphs cannot share a memory pool.
         """
+        # `pool` is not passed on, because Gaudi's graphs cannot share a memory pool.
         return super().capture_to_graph(graph, stream=stream, **options)

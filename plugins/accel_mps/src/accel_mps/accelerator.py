@@ -77,7 +77,8 @@ class MPSAccelerator(TorchAccelerator):
     def _find_streams(self) -> tuple[Any, Any]:
         # torch.Stream would work too, as a handle of the only queue, but torch's events
         # are not Metal's events.
-        return None, self.device_module.Event
+        stream_class = None
+        return stream_class, self.device_module.Event
 
     # Memory
 

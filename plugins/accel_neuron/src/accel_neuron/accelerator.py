@@ -105,12 +105,14 @@ class NeuronAccelerator(TorchAccelerator):
     ) -> Tensor:
         """Return the device's random state, a `torch.ByteTensor` on the host."""
         get_state = self._require_function("get_rng_state")
+        # The vendor's function returns the state of the current device.
         with self.device_guard(self._index(device_index, device)):
             state: Tensor = get_state()
         return state
 
     def _restore_rng_state(self, state: Tensor, device_index: Device) -> None:
         set_state = self._require_function("set_rng_state")
+        # The vendor's function sets the state of the current device.
         with self.device_guard(self._index(device_index)):
             set_state(state)
 

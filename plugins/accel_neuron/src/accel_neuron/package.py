@@ -97,11 +97,15 @@ def _find_torch_mismatch(
     version of torch-neuronx in messages.
     """
     build = torch_build()
-    if build is None or _parse_release(build.version)[:2] == release[:2]:
+    if build is None:
         return None
-    torch_release = ".".join(map(str, release[:2]))
+    installed_minor_release = _parse_release(build.version)[:2]
+    required_minor_release = release[:2]
+    if installed_minor_release == required_minor_release:
+        return None
+    required_torch = ".".join(str(number) for number in required_minor_release)
     return Problem(
-        f"{package} is for torch {torch_release}, but torch {build.version} is installed",
+        f"{package} is for torch {required_torch}, but torch {build.version} is installed",
         step,
     )
 
@@ -128,6 +132,7 @@ def _find_pci_devices(pci_ids: tuple[str, ...]) -> Evidence | None:
 
     Without such a function, the result is `None` or empty.
     """
+    # Without device nodes in the declaration, only PCI ids are evidence.
     hardware = replace(BACKEND.hardware, nodes=(), pci_ids=pci_ids)
     return evidence(replace(BACKEND, hardware=hardware))
 
@@ -136,7 +141,7 @@ def _parse_release(text: str) -> tuple[int, ...]:
     """Return the numbers at the start of a version, such as `(2, 13, 3, 0)` for
     `"2.13.3.0+1"`.
     """
-    release = re.match(r"[0-9]+(\.[0-9]+)*", text)
-    if release is None:
+    numeric_part = re.match(r"[0-9]+(\.[0-9]+)*", text)
+    if numeric_part is None:
         return ()
-    return tuple(int(part) for part in release[0].split("."))
+    return tuple(int(number) for number in numeric_part[0].split("."))

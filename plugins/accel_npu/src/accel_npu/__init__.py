@@ -69,12 +69,14 @@ _HINTS = (
         "use an index below device_count(); ASCEND_RT_VISIBLE_DEVICES renumbers the devices",
     ),
 )
+#: The template of a hint that is only the step that sets CANN's variables.
+_SETUP_STEP_FIELD = "{setup_step}"
 #: Next steps that contain the installed versions.
 _HINTS_WITH_VERSIONS = (
-    ("ascend_(home|opp|runtime|compiler)_path", "{source}"),
+    ("ascend_(home|opp|runtime|compiler)_path", _SETUP_STEP_FIELD),
     (
         r"lib(hccl|ascend(?!_hal)|acl|ge_|graph|runtime|opapi|nnopbase|msprof)\w*\.so",
-        "{source}",
+        _SETUP_STEP_FIELD,
     ),
     (
         "undefined symbol: (acl|hccl|msprof)",
@@ -149,7 +151,7 @@ def accel_explain(backend: Backend, error: BaseException) -> str | ProbeResult |
     hint = hint_for(error, _HINTS_WITH_VERSIONS)
     if hint is None:
         return None
-    if hint == "{source}":
+    if hint == _SETUP_STEP_FIELD:
         reason = explain_missing_cann()
         if reason:
             return ProbeResult(False, reason, cann_setup_step())
@@ -161,7 +163,7 @@ def accel_explain(backend: Backend, error: BaseException) -> str | ProbeResult |
         cann=cann_version() or "",
         npu=torch_npu_version() or "",
         torch=torch_version,
-        source=cann_setup_step(),
+        setup_step=cann_setup_step(),
     )
 
 
@@ -178,8 +180,13 @@ def cann_version() -> str | None:
 
     The result is `None` if no file contains a version.
     """
-    home = Path(os.environ.get("ASCEND_HOME_PATH") or os.devnull)
-    files = (*home.glob("ascend_*_install.info"), *home.glob("*/ascend_*_install.info"))
+    home = os.environ.get("ASCEND_HOME_PATH")
+    if not home:
+        return None
+    files = [
+        *Path(home).glob("ascend_*_install.info"),
+        *Path(home).glob("*/ascend_*_install.info"),
+    ]
     for file in files:
         match = re.search(r"(?m)^version=(\S+)", file.read_text(errors="replace"))
         if match:
@@ -200,8 +207,10 @@ def cann_setup_step() -> str:
 
 def cann_script() -> Path | None:
     """Return the path of CANN's script set_env.sh, or `None` if no script is found."""
-    home = Path(os.environ.get("ASCEND_HOME_PATH", os.devnull))
-    scripts = [home.parent / "set_env.sh"]
+    scripts = []
+    home = os.environ.get("ASCEND_HOME_PATH")
+    if home is not None:
+        scripts.append(Path(home).parent / "set_env.sh")
     scripts += sorted(Path("/usr/local/Ascend").glob("*/set_env.sh"))
     for script in scripts:
         if script.exists():

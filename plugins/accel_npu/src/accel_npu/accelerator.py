@@ -44,6 +44,7 @@ class NPUAccelerator(TorchAccelerator):
         """Return this thread's current stream on the device."""
         if device is not None:
             device_index = self._device_argument(device_index, device)
+        # torch_npu fails or uses the current device if the device was never selected.
         with self.device_guard(device_index):
             return super().current_stream(device_index)
 
@@ -53,6 +54,7 @@ class NPUAccelerator(TorchAccelerator):
         """Return the device's default stream."""
         if device is not None:
             device_index = self._device_argument(device_index, device)
+        # torch_npu fails or uses the current device if the device was never selected.
         with self.device_guard(device_index):
             return super().default_stream(device_index)
 
@@ -64,6 +66,7 @@ class NPUAccelerator(TorchAccelerator):
         `capability` is `None`, because Ascend has no compute capability.
         """
         index = self._index(device_index, device)
+        # torch_npu fails or uses the current device if the device was never selected.
         with self.device_guard(index):
             return super().device_properties(index)
 
@@ -72,12 +75,14 @@ class NPUAccelerator(TorchAccelerator):
     ) -> tuple[int, int]:
         """Return the free and the total memory of the device, in bytes."""
         index = self._index(device_index, device)
+        # torch_npu fails or uses the current device if the device was never selected.
         with self.device_guard(index):
             return super().mem_get_info(index)
 
     def total_memory(self, device_index: Device = None, device: Device = None) -> int:
         """Return the total memory of the device, in bytes."""
         index = self._index(device_index, device)
+        # torch_npu fails or uses the current device if the device was never selected.
         with self.device_guard(index):
             return super().total_memory(index)
 
@@ -155,12 +160,12 @@ class NPUAccelerator(TorchAccelerator):
 
         `category` is ignored.
         """
-        with suppress(Exception):
+        with suppress(Exception):  # a problem of the profiler must not stop the program
             self.device_module.mstx.range_push(str(msg), domain=domain or "default")
 
     def range_pop(self, domain: str | None = None) -> None:
         """Close the mstx range that was opened last in `domain`. Errors are suppressed."""
-        with suppress(Exception):
+        with suppress(Exception):  # a problem of the profiler must not stop the program
             self.device_module.mstx.range_pop(domain=domain or "default")
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
@@ -168,7 +173,8 @@ class NPUAccelerator(TorchAccelerator):
 
         The result is `None` if CANN does not report the version.
         """
-        match = re.match(r"\d+(\.\d+)*", self._query_cann_version("HCCL"))
-        if match is None:
+        version = self._query_cann_version("HCCL")
+        numeric_part = re.match(r"\d+(\.\d+)*", version)  # `8.3` in `8.3.RC1`
+        if numeric_part is None:
             return None
-        return tuple(int(number) for number in match[0].split("."))
+        return tuple(int(number) for number in numeric_part[0].split("."))

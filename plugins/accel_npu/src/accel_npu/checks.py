@@ -84,20 +84,26 @@ def check_cann_version() -> CheckResult:
     """Check that the installed CANN is at least as new as the version for which
     torch_npu was built.
     """
-    npu = torch_npu_version()
-    cann = cann_version()
-    if npu is None:
+    npu_version = torch_npu_version()
+    if npu_version is None:
         return _NOT_INSTALLED
-    facts = {"torch_npu": npu, "CANN": cann or "not found"}
+    facts = {"torch_npu": npu_version, "CANN": "not found"}
+    installed_cann = cann_version()
+    if installed_cann is None:
+        return CheckResult("ok", "CANN was not found", facts=facts)
+    facts["CANN"] = installed_cann
     # torch_npu has the version of the torch that it was built for.
-    torch_version = _parse_version(npu)
-    required = _REQUIRED_CANN.get(torch_version)
+    torch_version = _parse_version(npu_version)
+    required_cann = _REQUIRED_CANN.get(torch_version)
     if torch_version > _NEWEST_TORCH:
-        required = _REQUIRED_CANN[_NEWEST_TORCH]
-    if cann is None or required is None or _parse_version(cann) >= required:
-        return CheckResult("ok", f"CANN {cann or 'was not found'}", facts=facts)
-    required_text = ".".join(map(str, required))
-    what = f"CANN {cann} is too old for torch_npu {npu}, which was built for {required_text} or newer"
+        required_cann = _REQUIRED_CANN[_NEWEST_TORCH]
+    if required_cann is None or _parse_version(installed_cann) >= required_cann:
+        return CheckResult("ok", f"CANN {installed_cann}", facts=facts)
+    required_text = ".".join(str(number) for number in required_cann)
+    what = (
+        f"CANN {installed_cann} is too old for torch_npu {npu_version}, which was built "
+        f"for {required_text} or newer"
+    )
     return CheckResult("warning", what, "accel setup npu", facts)
 
 

@@ -151,6 +151,8 @@ def accel_backends() -> Backend:
     """
     if selected_library() is None:
         return BACKEND
+    # The library that the user selected needs no TPU, and its processes communicate
+    # through host memory.
     return replace(
         BACKEND,
         hardware=replace(BACKEND.hardware, pci_ids=(), shared_nodes=()),

@@ -39,7 +39,7 @@ class TPUAccelerator(TorchAccelerator):
                 stacklevel=2,
             )
             with _without_launcher_variables():
-                self._holds_tensors()
+                self._holds_tensors()  # starts TorchTPU's runtime
 
     def resolves_data_dependency(self) -> bool:
         """Return True: XLA orders work by data dependencies, as TorchTPU documents."""
@@ -53,12 +53,14 @@ class TPUAccelerator(TorchAccelerator):
         # The number is cached, because torch.compile cannot trace the call.
         if not self._count:
             self._count = int(super().device_count())
+            # With another library, each process starts a runtime for one device.
             if self._library is not None:
                 self._count = min(self._count, 1)
         return self._count
 
     def _select(self, index: int) -> None:
         current = self.current_device()
+        # The current device needs no selection, and no other device can be selected.
         if index != current:
             raise self._unsupported(
                 "set_device",

@@ -26,9 +26,10 @@ def environment() -> tuple[dict[str, str], str]:
         raise IntegrationMissingError(
             f"accel try tpu needs {' and '.join(missing)}: pip install {' '.join(missing)}"
         )
-    spec = find_spec(_PACKAGE)
-    origin = spec.origin if spec else None
-    library = Path(origin or "").with_name(_FILE)
+    package = find_spec(_PACKAGE)
+    assert package is not None
+    assert package.origin is not None  # the path of the package's `__init__.py`
+    library = Path(package.origin).with_name(_FILE)
     # torch's autoload would import TorchTPU in every process; the plugin imports it only
     # if the backend is chosen. The backend is not pinned, because DeepSpeed rejects a
     # DS_ACCELERATOR that it does not support.

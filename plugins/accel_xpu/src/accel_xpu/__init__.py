@@ -159,7 +159,8 @@ def _defer_to_cuda(others: tuple[Backend, ...]) -> ProbeResult | None:
         if other.device_type != "cuda":
             continue
         required_builds = other.torch_integration.builds or ("cuda", "hip")
-        if not any(getattr(build, name, None) for name in required_builds):
+        is_built_for_other = any(getattr(build, name, None) for name in required_builds)
+        if not is_built_for_other:
             continue
         present = evidence(other)
         if present and not hidden_by(other, os.environ):
@@ -177,11 +178,13 @@ def accel_checks(backend: Backend) -> list[Check]:
     """Return the checks of Intel's driver that apply to XPU builds of torch."""
     from accel_xpu.checks import CHECKS  # imported here to keep discovery fast
 
-    return CHECKS if backend.torch_integration.builds else []
+    if not backend.torch_integration.builds:
+        return []  # the backend uses IPEX
+    return CHECKS
 
 
 def with_cpu_build_note(backend: Backend) -> Backend:
-    """Return the declaration, whose description mentions an installed CPU build of IPEX."""
+    """Return the declaration, with a note in its description if IPEX's CPU build is installed."""
     if not _is_cpu_build_of_ipex():
         return backend
     note = "the installed IPEX is its CPU build, without XPU"

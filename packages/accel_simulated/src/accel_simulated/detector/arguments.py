@@ -16,9 +16,9 @@ from accel_simulated.detector.names import VendorNames
 from accel_simulated.detector.wrapping import (
     Use,
     call_when_imported,
-    record_calls,
-    record_matching_calls,
     replace_function,
+    wrap_to_record_calls,
+    wrap_to_record_matching_calls,
 )
 
 __all__ = ["Arguments"]
@@ -170,11 +170,11 @@ class Arguments:
                 device_type = activity.name.lower()
                 if device_type in self._names:
                     what = f"ProfilerActivity.{activity.name}"
-                    return Use("device", what, device_type)
+                    return Use(kind="device", what=what, device_type=device_type)
             return None
 
         cls = module.profile
-        cls.__init__ = record_matching_calls(self._log, cls.__init__, find_use)
+        cls.__init__ = wrap_to_record_matching_calls(self._log, cls.__init__, find_use)
 
     def _watch_data_loader(self, module: Any) -> None:
         """Record `DataLoader(pin_memory_device="cuda")`."""
@@ -218,23 +218,33 @@ class Arguments:
         for collective, device_type in self._collective_types.items():
             check = getattr(module, f"is_{collective}_available", None)
             if check is not None:
-                use = Use(advice.DEVICE_CHECK, f"{check.__name__}()", device_type)
-                replace_function(module, check, record_calls(self._log, check, use))
+                use = Use(
+                    kind=advice.DEVICE_CHECK,
+                    what=f"{check.__name__}()",
+                    device_type=device_type,
+                )
+                replace_function(
+                    module, check, wrap_to_record_calls(self._log, check, use)
+                )
 
     def _watch_data_parallel(self) -> None:
         """Record uses of `DataParallel` and of the functions that copy tensors between devices."""
         import torch
 
         cls: Any = torch.nn.DataParallel
-        use = Use("limited", "torch.nn.DataParallel()", "cuda")
-        cls.__init__ = record_calls(self._log, cls.__init__, use)
+        use = Use(kind="limited", what="torch.nn.DataParallel()", device_type="cuda")
+        cls.__init__ = wrap_to_record_calls(self._log, cls.__init__, use)
         for module_name, names in _DATA_PARALLEL_FUNCTIONS.items():
             module = sys.modules[module_name]
             for name in names:
                 function = getattr(module, name)
-                use = Use("limited", f"torch.nn.parallel.{name}()", "cuda")
+                use = Use(
+                    kind="limited",
+                    what=f"torch.nn.parallel.{name}()",
+                    device_type="cuda",
+                )
                 replace_function(
-                    module, function, record_calls(self._log, function, use)
+                    module, function, wrap_to_record_calls(self._log, function, use)
                 )
 
     def _watch_flex_attention(self, module: ModuleType) -> None:
@@ -250,7 +260,7 @@ class Arguments:
                 return None
             if query.device.type != self._simulated_type:
                 return None
-            return Use("limited", "flex_attention()", "cuda")
+            return Use(kind="limited", what="flex_attention()", device_type="cuda")
 
         self._record_calls_of(module, "flex_attention", find_use)
 
@@ -266,7 +276,12 @@ class Arguments:
             what = parameter.call_template.format(f'"{device}"')
             # torch supplies the default, so no string in the program contains it.
             name_in_string = device_type if argument else ""
-            return Use(parameter.kind, what, device_type, name_in_string)
+            return Use(
+                kind=parameter.kind,
+                what=what,
+                device_type=device_type,
+                name_in_string=name_in_string,
+            )
 
         return find_use
 
@@ -280,13 +295,18 @@ class Arguments:
             for name in argument.lower().replace(":", ",").split(","):
                 device_type = self._collective_types.get(name)
                 if device_type is not None:
-                    return Use(parameter.kind, what, device_type, name)
+                    return Use(
+                        kind=parameter.kind,
+                        what=what,
+                        device_type=device_type,
+                        name_in_string=name,
+                    )
             # A default group with gloo leaves the device's own backend unused, and is recorded. Another group
             # with gloo is for tensors on the CPU, and is not recorded.
             is_default_group = parameter.call_template.startswith("init_process_group")
             is_gloo = argument.lower() == _GLOO
             if is_default_group and is_gloo and self._simulated_collective:
-                return Use(parameter.kind, what, "cpu")
+                return Use(kind=parameter.kind, what=what, device_type="cpu")
             return None
 
         return find_use
@@ -294,7 +314,7 @@ class Arguments:
     def _record_instances(self, cls: Any, parameter: _Parameter) -> None:
         """Record code that creates instances of a class for a recorded device type."""
         find_use = self._make_device_type_finder(parameter)
-        cls.__init__ = record_matching_calls(self._log, cls.__init__, find_use)
+        cls.__init__ = wrap_to_record_matching_calls(self._log, cls.__init__, find_use)
 
     def _record_calls_of(
         self, module: ModuleType, name: str, find_use: _FindUse
@@ -302,5 +322,7 @@ class Arguments:
         """Wrap a module's function so that calls in which `find_use` finds a use are recorded."""
         function = getattr(module, name)
         replace_function(
-            module, function, record_matching_calls(self._log, function, find_use)
+            module,
+            function,
+            wrap_to_record_matching_calls(self._log, function, find_use),
         )

@@ -17,14 +17,14 @@ from accel_simulated.detector import VARIABLE, device_strings, formats
 from accel_simulated.detector.merge import Report, merge
 from accel_simulated.request import VARIABLE as SIMULATED
 
-__all__ = ["check", "run"]
+__all__ = ["check_report_files", "run_and_report"]
 
 #: The number that a shell adds to a signal's number to get the exit status of a command that the signal
 #: killed.
 _SIGNAL_STATUS_BASE = 128
 
 
-def check(files: Sequence[str]) -> None:
+def check_report_files(files: Sequence[str]) -> None:
     """Raise `SettingError` if a report file has an unknown suffix or cannot be written."""
     for file in files:
         if formats.find_formatter(file) is None:
@@ -51,7 +51,7 @@ def _check_writable(file: Path) -> None:
         file.unlink()
 
 
-def run(
+def run_and_report(
     arguments: Sequence[str],
     environ: Mapping[str, str],
     files: Sequence[str],
@@ -91,7 +91,7 @@ def _write_report(report: Report, file: str, start_folder: Path) -> bool:
     `start_folder`.
     """
     format_report = formats.find_formatter(file)
-    assert format_report is not None, "check() was not called"
+    assert format_report is not None, "check_report_files() was not called"
     try:
         (start_folder / file).write_text(format_report(report), encoding="utf-8")
     except OSError as error:

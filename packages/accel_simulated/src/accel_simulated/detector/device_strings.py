@@ -108,24 +108,27 @@ class _DeviceStringRecorder:
     def __init__(self) -> None:
         from torch.amp import autocast_mode
 
-        self._autocast_init = autocast_mode.autocast.__init__.__code__
-        self._is_autocast_available = autocast_mode.is_autocast_available.__code__
+        # `torch.autocast` reads its device string in these two functions.
+        self._autocast_init_code = autocast_mode.autocast.__init__.__code__
+        self._is_autocast_available_code = autocast_mode.is_autocast_available.__code__
 
     def record(self, log: Log, frame: FrameType, text: str) -> Counter:
         """Record that torch reads the device string `text` in a call from `frame`, and return the counter."""
         device_type = text.partition(":")[0]
         if attribution.find_owner(frame) is Owner.USER:
-            return log.record(frame, "device", f'"{text}"', device_type, device_type)
+            return log.record(
+                frame, "device", f'"{text}"', device_type, name_in_string=device_type
+            )
         user_frame, called = attribution.find_user_call(frame)
         if user_frame is None:
             return NOT_RECORDED
-        use = Use("device", f'"{text}"', device_type, device_type)
+        use = Use("device", f'"{text}"', device_type, name_in_string=device_type)
         if called is not None:
             if not attribution.received_argument(called, text):
                 return NOT_RECORDED  # torch itself contains the string
             # `torch.autocast` reads its string twice: first in `is_autocast_available`.
-            is_autocast = called.f_code is self._autocast_init
-            if is_autocast and frame.f_code is not self._is_autocast_available:
+            is_autocast = called.f_code is self._autocast_init_code
+            if is_autocast and frame.f_code is not self._is_autocast_available_code:
                 return NOT_RECORDED
             use = self._find_use(called.f_code, text, device_type)
         counter = log.find_or_add_counter(user_frame, *use)
@@ -134,12 +137,13 @@ class _DeviceStringRecorder:
 
     def _find_use(self, function: CodeType, text: str, device_type: str) -> Use:
         """Return how a call uses the device string `text`, where `function` is the called function's code."""
-        if function is self._autocast_init:
-            return Use("precision", f'autocast("{text}")', device_type, device_type)
-        if is_device_check(function.co_name):
-            what = f'{function.co_name}("{text}")'
-            return Use(advice.DEVICE_CHECK, what, device_type, device_type)
-        return Use("device", f'"{text}"', device_type, device_type)
+        if function is self._autocast_init_code:
+            kind, what = "precision", f'autocast("{text}")'
+        elif is_device_check(function.co_name):
+            kind, what = advice.DEVICE_CHECK, f'{function.co_name}("{text}")'
+        else:
+            kind, what = "device", f'"{text}"'
+        return Use(kind, what, device_type, name_in_string=device_type)
 
 
 def intercepts_torch(library: ctypes.CDLL) -> bool:

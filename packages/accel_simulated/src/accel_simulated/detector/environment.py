@@ -47,6 +47,7 @@ def _record(frame: FrameType, variable: object, verb: str) -> None:
     code = frame.f_code
     if code in _FUNCTIONS_THAT_READ_ALL:
         return
+    # `dict(os.environ)` calls `keys()`, and then reads all variables in the same instruction.
     if _last_keys_call == (id(frame), frame.f_lasti):
         return
     # `mock.patch.dict` restores the whole environment, which includes PATH, without naming a variable.

@@ -71,14 +71,14 @@ def names_to_record(simulated_type: str) -> dict[str, VendorNames]:
     for device_type, names in TYPES.items():
         if device_type != simulated_type:
             names_by_type[device_type] = VendorNames(
-                _remove(simulated_names.collectives, names.collectives),
-                _remove(simulated_names.variables, names.variables),
+                _without(simulated_names.collectives, names.collectives),
+                _without(simulated_names.variables, names.variables),
             )
     if simulated_type == _ALWAYS_RECORDED:
         names_by_type[simulated_type] = TYPES[simulated_type]
     return names_by_type
 
 
-def _remove(unwanted: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names that are not in `unwanted`, in their order."""
-    return tuple(name for name in names if name not in unwanted)
+def _without(excluded: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names that are not in `excluded`, in their order."""
+    return tuple(name for name in names if name not in excluded)

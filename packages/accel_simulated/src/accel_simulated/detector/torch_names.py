@@ -24,7 +24,7 @@ from accel_simulated.detector.wrapping import (
     describe_error,
     hide_from_warnings,
     is_device_check,
-    record_calls,
+    wrap_to_record_calls,
 )
 
 __all__ = ["watch"]
@@ -71,7 +71,7 @@ def _watch_modules(log: Log, device_type: str, root: str) -> None:
         if id(member) not in wrapper_of_function:
             kind = _kind_of_function(module, name)
             use = Use(kind, f"{full_name}()", device_type)
-            wrapper_of_function[id(member)] = record_calls(log, member, use)
+            wrapper_of_function[id(member)] = wrap_to_record_calls(log, member, use)
         setattr(module, name, wrapper_of_function[id(member)])
 
 
@@ -91,6 +91,7 @@ def _find_members(root: str) -> Iterator[_Member]:
     for module_name in sorted(module_names):
         module = sys.modules[module_name]
         for name, value in list(vars(module).items()):
+            # A member that the module imported from elsewhere is left out.
             is_own = str(getattr(value, "__module__", "")).startswith(root)
             is_wrappable = isinstance(value, (type, *FUNCTION_TYPES))
             # `_watch_lazy_start` wraps `_lazy_init` in another way.
@@ -118,7 +119,7 @@ def _watch_class(log: Log, cls: type, full_name: str, device_type: str) -> None:
         if isinstance(method, staticmethod):
             method = method.__func__
         if isinstance(method, FunctionType):
-            wrapper: Any = record_calls(log, method, use)
+            wrapper: Any = wrap_to_record_calls(log, method, use)
             if method_name == "__new__":
                 wrapper = staticmethod(wrapper)
             setattr(cls, method_name, wrapper)
@@ -127,6 +128,7 @@ def _watch_class(log: Log, cls: type, full_name: str, device_type: str) -> None:
 
 def _watch_lazy_start(log: Log, device_type: str, module: ModuleType) -> None:
     """Record errors from the function that torch's C++ code calls to start the device on first use."""
+    # torch's C++ code calls this function when a program first uses the device.
     lazy_init = getattr(module, "_lazy_init", None)
     if not isinstance(lazy_init, FunctionType):
         return
@@ -166,7 +168,7 @@ def _watch_methods(log: Log, device_types: Iterable[str]) -> None:
         for cls in classes:
             method = getattr(cls, device_type, None)
             if callable(method):
-                setattr(cls, device_type, record_calls(log, method, use))
+                setattr(cls, device_type, wrap_to_record_calls(log, method, use))
         name = f"is_{device_type}"
         descriptor = getattr(torch.Tensor, name, None)
         if descriptor is not None and hasattr(descriptor, "__get__"):

@@ -19,9 +19,9 @@ __all__ = [
     "describe_error",
     "hide_from_warnings",
     "is_device_check",
-    "record_calls",
-    "record_matching_calls",
     "replace_function",
+    "wrap_to_record_calls",
+    "wrap_to_record_matching_calls",
 ]  # fmt: skip
 
 _MAX_MESSAGE_LENGTH = 200
@@ -42,7 +42,7 @@ class Use(NamedTuple):
     name_in_string: str = ""
 
 
-def record_calls(
+def wrap_to_record_calls(
     log: Log, function: Callable[..., Any], use: Use
 ) -> Callable[..., Any]:
     """Return a wrapper of `function` that records each call and any error that the call raises."""
@@ -50,10 +50,10 @@ def record_calls(
     def find_use(_positional: tuple[Any, ...], _named: dict[str, Any]) -> Use:
         return use  # every call is recorded
 
-    return record_matching_calls(log, function, find_use)
+    return wrap_to_record_matching_calls(log, function, find_use)
 
 
-def record_matching_calls(
+def wrap_to_record_matching_calls(
     log: Log,
     function: Callable[..., Any],
     find_use: Callable[[tuple[Any, ...], dict[str, Any]], Use | None],

@@ -29,7 +29,7 @@ def _get_device_index(
         device = torch.device(device)
     if isinstance(device, torch.device):
         if device.type == "cpu" and allow_cpu:
-            return -1
+            return -1  # the index of the CPU
         if device.type != device_type:
             raise ValueError(f"Expected a {device_type} device, but got: {device}")
         device = device.index

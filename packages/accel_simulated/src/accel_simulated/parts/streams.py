@@ -110,6 +110,7 @@ class StreamContext:
 
     def __exit__(self, type: Any, value: Any, traceback: Any) -> None:
         if self.stream is not None:
+            # The order matters, because setting a stream also selects the stream's device.
             started_accelerator().set_stream(self.previous_on_device)
             started_accelerator().set_stream(self.previous)
 

@@ -60,11 +60,8 @@ def _flag(question: str) -> str:
 
 def _require_name(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
     """Return the name of the new backend. Raises `click.UsageError` if it is invalid."""
-    if (
-        not _NAME_PATTERN.fullmatch(value)
-        or len(value) > 40
-        or keyword.iskeyword(value)
-    ):
+    has_valid_form = _NAME_PATTERN.fullmatch(value) is not None and len(value) <= 40
+    if not has_valid_form or keyword.iskeyword(value):
         raise click.BadParameter(
             f"{value!r} is not a valid backend name; expected {_ALLOWED}."
         )
@@ -82,8 +79,9 @@ def _require_one_line(
     return value
 
 
-def _question_options(function: Any) -> Any:
+def _add_question_options(function: Any) -> Any:
     """Add an option for each question of the template to the command."""
+    # click shows the option that was added last first.
     for question, help_text in reversed(_QUESTIONS.items()):
         if question == "private_use1":
             option = click.option(
@@ -117,7 +115,7 @@ def _question_options(function: Any) -> Any:
     is_flag=True,
     help="Do not ask questions; missing options get the values in brackets.",
 )
-@_question_options
+@_add_question_options
 def command(
     name: str, *, output: Path | None, defaults: bool, **options: str | bool | None
 ) -> None:
@@ -164,45 +162,52 @@ _BUILT_IN_HINT = "to write a plugin for torch's device, add --no-private-use1"
 
 def _require_usable_names(name: str, answers: dict[str, str | bool]) -> None:
     """Raise `click.UsageError` if the name of the device or of its torch module is already in use."""
-    _require_free(name, answers.get("private_use1"))
+    private_use1 = answers.get("private_use1")
+    _require_unused_name(name, private_use1)
     torch_module = str(answers.get("torch_module", name))
-    if answers.get("private_use1", True) and torch_module not in TORCH_TYPES:
+    # Without an answer, the template's default is that the device uses PrivateUse1.
+    uses_private_use1 = private_use1 is None or private_use1
+    if uses_private_use1 and torch_module not in TORCH_TYPES:
         _require_no_torch_module(torch_module)
 
 
-def _require_free(name: str, private_use1: object) -> None:
+def _require_unused_name(name: str, private_use1: object) -> None:
     """Raise `click.UsageError` if a plugin, a package of this project or torch already uses the name.
 
     `private_use1` is the answer to the template's question of the same name, or `None` if it is unanswered.
     """
-    conflict = _conflict_with_package(name) or _conflict_with_torch(name, private_use1)
+    conflict = _describe_conflict_with_package(name)
+    if not conflict:
+        conflict = _describe_conflict_with_torch(name, private_use1)
     if conflict:
         raise click.UsageError(
             f"{name!r} is in use: {conflict}. Give another name, such as my_{name}."
         )
 
 
-def _conflict_with_package(name: str) -> str:
+def _describe_conflict_with_package(name: str) -> str:
     """Return a clause that says which package or plugin uses the name, or an empty string if none does."""
-    if name in vendors.FIRST_PARTY and name not in installed_names():
+    is_installed = name in installed_names()
+    if name in vendors.FIRST_PARTY and not is_installed:
         plugin = vendors.FIRST_PARTY[name]
         return f"{plugin} provides this backend: {vendors.install_command(plugin)}"
     if name in _PROJECT_MODULES:
         return f"accel_{name} is a package of this project"
-    if name in installed_names():
+    if is_installed:
         owners = ", ".join(sorted(declaring_distributions(name))) or "accel-core"
         return f"{owners} provides this backend, and is installed"
     return ""
 
 
-def _conflict_with_torch(name: str, private_use1: object) -> str:
+def _describe_conflict_with_torch(name: str, private_use1: object) -> str:
     """Return why the name cannot be used for a device type, or an empty string if it can."""
+    is_unanswered = private_use1 is None
     if name in SERVED_BY_TORCH and private_use1:
         return (
             "torch has a device type with this name, so PrivateUse1 cannot be renamed to it; "
             f"{_BUILT_IN_HINT}"
         )
-    if name in TORCH_TYPES and private_use1 is None:
+    if name in TORCH_TYPES and is_unanswered:
         conflict = f"torch has a device type with this name; {_BUILT_IN_HINT}"
         if name not in SERVED_BY_TORCH:
             conflict += (
@@ -214,7 +219,8 @@ def _conflict_with_torch(name: str, private_use1: object) -> str:
 
 def _require_no_torch_module(name: str) -> None:
     """Raise `click.UsageError` if the installed torch already has a module of this name."""
-    for folder in map(Path, package_folders("torch")):
+    for torch_folder in package_folders("torch"):
+        folder = Path(torch_folder)
         if (folder / name).is_dir() or (folder / f"{name}.py").is_file():
             raise click.UsageError(
                 f"torch.{name} is a module of torch ({folder}), so a device cannot have this name. "
@@ -251,13 +257,15 @@ def _write(name: str, output: Path, answers: dict[str, Any], *, defaults: bool) 
     """Write the distribution into a temporary folder, and rename that folder to `output` when it is done."""
     import copier
 
-    major, minor = (int(part) for part in __version__.split(".")[:2])
+    major, minor, *_ = __version__.split(".")
+    next_major = int(major) + 1
+    class_name = "".join(word.capitalize() for word in name.split("_"))
     data = {
         **answers,
         "install": vendors.install_command("accel-core", "accel-testing"),
         "name": name,
-        "class": "".join(map(str.capitalize, name.split("_"))),
-        "core": f">={major}.{minor},<{major + 1}",
+        "class": class_name,
+        "core": f">={major}.{minor},<{next_major}",
         "torch_types": list(TORCH_TYPES),
         "served_by_torch": list(SERVED_BY_TORCH),
         "keywords": keyword.kwlist,
@@ -291,6 +299,7 @@ def _temporary_folder(output: Path) -> Iterator[Path]:
 
 def _answer_error(message: str, answers: dict[str, Any]) -> str:
     """Return the template's message about an invalid answer, along with the option that sets the answer."""
+    # copier's message has the form "... question 'license': PROBLEM".
     match = re.search(r"question '(\w+)': (.*)", message, re.DOTALL)
     if match is None:
         return one_line(message)

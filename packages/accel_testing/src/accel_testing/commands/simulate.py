@@ -39,8 +39,10 @@ def _complete_word(
 ) -> list[CompletionItem]:
     """Complete device names for the first word and for all words after --build, and file names elsewhere."""
     entry_point = simulator()
-    is_command = ctx.params.get("words") and not ctx.params.get("building")
-    if entry_point is None or is_command:
+    # After the first word, which names the device, the words are a command. With --build, all words are
+    # devices.
+    is_in_command = ctx.params.get("words") and not ctx.params.get("should_build")
+    if entry_point is None or is_in_command:
         return [CompletionItem(incomplete, type="file")]
     return [
         CompletionItem(name)
@@ -52,13 +54,13 @@ def _complete_word(
 @click.command("simulate", cls=_Command)
 @click.option(
     "--list",
-    "listing",
+    "should_list",
     is_flag=True,
     help="List the devices that can be simulated, and whether the library of each device is built.",
 )
 @click.option(
     "--build",
-    "building",
+    "should_build",
     is_flag=True,
     help="Build the named devices, or all devices, without running a command.",
 )
@@ -87,8 +89,8 @@ def command(
     ctx: click.Context,
     words: tuple[str, ...],
     *,
-    listing: bool,
-    building: bool,
+    should_list: bool,
+    should_build: bool,
     output: Path | None,
     reports: tuple[str, ...],
 ) -> None:
@@ -99,23 +101,23 @@ def command(
     command's. --report cuda.md lists each vendor-specific place in code outside torch. Requires the
     distribution accel-simulated, and a C++ compiler at the first use with each version of torch.
     """
-    if output is not None and not building:
+    if output is not None and not should_build:
         raise click.UsageError(
             "--output requires --build: accel simulate --build acme --output FOLDER"
         )
-    if reports and (listing or building):
+    if reports and (should_list or should_build):
         raise click.UsageError(
             "--report cannot be used with --list or --build, which run no command.",
             ctx,
         )
     try:
         provider = _load_provider()
-        if listing:
+        if should_list:
             _list_devices(provider)
-        elif building:
+        elif should_build:
             _build(provider, words, output)
         else:
-            _run(ctx, provider, words, reports)
+            _run_command(ctx, provider, words, reports)
     except AccelError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(status_of(error))
@@ -173,7 +175,7 @@ def _list_devices(provider: Any) -> None:
         )
 
 
-def _run(
+def _run_command(
     ctx: click.Context, provider: Any, words: tuple[str, ...], reports: tuple[str, ...]
 ) -> None:
     """Replace this process with the command, or run the command and write reports if any are requested."""
@@ -190,11 +192,11 @@ def _run(
             f"Missing a command, such as: accel simulate {device} -- pytest", ctx
         )
     if reports:
-        provider.check_reports(reports)
+        provider.check_report_files(reports)
     arguments = resolve_command(command)
     environ = {**os.environ, **provider.environment(device)}
     if reports:
-        ctx.exit(provider.run_recorded(arguments, environ, reports, command))
+        ctx.exit(provider.run_and_report(arguments, environ, reports, command))
     replace_process(ctx, arguments, environ)
 
 
@@ -245,6 +247,7 @@ def _module_of(name: str) -> str:
     """
     if name.isidentifier() and find_spec(name):
         return name
+    # `torchrun` is a console script, whose entry point contains the module.
     for script in metadata.entry_points(group="console_scripts", name=name):
         return script.module
     return name

@@ -35,8 +35,9 @@ def command(ctx: click.Context, name: str, words: tuple[str, ...]) -> None:
     CPU. The backend's plugin sets environment variables for the command and its child processes. Messages and
     `accel list` name the library that replaces the device. The exit status is the command's.
     """
-    program = words[1:] if words[:1] == ("--",) else words
-    if not program:
+    if words and words[0] == "--":
+        words = words[1:]
+    if not words:
         raise click.UsageError(
             f"Missing a command, such as: accel try {name} -- python train.py", ctx
         )
@@ -52,8 +53,9 @@ def command(ctx: click.Context, name: str, words: tuple[str, ...]) -> None:
                 f"{did_you_mean(name, entry_points)} Plugins that can: {available}. "
                 "Next step: accel simulate --list lists simulated devices"
             )
-        variables, description = entry_points[name].load()()
-        arguments = resolve_command(program)
+        get_environment = entry_points[name].load()
+        variables, description = get_environment()
+        arguments = resolve_command(words)
     except AccelError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(status_of(error))

@@ -112,7 +112,7 @@ def _report_option(name: str, description: str) -> Callable[[Any], Any]:
 )
 @click.option(
     "--check",
-    "only",
+    "check_names",
     multiple=True,
     callback=_require_checks,
     metavar="CHECK",
@@ -141,7 +141,7 @@ def _report_option(name: str, description: str) -> Callable[[Any], Any]:
 @_report_option("markdown", "Markdown")
 @click.option(
     "--list",
-    "listing",
+    "should_list",
     is_flag=True,
     help="List the checks with the reason for each check.",
 )
@@ -152,14 +152,14 @@ def command(
     name: Pin | None,
     *,
     level: int | None,
-    only: tuple[str, ...],
+    check_names: tuple[str, ...],
     expected: tuple[Path, Expected] | None,
     check_timeout: float | None,
     timeout: float | None,
     certify: bool,
     junit: Path | None,
     markdown: Path | None,
-    listing: bool,
+    should_list: bool,
     as_json: bool,
 ) -> None:
     """Check the accelerator, or NAME, against the interface.
@@ -170,22 +170,22 @@ def command(
     """
     expected_file, expected_outcomes = expected or (None, NOTHING)
     if certify:
-        _require_certifiable(expected_file, expected_outcomes, only)
+        _require_certifiable(expected_file, expected_outcomes, check_names)
     with answering(as_json=as_json) as output:
-        if listing:
-            _list_checks(output, level, only, as_json=as_json)
+        if should_list:
+            _list_checks(output, level, check_names, as_json=as_json)
             return
         settings = options.read_settings(timeout)
         _require_pytest()
         if level is None:
-            level = _default_level(only)
+            level = _default_level(check_names)
         _interrupt_on_sigterm()
-        with Progress(len(select_checks(level, only))) as progress:
+        with Progress(len(select_checks(level, check_names))) as progress:
             report = run(
                 _find_backend(name, settings),
                 level,
                 expected=expected_file,
-                only=only,
+                only=check_names,
                 seconds=check_timeout,
                 on_begin=progress.show,
             )
@@ -205,7 +205,9 @@ def command(
 def _exit_status(report: ConformanceReport) -> int:
     """Return 0 if at least one check ran and all results are good, or 1 otherwise."""
     all_good = all(result.outcome.is_good for result in report.results)
-    return 0 if all_good and _has_run_any_check(report) else 1
+    if all_good and _has_run_any_check(report):
+        return 0
+    return 1
 
 
 def _interrupt_on_sigterm() -> None:
@@ -215,30 +217,37 @@ def _interrupt_on_sigterm() -> None:
 
 
 def _require_certifiable(
-    file: Path | None, expected: Expected, only: tuple[str, ...]
+    file: Path | None, expected: Expected, check_names: tuple[str, ...]
 ) -> None:
     """Raise `click.UsageError` if an option rules out a certificate."""
     if expected.skip:
         raise click.UsageError(
             f"--certify runs every check, but {file} has a section [skip]. Remove that section."
         )
-    if only:
+    if check_names:
         raise click.UsageError(
             "--certify certifies a level, not single checks. Leave --check out."
         )
 
 
-def _default_level(only: tuple[str, ...]) -> int:
-    """Return the highest level of the checks in `only`, or the usual level if `only` is empty."""
-    levels = [check.level for check in checks() if check.name in only]
-    return max(levels, default=USUAL_LEVEL)
+def _default_level(check_names: tuple[str, ...]) -> int:
+    """Return the highest level of the checks with these names, or the usual level if there are no names."""
+    if not check_names:
+        return USUAL_LEVEL
+    return max(check.level for check in checks() if check.name in check_names)
 
 
 def _list_checks(
-    output: options.Output, level: int | None, only: tuple[str, ...], *, as_json: bool
+    output: options.Output,
+    level: int | None,
+    check_names: tuple[str, ...],
+    *,
+    as_json: bool,
 ) -> None:
     """Write the name and purpose of each selected check, where a `level` of `None` selects all levels."""
-    selected = select_checks(max(LEVELS) if level is None else level, only)
+    if level is None:
+        level = max(LEVELS)
+    selected = select_checks(level, check_names)
     if as_json:
         rows = [
             {"name": check.name, "level": check.level, "why": check.why}
@@ -246,11 +255,11 @@ def _list_checks(
         ]
         output.write_json({"checks": rows})
         return
-    cells = [
+    table_rows = [
         ((f"L{check.level}", ""), (check.name, ""), (check.why, "dim"))
         for check in selected
     ]
-    output.write_page([page.table(("LEVEL", "CHECK", ""), cells)])
+    output.write_page([page.table(("LEVEL", "CHECK", ""), table_rows)])
 
 
 def _require_pytest() -> None:
@@ -270,8 +279,8 @@ def _find_backend(name: Pin | None, settings: Settings) -> Verdict:
     loader = IsolatedLoader(settings.probe_timeout)
     isolated = replace(settings, isolated=True)
     if name is None:
-        pin = Pin(select(isolated, isolated=True).name or "cpu", "")
-        return find_backends(pin, isolated, loader)[0]
+        chosen_name = select(isolated, isolated=True).name or "cpu"
+        name = Pin(chosen_name, "")
     verdicts = find_backends(name, isolated, loader)
     if verdicts:
         return verdicts[0]
@@ -290,9 +299,9 @@ def _has_run_any_check(report: ConformanceReport) -> bool:
     Level 0 needs no device.
     """
     results = [result for result in report.results if result.check.level > 0]
-    return any(
-        result.outcome is not Outcome.NOT_RUN for result in results or report.results
-    )
+    if not results:
+        results = list(report.results)
+    return any(result.outcome is not Outcome.NOT_RUN for result in results)
 
 
 def _write_if_requested(file: Path | None, text: str) -> None:
@@ -325,19 +334,19 @@ def _report_page(report: ConformanceReport) -> list[page.Part]:
     """Return the parts of a report: the score, a table of levels, and the checks that did not pass."""
     levels = [level for level in range(report.level + 1) if report.results_of(level)]
     rows = [_level_row(report, level) for level in levels]
-    failed, expected = [], []
+    failed, expected_or_skipped = [], []
     for result in report.results:
         if not result.outcome.is_good:
             failed.append(result)
         elif result.outcome in (Outcome.EXPECTED, Outcome.SKIPPED):
-            expected.append(result)
+            expected_or_skipped.append(result)
     return [
         *_header(report),
         page.paragraph(),
         page.table(_COLUMNS, rows),
         *_section("Failed", _merge_checks_that_did_not_run(failed)),
-        *_section("Expected failures and skips", expected),
-        *_not_claimed(report),
+        *_section("Expected failures and skips", expected_or_skipped),
+        *_not_claimed_section(report),
     ]
 
 
@@ -363,7 +372,7 @@ def _header(report: ConformanceReport) -> list[page.Part]:
     return parts
 
 
-def _not_claimed(report: ConformanceReport) -> list[page.Part]:
+def _not_claimed_section(report: ConformanceReport) -> list[page.Part]:
     """Return a section with the checks of features that the device does not claim, grouped by reason."""
     names_by_reason: dict[str, list[str]] = {}
     for result in report.results:
@@ -372,9 +381,10 @@ def _not_claimed(report: ConformanceReport) -> list[page.Part]:
     if not names_by_reason:
         return []
     parts = [page.heading("Not claimed")]
+    bullet = ("–", "dim")
     for reason, names in names_by_reason.items():
         line = [(f"{reason}: ", ""), (", ".join(names), "dim")]
-        parts.append(page.hanging([(("–", "dim"), line)], 2))
+        parts.append(page.hanging([(bullet, line)], indent=2))
     return parts
 
 
@@ -384,11 +394,11 @@ def _next_step(report: ConformanceReport) -> list[page.Part]:
         return []
     return [
         page.paragraph(),
-        page.paragraph((_simulation_step(report.backend), "yellow")),
+        page.paragraph((_suggest_simulation(report.backend), "yellow")),
     ]
 
 
-def _simulation_step(name: str) -> str:
+def _suggest_simulation(name: str) -> str:
     """Return the command that simulates the device, or the command that installs the simulator."""
     simulator = simulated.simulator()
     if simulator is None:
@@ -403,16 +413,25 @@ def _simulation_step(name: str) -> str:
 def _level_row(report: ConformanceReport, level: int) -> list[page.Cell]:
     """Return the table row for one level of a report."""
     results = report.results_of(level)
-    passed = sum(result.outcome is Outcome.PASSED for result in results)
-    bad = sum(not result.outcome.is_good for result in results)
-    not_claimed = sum(result.outcome is Outcome.NOT_CLAIMED for result in results)
+    outcomes = [result.outcome for result in results]
+    passed_count = outcomes.count(Outcome.PASSED)
+    not_claimed_count = outcomes.count(Outcome.NOT_CLAIMED)
+    bad_count = len([outcome for outcome in outcomes if not outcome.is_good])
+    passed_style = "" if bad_count else "green"
     return [
         (f"L{level}", "bold"),
-        (f"{passed}/{len(results)}", "green" if not bad else ""),
-        (str(bad or ""), "red"),
-        (str(not_claimed or ""), "dim"),
+        (f"{passed_count}/{len(results)}", passed_style),
+        (_number_or_blank(bad_count), "red"),
+        (_number_or_blank(not_claimed_count), "dim"),
         (LEVELS[level], "dim"),
     ]
+
+
+def _number_or_blank(number: int) -> str:
+    """Return the number as text, or an empty string for 0."""
+    if number == 0:
+        return ""
+    return str(number)
 
 
 _MARKS = {Outcome.EXPECTED: ("!", "yellow"), Outcome.SKIPPED: ("–", "dim")}
@@ -421,22 +440,24 @@ _MARKS = {Outcome.EXPECTED: ("!", "yellow"), Outcome.SKIPPED: ("–", "dim")}
 def _result_line(result: Result) -> page.Part:
     """Return the line for a check that did not pass, with a mark, the check's name, and the message."""
     mark = _MARKS.get(result.outcome, ("✗", "bold red"))
-    prefix = "" if result.outcome is Outcome.FAILED else f"{result.outcome.value}: "
-    message = one_line(f"{prefix}{result.message}")
-    return page.hanging(
-        [(mark, [(result.check.name, "bold"), (f"  {message}", "")])], 2
-    )
+    message = result.message
+    if result.outcome is not Outcome.FAILED:
+        message = f"{result.outcome.value}: {message}"
+    line = [(result.check.name, "bold"), (f"  {one_line(message)}", "")]
+    return page.hanging([(mark, line)], indent=2)
 
 
 def _merge_checks_that_did_not_run(results: list[Result]) -> list[Result]:
     """Return the results, with checks of one level that did not run for the same reason merged into one."""
+
+    def group_key(result: Result) -> tuple[Outcome, str, int]:
+        return result.outcome, result.message, result.check.level
+
     merged: list[Result] = []
-    for (outcome, message, level), group in groupby(
-        results,
-        key=lambda result: (result.outcome, result.message, result.check.level),
-    ):
+    for (outcome, reason, level), group in groupby(results, group_key):
         group_results = list(group)
-        if outcome is Outcome.NOT_RUN and message and len(group_results) > 1:
+        if outcome is Outcome.NOT_RUN and reason and len(group_results) > 1:
+            # One result stands for all results of the group.
             first = group_results[0]
             name = f"L{level}: {len(group_results)} checks"
             merged.append(first._replace(check=first.check._replace(name=name)))

@@ -51,11 +51,13 @@ def draw(
         OSError: The file cannot be written.
     """
     panels = list(_panels(measurements))
+    if before is None:
+        before = {}
     if path.suffix.lower() == ".txt":
-        text = _draw_text(title, subtitle, panels, before or {})
+        text = _draw_text(title, subtitle, panels, before)
         path.write_text(text, encoding="utf-8")
     else:
-        _draw_picture(path, title, subtitle, panels, before or {})
+        _draw_picture(path, title, subtitle, panels, before)
 
 
 class _Panel(NamedTuple):
@@ -68,7 +70,8 @@ class _Panel(NamedTuple):
 def _panels(measurements: Sequence[Measurement]) -> Iterator[_Panel]:
     """Yield a panel for each kind of measurement that the run has."""
     for kind, heading in _HEADINGS.items():
-        of_kind = [m for m in measurements if m.name.partition(".")[0] == kind]
+        # The name of a measurement starts with its kind, as in "copy.to_host.pinned".
+        of_kind = [m for m in measurements if m.name.startswith(f"{kind}.")]
         if of_kind:
             yield _Panel(heading, of_kind)
 
@@ -95,6 +98,7 @@ def _longest_bar(panel: _Panel, before: Mapping[str, Measurement]) -> float:
     for measurement in panel.measurements:
         values.append(measurement.value or 0.0)
         values.append(_earlier_value(measurement, before) or 0.0)
+    # The length of a bar is divided by the result, which must not be 0.
     return max(values) or 1.0
 
 
@@ -124,14 +128,15 @@ def _draw_picture(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    heights = [len(panel.measurements) + 1 for panel in panels] or [1]
+    heights = [len(panel.measurements) + 1 for panel in panels]
+    if not heights:
+        heights = [1]  # A chart without panels has one empty axes.
     figure = Figure(figsize=(9, 1 + 0.32 * sum(heights)), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)  # This canvas draws without a screen.
     figure.suptitle(_heading(title, subtitle), fontsize=10, parse_math=False)
     grid = figure.subplots(
         len(heights), squeeze=False, gridspec_kw={"height_ratios": heights}
     )
-    # A chart without panels has one empty axes.
     for axes, panel in zip(grid[:, 0], panels, strict=False):
         _draw_panel(axes, panel, before)
     figure.savefig(path)
@@ -151,7 +156,7 @@ def _draw_panel(axes: Any, panel: _Panel, before: Mapping[str, Measurement]) -> 
     axes.set_title(panel.heading, loc="left", fontsize=10)
     axes.set_xticks([])
     axes.set_yticks(range(len(titles)), titles, fontsize=8)
-    axes.set_ylim(len(titles) - 0.4, -0.6)
+    axes.set_ylim(len(titles) - 0.4, -0.6)  # The first measurement is at the top.
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     for position, measurement in enumerate(panel.measurements):

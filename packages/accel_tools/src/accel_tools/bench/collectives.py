@@ -38,7 +38,7 @@ __all__ = ["collective_steps"]
 #: For each collective, a function of the number of ranks. Bytes per second times its result is the bus
 #: bandwidth, the load of one link, which does not depend on the number of ranks:
 #: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
-_BUS_FACTORS: dict[str, Callable[[int], float]] = {
+_BUS_FACTOR_BY_COLLECTIVE: dict[str, Callable[[int], float]] = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     "broadcast": lambda _: 1.0,
 }
@@ -92,13 +92,17 @@ def _measure(
             ranks = max(2, accelerator.device_count())
         if ranks < 2:
             reason = "a collective needs at least two ranks"
-            return _without_values(Outcome.NOT_MEASURED, reason)
+            return _measurements_without_values(Outcome.NOT_MEASURED, reason)
         return _measure_with_ranks(accelerator, effort, ranks)
     except AccelError as error:
         # torch.distributed or a communication backend is missing.
-        return _without_values(Outcome.NOT_MEASURED, _line_with_cause(str(error)))
+        return _measurements_without_values(
+            Outcome.NOT_MEASURED, _line_with_cause(str(error))
+        )
     except PLUGIN_ERRORS as error:
-        return _without_values(Outcome.FAILED, _line_with_cause(root_cause(error)))
+        return _measurements_without_values(
+            Outcome.FAILED, _line_with_cause(root_cause(error))
+        )
 
 
 def _measure_with_ranks(
@@ -106,24 +110,28 @@ def _measure_with_ranks(
 ) -> list[Measurement]:
     """Start the ranks, and return one measurement per collective."""
     shares_devices = not is_on_host(accelerator) and accelerator.device_count() < ranks
-    note = _describe_ranks(accelerator, ranks, shares_devices=shares_devices)
+    note = _describe_ranks_and_backend(
+        accelerator, ranks, shares_devices=shares_devices
+    )
     try:
         timings_of_ranks = _run_ranks(accelerator, effort, ranks)
     except _RankFailedError as error:
         # Most vendors' libraries reject two ranks on one device. This is not a failure.
         outcome = Outcome.NOT_MEASURED if shares_devices else Outcome.FAILED
-        return _without_values(outcome, f"{note}: {_line_with_cause(str(error))}")
+        return _measurements_without_values(
+            outcome, f"{note}: {_line_with_cause(str(error))}"
+        )
     measurements = []
-    for collective in _BUS_FACTORS:
+    for collective in _BUS_FACTOR_BY_COLLECTIVE:
         timings = [timings[collective] for timings in timings_of_ranks]
         measurements.append(_combine_ranks(collective, timings, note))
     return measurements
 
 
-def _without_values(outcome: Outcome, reason: str) -> list[Measurement]:
+def _measurements_without_values(outcome: Outcome, reason: str) -> list[Measurement]:
     """Return one measurement per collective, with the reason why its value is missing."""
     measurements = []
-    for collective in _BUS_FACTORS:
+    for collective in _BUS_FACTOR_BY_COLLECTIVE:
         name = f"collective.{collective}"
         measurements.append(
             Measurement(name, collective, "B/s", outcome, reason=reason)
@@ -137,12 +145,14 @@ def _line_with_cause(message: str) -> str:
     This is the line after "Last error:", or otherwise the first line. torch's messages about
     NCCL begin with the location in C++ code and give the cause after "Last error:".
     """
+    # NCCL writes the cause on the line after "Last error:".
     first_line, _, other_lines = message.partition("\n")
     _, _, last_error = other_lines.partition("Last error:")
-    return last_error.strip().partition("\n")[0] or first_line
+    cause = last_error.strip().partition("\n")[0]
+    return cause or first_line
 
 
-def _describe_ranks(
+def _describe_ranks_and_backend(
     accelerator: Accelerator, ranks: int, *, shares_devices: bool
 ) -> str:
     """Describe the number of ranks, their communication backend, and whether they share devices."""
@@ -162,16 +172,20 @@ def _combine_ranks(
 
     The timings are in the order of the ranks. The time of a repeat is the time of its slowest rank.
     """
-    times_by_repeat = zip(*(timing.seconds for timing in timings), strict=True)
-    seconds = tuple(max(times) for times in times_by_repeat)
+    # A collective takes as long as its slowest rank.
+    seconds_by_rank = [timing.seconds for timing in timings]
+    slowest = []
+    for seconds_of_repeat in zip(*seconds_by_rank, strict=True):
+        slowest.append(max(seconds_of_repeat))
     size = timings[0].bytes
-    samples = Samples(seconds, timings[0].calls, 0)
+    samples = Samples(tuple(slowest), timings[0].calls, total=0)
+    bus_factor = _BUS_FACTOR_BY_COLLECTIVE[collective](len(timings))
     measurement = make_measurement(
         f"collective.{collective}",
         collective,
         "B/s",
         samples,
-        work=size * _BUS_FACTORS[collective](len(timings)),
+        work=size * bus_factor,
         size=format_bytes(size),
         note=note,
     )
@@ -206,10 +220,13 @@ def _run_ranks(
     store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     # The ranks need the memory that torch has cached since the earlier measurements.
     accelerator.empty_cache()
-    jobs = [_job(accelerator, effort, rank, ranks, store.port) for rank in range(ranks)]
+    jobs = [
+        _job_for_rank(accelerator, effort, rank, ranks, store.port)
+        for rank in range(ranks)
+    ]
 
     def run_rank(job: dict[str, Any]) -> child.ChildReport:
-        report = child.run(_run_rank, job, effort.collective_seconds)
+        report = child.run(_time_collectives_in_child, job, effort.collective_seconds)
         if report.answer is None or "error" in report.answer:
             child.end_all()  # The other ranks would wait for the failed rank.
         return report
@@ -228,11 +245,13 @@ def _read_timings(reports: Sequence[child.ChildReport]) -> list[RankTimings]:
             raise _RankFailedError(str(answer["error"]))
     failed_ranks = [rank for rank, r in enumerate(reports) if r.answer is None]
     if failed_ranks:
-        # Killed ranks come last, because they were killed after another rank had failed.
+        # This program kills the other ranks when a rank fails, so a rank that it did not kill comes
+        # first (False sorts before True).
         failed_ranks.sort(key=lambda rank: reports[rank].returncode == _KILLED)
         rank = failed_ranks[0]
         report = reports[rank]
-        last_line = "".join(report.stderr.splitlines()[-1:])
+        lines = report.stderr.splitlines()
+        last_line = lines[-1] if lines else ""
         raise _RankFailedError(f"rank {rank} {report.ending}. {last_line}".strip())
     timings_of_ranks = []
     for answer in answers:
@@ -243,10 +262,10 @@ def _read_timings(reports: Sequence[child.ChildReport]) -> list[RankTimings]:
     return timings_of_ranks
 
 
-def _job(
+def _job_for_rank(
     accelerator: Accelerator, effort: Effort, rank: int, ranks: int, port: int
 ) -> dict[str, Any]:
-    """Return the argument of `_run_rank` for one rank, as plain values.
+    """Return the argument of `_time_collectives_in_child` for one rank, as plain values.
 
     The job has the rank's number, its CPU cores and environment variables, and the size of the tensor.
     """
@@ -260,19 +279,21 @@ def _job(
     environment |= {
         DS_ACCELERATOR.name: pin_of(accelerator),
         ACCEL_COMMUNICATION_BACKEND.name: communication_of(accelerator),
+        # A rank uses the device with this index. Ranks share the devices if there are more ranks.
         "LOCAL_RANK": str(rank if on_host else rank % devices),
         "LOCAL_SIZE": str(ranks),
     }
-    share = _share_of_cores(accelerator, rank, ranks)
-    if share is not None and not os.environ.get("OMP_NUM_THREADS"):
-        environment["OMP_NUM_THREADS"] = str(share.threads)
-    message = effort.message_host_bytes if on_host else effort.message_device_bytes
+    cores = _cores_of_rank(accelerator, rank, ranks)
+    if cores is not None and not os.environ.get("OMP_NUM_THREADS"):
+        environment["OMP_NUM_THREADS"] = str(cores.threads)
+    message_size = effort.message_host_bytes if on_host else effort.message_device_bytes
     ranks_per_device = math.ceil(ranks / devices)
-    size_for_device = buffer_size(accelerator, message * ranks_per_device)
+    # The tensors of all ranks on a device must fit into its memory.
+    size_for_device = buffer_size(accelerator, message_size * ranks_per_device)
     numbers = size_for_device // ranks_per_device // _FLOAT32_BYTES
     return {
         "environment": environment,
-        "cores": list(share.ids) if share is not None else [],
+        "cores": list(cores.ids) if cores is not None else [],
         "rank": rank,
         "ranks": ranks,
         "port": port,
@@ -281,7 +302,7 @@ def _job(
     }
 
 
-def _share_of_cores(accelerator: Accelerator, rank: int, ranks: int) -> Cores | None:
+def _cores_of_rank(accelerator: Accelerator, rank: int, ranks: int) -> Cores | None:
     """Return the rank's CPU cores, which are near its device, and its number of threads.
 
     Returns `None` if the cores that this process may use are unknown.
@@ -291,12 +312,14 @@ def _share_of_cores(accelerator: Accelerator, rank: int, ranks: int) -> Cores | 
     allowed = hardware.allowed_cores()
     if not allowed:
         return None
+    # The NUMA node of each rank's device. A rank on the CPU has none.
     nodes: list[int | None] = [None] * ranks
     if not is_on_host(accelerator):
         devices = accelerator.device_count()
         nodes = [_numa_node(accelerator, index % devices) for index in range(ranks)]
     quota = hardware.cgroup_cpu_quota()
-    return assign_cores(nodes, allowed, quota=quota)[rank]
+    cores_by_rank = assign_cores(nodes, allowed, quota=quota)
+    return cores_by_rank[rank]
 
 
 def _numa_node(accelerator: Accelerator, index: int) -> int | None:
@@ -308,7 +331,7 @@ def _numa_node(accelerator: Accelerator, index: int) -> int | None:
     """
     from accel_train.launch.cores import numa_node_of
 
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # A vendor's package may raise any error.
         return numa_node_of(accelerator.device_properties(index).pci_address)
     return None
 
@@ -316,11 +339,13 @@ def _numa_node(accelerator: Accelerator, index: int) -> int | None:
 # --- In a rank -----------------------------------------------------------------------
 
 
-def _run_rank(job: dict[str, Any], _stage: Callable[[str], None]) -> dict[str, Any]:
+def _time_collectives_in_child(
+    job: dict[str, Any], _stage: Callable[[str], None]
+) -> dict[str, Any]:
     """Join the process group and time each collective.
 
     Runs in a rank's child process. Returns the fields of a `RankTiming` by collective, or `{"error":
-    message}`. `job` is a result of `_job`.
+    message}`. `job` is a result of `_job_for_rank`.
     """
     from accel_train import init_process_group
 
@@ -341,7 +366,7 @@ def _run_rank(job: dict[str, Any], _stage: Callable[[str], None]) -> dict[str, A
             store=store, rank=job["rank"], world_size=job["ranks"], timeout=timeout
         ) as group:
             timings = {}
-            for collective in _BUS_FACTORS:
+            for collective in _BUS_FACTOR_BY_COLLECTIVE:
                 timing = _time_collective(collective, group, job["bytes"], effort)
                 timings[collective] = timing._asdict()
             return timings
@@ -369,7 +394,7 @@ def _time_collective(
     def time_repeat(calls: int) -> float:
         tensor.copy_(pattern_on_device)
         if collective == "broadcast" and group.rank != 0:
-            tensor.zero_()
+            tensor.zero_()  # The numbers must come from rank 0.
         group.accelerator.synchronize()
         distributed.barrier()
         group.accelerator.synchronize()
@@ -394,9 +419,11 @@ def _number_of_repeats(repeat_seconds: float, effort: Effort) -> int:
 
     On a very slow device, the number may be less than `effort.min_repeats`.
     """
-    wanted = max(effort.min_repeats, effort.seconds / repeat_seconds)
-    affordable = max(1.0, 4 * effort.seconds / repeat_seconds)
-    return int(min(effort.max_repeats, wanted, affordable))
+    in_time = effort.seconds / repeat_seconds
+    desired = min(effort.max_repeats, max(effort.min_repeats, in_time))
+    # Even the minimum number of repeats may take at most four times as long.
+    limit = max(1.0, 4 * in_time)
+    return int(min(desired, limit))
 
 
 def _seconds_per_call(
@@ -411,7 +438,8 @@ def _seconds_per_call(
         else:
             distributed.broadcast(tensor, 0)
     accelerator.synchronize()
-    return max(time.perf_counter() - start, 1e-9) / calls
+    elapsed = time.perf_counter() - start
+    return max(elapsed, 1e-9) / calls  # A coarse clock may not have advanced.
 
 
 def _mean_of_ranks(seconds: float, group: Any) -> float:
@@ -421,6 +449,6 @@ def _mean_of_ranks(seconds: float, group: Any) -> float:
     """
     torch = import_torch()
     total = torch.full((1,), seconds, dtype=torch.float32, device=group.device)
-    torch.distributed.all_reduce(total)
+    torch.distributed.all_reduce(total)  # The tensor now has the sum of all ranks.
     mean: float = total.item() / group.world_size
     return max(mean, 1e-9)

@@ -52,32 +52,32 @@ def copy_steps(accelerator: Accelerator, effort: Effort) -> list[Step]:
     reading and once for writing, like STREAM's Copy benchmark and nvbandwidth.
     """
     steps = [
-        _step(
+        _copy_step(
             "copy.to_device.pinned",
             "to device, pinned",
             lambda: _time_copies_to_device(accelerator, effort, pinned=True),
         ),
-        _step(
+        _copy_step(
             "copy.to_device.pageable",
             "to device, pageable",
             lambda: _time_copies_to_device(accelerator, effort, pinned=False),
         ),
-        _step(
+        _copy_step(
             "copy.to_host.pinned",
             "to host, pinned",
             lambda: _time_copies_to_host(accelerator, effort, pinned=True),
         ),
-        _step(
+        _copy_step(
             "copy.to_host.pageable",
             "to host, pageable",
             lambda: _time_copies_to_host(accelerator, effort, pinned=False),
         ),
-        _step(
+        _copy_step(
             "copy.both_ways",
             "both ways at once",
             lambda: _time_simultaneous_copies(accelerator, effort),
         ),
-        _step(
+        _copy_step(
             "copy.on_device",
             "on the device",
             lambda: _time_copies_on_device(accelerator, effort),
@@ -85,7 +85,7 @@ def copy_steps(accelerator: Accelerator, effort: Effort) -> list[Step]:
     ]
     if not is_on_host(accelerator) and accelerator.device_count() > 1:
         steps.append(
-            _step(
+            _copy_step(
                 "copy.to_next",
                 "to the next device",
                 lambda: _time_copies_to_next_device(accelerator, effort),
@@ -94,7 +94,7 @@ def copy_steps(accelerator: Accelerator, effort: Effort) -> list[Step]:
     return steps
 
 
-def _step(name: str, title: str, time_copies: Callable[[], _TimedCopies]) -> Step:
+def _copy_step(name: str, title: str, time_copies: Callable[[], _TimedCopies]) -> Step:
     """Return a step that calls `time_copies`, and makes a measurement of the result."""
 
     def measure() -> Measurement:
@@ -121,17 +121,18 @@ def buffer_size(accelerator: Accelerator, size: int) -> int:
     of 4 KiB, and is at least 4 KiB.
     """
     try:
-        limit = accelerator.available_memory() // 8
+        limit = accelerator.available_memory() // 8  # Measurements use several buffers.
     except UnsupportedError:
         limit = size
-    pages = min(size, limit) // _PAGE
-    return max(1, pages) * _PAGE
+    whole_pages = min(size, limit) // _PAGE
+    return max(1, whole_pages) * _PAGE
 
 
 def host_buffer_size(accelerator: Accelerator, effort: Effort) -> int:
     """Return the size in bytes of a host buffer that does not fit into the CPU's caches."""
-    caches = effort.cache_multiple * (last_level_cache() or _DEFAULT_CACHE)
-    size = min(max(effort.min_bytes, caches), effort.max_bytes)
+    cache_size = last_level_cache() or _DEFAULT_CACHE
+    larger_than_caches = effort.cache_multiple * cache_size
+    size = min(max(effort.min_bytes, larger_than_caches), effort.max_bytes)
     return buffer_size(accelerator, size)
 
 
@@ -157,7 +158,9 @@ def _zeros(size: int, device: Any) -> Any:
     return torch.zeros(size // 4, dtype=torch.int32, device=device)
 
 
-def _pin(accelerator: Accelerator, tensor: torch.Tensor) -> torch.Tensor:
+def _copy_to_pinned_memory(
+    accelerator: Accelerator, tensor: torch.Tensor
+) -> torch.Tensor:
     """Return a copy of `tensor` in pinned memory.
 
     Raises `UnsupportedError` if the accelerator does not support pinned memory.
@@ -186,7 +189,7 @@ def _time_copies_to_device(
     """Time copies to the device from pinned or pageable host memory."""
     size = _host_copy_size(accelerator, effort)
     pattern = _pattern(size)
-    source = _pin(accelerator, pattern) if pinned else pattern
+    source = _copy_to_pinned_memory(accelerator, pattern) if pinned else pattern
     target = _zeros(size, _current_device(accelerator))
     samples = _time_host_copies(accelerator, effort, source, target, pinned=pinned)
     return _TimedCopies(samples, size, format_bytes(size), _is_equal(target, pattern))
@@ -201,7 +204,7 @@ def _time_copies_to_host(
     source = pattern.to(_current_device(accelerator))
     target = _zeros(size, "cpu")
     if pinned:
-        target = _pin(accelerator, target)
+        target = _copy_to_pinned_memory(accelerator, target)
     samples = _time_host_copies(accelerator, effort, source, target, pinned=pinned)
     # The target is compared with the pattern, because the copy to the device may be wrong too.
     return _TimedCopies(samples, size, format_bytes(size), _is_equal(target, pattern))
@@ -245,8 +248,8 @@ def _time_simultaneous_copies(accelerator: Accelerator, effort: Effort) -> _Time
         )
     pattern = _pattern(size)
     device = _current_device(accelerator)
-    host_source = _pin(accelerator, pattern)
-    host_target = _pin(accelerator, _zeros(size, "cpu"))
+    host_source = _copy_to_pinned_memory(accelerator, pattern)
+    host_target = _copy_to_pinned_memory(accelerator, _zeros(size, "cpu"))
     device_source = pattern.to(device)
     device_target = _zeros(size, device)
     accelerator.synchronize()
@@ -260,7 +263,9 @@ def _time_simultaneous_copies(accelerator: Accelerator, effort: Effort) -> _Time
 
     samples = take_samples(copy_both_ways, accelerator.synchronize, effort)
     is_equal = _is_equal(device_target, pattern) and _is_equal(host_target, pattern)
-    return _TimedCopies(samples, 2 * size, f"{format_bytes(size)} each way", is_equal)
+    copied_bytes = 2 * size  # One buffer in each direction.
+    description = f"{format_bytes(size)} each way"
+    return _TimedCopies(samples, copied_bytes, description, is_equal)
 
 
 def _time_copies_on_device(accelerator: Accelerator, effort: Effort) -> _TimedCopies:
@@ -276,9 +281,9 @@ def _time_copies_on_device(accelerator: Accelerator, effort: Effort) -> _TimedCo
     samples = take_samples(
         lambda: target.copy_(source), accelerator.synchronize, effort
     )
-    return _TimedCopies(
-        samples, 2 * size, format_bytes(size), _is_equal(target, pattern)
-    )
+    transferred_bytes = 2 * size  # Each byte is read and written.
+    is_equal = _is_equal(target, pattern)
+    return _TimedCopies(samples, transferred_bytes, format_bytes(size), is_equal)
 
 
 def _time_copies_to_next_device(

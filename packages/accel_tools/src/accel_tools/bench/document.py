@@ -90,11 +90,13 @@ class Change(NamedTuple):
 
         A change is noise if it is at most 2 %, or at most the larger spread of the two measurements.
         """
+        # A difference of 2 %, or of the spread of a run, is noise.
         noise = max(self.before.spread or 0.0, self.now.spread or 0.0, 0.02)
         speedup = self.ratio if self.now.more_is_better else 1 / self.ratio
+        slowdown = 1 / speedup
         if speedup > 1 + noise:
             return "faster"
-        if 1 / speedup > 1 + noise:
+        if slowdown > 1 + noise:
             return "slower"
         return ""
 
@@ -222,9 +224,9 @@ def _measurement_from_dict(entry: Any) -> Measurement:
         _require_type(number, (int, float))
         if not _is_possible(number):
             raise ValueError(f"{result.name} has an impossible number: {number}")
-    is_measured = result.outcome is Outcome.MEASURED
+    should_have_value = result.outcome is Outcome.MEASURED
     has_value = bool(result.value)
-    if is_measured != has_value:
+    if has_value != should_have_value:
         raise ValueError(
             f"{result.name} is {result.outcome.value}, but its value is {result.value}"
         )
@@ -245,8 +247,9 @@ def _require_type(value: Any, kind: type | tuple[type, ...]) -> Any:
 
     Raises `TypeError` if it is not. A bool does not count as a number.
     """
-    is_bool = isinstance(value, bool) and kind is not bool
-    if is_bool or not isinstance(value, kind):
+    # bool is a subclass of int, but a bool is not a number.
+    is_unexpected_bool = isinstance(value, bool) and kind is not bool
+    if is_unexpected_bool or not isinstance(value, kind):
         kinds = kind if isinstance(kind, tuple) else (kind,)
         expected = " or ".join(kind.__name__ for kind in kinds)
         raise TypeError(f"{str(value)[:40]!r}, expected {expected}")
@@ -282,6 +285,7 @@ def find_differences(before: Run, now: Run) -> list[str]:
     """
     sentences = []
     for fact in _COMPARED_FACTS:
+        # A fact is part of `machine` or of `accelerator` of a run.
         old = getattr(before, fact.part).get(fact.field)
         new = getattr(now, fact.part).get(fact.field)
         if old != new:

@@ -68,7 +68,9 @@ def _require_dtype(accelerator: Accelerator, dtype: str) -> None:
     if dtype == "float64":
         if not accelerator.is_fp64_supported():
             raise UnsupportedError(f"{accelerator.name} does not support float64")
-    elif f"torch.{dtype}" not in map(str, accelerator.supported_dtypes()):
+        return
+    supported_names = [str(supported) for supported in accelerator.supported_dtypes()]
+    if f"torch.{dtype}" not in supported_names:
         raise UnsupportedError(
             f"{accelerator.name} does not support training in {dtype} on this machine"
         )
@@ -94,7 +96,7 @@ def _measure_product(
     torch = import_torch()
     matrices = _make_matrices_of_suitable_size(accelerator, dtype, effort)
     rows = matrices.product.shape[0]
-    matrices.product.zero_()
+    matrices.product.zero_()  # A device that computes nothing does not pass the check.
     samples = take_samples(matrices.multiply, accelerator.synchronize, effort)
     measurement = make_measurement(
         name,
@@ -172,12 +174,15 @@ def _make_matrices(
         block = torch.rand((block_rows, rows), generator=generator) * 2 - 1
         block = block.to(dtype)
         factor = torch.empty((rows, rows), dtype=dtype, device=device)
+        # The factor repeats the block, because a whole matrix of random numbers takes long to make.
         for first_row in range(0, rows, block_rows):
             factor[first_row : first_row + block_rows].copy_(block)
         blocks.append(block)
         factors.append(factor)
     product = torch.empty((rows, rows), dtype=dtype, device=device)
-    return _Matrices(factors[0], factors[1], product, blocks[0], blocks[1])
+    left, right = factors
+    left_block, right_block = blocks
+    return _Matrices(left, right, product, left_block, right_block)
 
 
 def _relative_error(matrices: _Matrices) -> float:
@@ -187,7 +192,9 @@ def _relative_error(matrices: _Matrices) -> float:
     """
     rows, block_rows = matrices.product.shape[0], matrices.left_block.shape[0]
     largest_error = 0.0
-    for corner in (slice(0, _CORNER), slice(-_CORNER, None)):
+    first_rows, last_rows = slice(0, _CORNER), slice(-_CORNER, None)
+    # Only two corners of the product are computed again on the CPU, to save time.
+    for corner in (first_rows, last_rows):
         right_columns = matrices.right_block[:, corner].double()
         right_columns = right_columns.repeat(rows // block_rows, 1)
         expected = matrices.left_block[corner].double() @ right_columns

@@ -76,7 +76,7 @@ def take_samples(
     trial = fastest_trial(call, wait, effort)
     calls = round(effort.repeat_seconds / trial.seconds)
     calls = min(_MAX_CALLS, max(1, calls))
-    seconds: list[float] = []
+    seconds: list[float] = []  # per call, one number for each repeat
     start = time.perf_counter()
     while _needs_more_repeats(len(seconds), time.perf_counter() - start, effort):
         seconds.append(_time_calls(call, wait, calls) / calls)
@@ -118,7 +118,7 @@ def fastest_trial(
     seconds = [_time_calls(call, wait, 1)]
     while len(seconds) < _TRIALS and sum(seconds) < effort.seconds / 4:
         seconds.append(_time_calls(call, wait, 1))
-    return Trial(min(seconds), 1 + len(seconds))
+    return Trial(min(seconds), calls=1 + len(seconds))
 
 
 def _time_calls(
@@ -133,7 +133,8 @@ def _time_calls(
     for _ in range(calls):
         call()
     wait()
-    return max(time.perf_counter() - start, 1e-9)
+    elapsed = time.perf_counter() - start
+    return max(elapsed, 1e-9)  # A coarse clock may not have advanced.
 
 
 def make_measurement(

@@ -24,10 +24,13 @@ def format_with_prefix(value: float, unit: str) -> str:
 
     The number has three significant digits, and the unit has a prefix for a power of 1000.
     """
-    # From 0.9995 on, a number is rounded up to 1.
-    fitting = [pair for pair in _PREFIXES if value >= 0.9995 * pair[0]]
-    factor, prefix = fitting[0] if fitting else _PREFIXES[-1]
+    factor, prefix = _PREFIXES[-1]
+    for larger_factor, larger_prefix in _PREFIXES:
+        if value >= 0.9995 * larger_factor:  # 0.9995 is rounded up to 1.00.
+            factor, prefix = larger_factor, larger_prefix
+            break
     number = value / factor
+    # The number has three significant digits.
     decimals = 0
     if number < 9.995:
         decimals = 2
@@ -52,6 +55,7 @@ def format_bytes(amount: int) -> str:
     A unit is used only if the number is a multiple of a quarter of this unit, so the text is exact.
     """
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if amount >= size and amount * 4 % size == 0:
+        is_multiple_of_a_quarter = amount * 4 % size == 0
+        if amount >= size and is_multiple_of_a_quarter:
             return f"{amount / size:.12g} {unit}"
     return f"{amount} B"

@@ -112,6 +112,7 @@ def options(command: F) -> F:
     The command receives the values of these options as the argument `fix_options`.
     """
 
+    # click passes each option by itself; the command gets all of them in one argument.
     @functools.wraps(command)
     def with_fix_options(
         *args: Any, fix: bool, dry_run: bool, yes: bool, only_list: bool, **others: Any

@@ -42,6 +42,7 @@ def remarks(verdicts: Iterable[Verdict]) -> Iterator[str]:
     # The import is here, because `accel --help` does not need the module.
     from accel_tools.doctor.unregistered import find_unregistered_packages
 
+    # The user imports these modules with `accel --import`, and plugins import the others.
     imported_modules = os.environ.get("ACCEL_IMPORT", "").split(",")
     for verdict in verdicts:
         imported_modules += verdict.vendor_import

@@ -39,7 +39,7 @@ _STYLES = {
 }
 
 
-class _Earlier(NamedTuple):
+class _EarlierRun(NamedTuple):
     """An earlier run, and the file that contains it."""
 
     path: Path
@@ -51,7 +51,7 @@ class _Earlier(NamedTuple):
 
 def _read_earlier_run(
     _ctx: click.Context, _param: click.Parameter, value: Path | None
-) -> _Earlier | None:
+) -> _EarlierRun | None:
     """Return the run in the file that `--compare` names.
 
     Raises `click.BadParameter` if the file cannot be read.
@@ -59,14 +59,14 @@ def _read_earlier_run(
     if value is None:
         return None
     try:
-        return _Earlier(value, document.read_run(value))
+        return _EarlierRun(value, document.read_run(value))
     except ValueError as error:
         raise click.BadParameter(
             f"{one_line(str(value))}: {one_line(str(error))}."
         ) from None
 
 
-def _check_chart(
+def _require_chart_path(
     _ctx: click.Context, _param: click.Parameter, value: Path | None
 ) -> Path | None:
     """Return the path of the chart file of --plot.
@@ -100,6 +100,7 @@ def _require_writable(path: Path) -> None:
     If the file does not exist, it is created and removed again.
     """
     existed = path.exists()
+    # Opening for appending raises an error or creates the file, and changes no existing content.
     with path.open("ab"):
         pass
     if not existed:
@@ -146,7 +147,7 @@ def _path_option(
 @_path_option(
     "plot",
     "FILE",
-    _check_chart,
+    _require_chart_path,
     "Draw a chart: .svg or .png (needs matplotlib), or .txt.",
 )
 @options.probe_timeout
@@ -158,7 +159,7 @@ def command(
     *,
     quick: bool,
     ranks: int | None,
-    compare: _Earlier | None,
+    compare: _EarlierRun | None,
     plot: Path | None,
     timeout: float | None,
     as_json: bool,
@@ -185,7 +186,8 @@ def command(
     if plot is not None:
         _draw_chart(plot, run, compare)
     outcomes = {measurement.outcome for measurement in run.measurements}
-    ctx.exit(1 if outcomes & {Outcome.FAILED, Outcome.WRONG} else 0)
+    has_problem = Outcome.FAILED in outcomes or Outcome.WRONG in outcomes
+    ctx.exit(1 if has_problem else 0)
 
 
 def _measure(
@@ -193,6 +195,7 @@ def _measure(
 ) -> Run:
     """Make all measurements in a child process, so that a crash there does not end this process."""
     effort = QUICK if quick else FULL
+    # Arguments and results of a child process are JSON-serializable.
     arguments = {"effort": list(effort), "quick": quick, "ranks": ranks}
     result = run_in_child(
         measure_in_child, arguments, settings, name, timeout=None, live=True
@@ -236,7 +239,7 @@ def measure_in_child(
     return document.run_to_dict(run)
 
 
-def _comparison_to_dict(earlier: _Earlier, run: Run) -> dict[str, Any]:
+def _comparison_to_dict(earlier: _EarlierRun, run: Run) -> dict[str, Any]:
     """Return the comparison with the earlier run as JSON-serializable values.
 
     It contains the changes, and warnings about differences between the runs.
@@ -250,14 +253,14 @@ def _comparison_to_dict(earlier: _Earlier, run: Run) -> dict[str, Any]:
     }
 
 
-def _draw_chart(path: Path, run: Run, earlier: _Earlier | None) -> None:
+def _draw_chart(path: Path, run: Run, earlier: _EarlierRun | None) -> None:
     """Draw the chart that `--plot` requests.
 
     Raises `click.ClickException` if the file cannot be written.
     """
-    before = None
+    earlier_by_name = None
     if earlier is not None:
-        before = {m.name: m for m in earlier.run.measurements}
+        earlier_by_name = {m.name: m for m in earlier.run.measurements}
     machine = run.machine
     title = f"accel bench {run.accelerator['name']}: {_product(run)}"
     subtitle = (
@@ -265,7 +268,7 @@ def _draw_chart(path: Path, run: Run, earlier: _Earlier | None) -> None:
         f"{page.count(machine['cores'], 'core')}, {run.time}"
     )
     try:
-        chart.draw(path, title, subtitle, run.measurements, before)
+        chart.draw(path, title, subtitle, run.measurements, earlier_by_name)
     except OSError as error:
         raise click.ClickException(_write_error(path, error)) from None
 
@@ -277,7 +280,7 @@ def _page(run: Run, comparison: dict[str, Any] | None) -> list[page.Part]:
     """Return the page: the device, a table of the measurements, and a comparison if there is one."""
     parts = _describe_run(run)
     parts.append(page.paragraph())
-    parts.append(page.table(_TITLES, [_row(m) for m in run.measurements]))
+    parts.append(page.table(_TITLES, [_measurement_row(m) for m in run.measurements]))
     if comparison is not None:
         parts += _describe_comparison(run, comparison)
     return parts
@@ -325,7 +328,7 @@ def _describe_load(machine: Mapping[str, Any]) -> str:
     return text
 
 
-def _row(measurement: Measurement) -> list[page.Cell]:
+def _measurement_row(measurement: Measurement) -> list[page.Cell]:
     """Return the row of the table on a measurement, with the reason if the value is missing."""
     title = (measurement.title, "bold")
     value = (format_value(measurement), "")

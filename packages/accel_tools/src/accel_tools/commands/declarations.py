@@ -102,31 +102,31 @@ def _document(verdicts: Iterable[Verdict]) -> dict[str, Any]:
     backends, unread = [], []
     for verdict in verdicts:
         if verdict.backend is None:
-            unread.append(_unread_entry(verdict))
+            unread.append(_failure_document(verdict))
         else:
-            backends.append(_declaration(verdict))
+            backends.append(_declaration_document(verdict))
     return {"schema": _VERSION, "backends": backends, "unread": unread}
 
 
-def _declaration(verdict: Verdict) -> dict[str, Any]:
+def _declaration_document(verdict: Verdict) -> dict[str, Any]:
     """Return all fields of the declaration, and its origin."""
     fields_of_backend = asdict(verdict.declaration)
     del fields_of_backend["provenance"]
-    return {**fields_of_backend, **_origin(verdict)}
+    return {**fields_of_backend, **_origin_document(verdict)}
 
 
-def _unread_entry(verdict: Verdict) -> dict[str, Any]:
+def _failure_document(verdict: Verdict) -> dict[str, Any]:
     """Return an entry for a plugin whose declaration could not be read, with the reason."""
     return {
         "name": verdict.name,
-        **_origin(verdict),
+        **_origin_document(verdict),
         "status": verdict.status.value,
         "reason": verdict.reason,
         "hint": verdict.hint,
     }
 
 
-def _origin(verdict: Verdict) -> dict[str, str]:
+def _origin_document(verdict: Verdict) -> dict[str, str]:
     """Return the distribution and the entry point that declare a backend."""
     source = verdict.provenance
     return {
@@ -163,18 +163,20 @@ def _schema() -> dict[str, Any]:
 def _field_schemas(kind: type, declared: Iterable[Field[Any]]) -> dict[str, Any]:
     """Return the JSON Schema of each field of `kind`, which is `Backend` or one of its records."""
     docstring = inspect.getdoc(kind) or ""
+    # The section "Attributes" of the docstring has lines such as "    name: The backend's name.".
     # An attribute's description may continue on lines with a larger indent.
     attribute = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
     descriptions = dict(attribute.findall(docstring))
     schemas: dict[str, Any] = {}
     for field in declared:
+        default_type = type(field.default)
         if is_dataclass(field.default):
-            value_schema = _object_schema(
-                _field_schemas(type(field.default), fields(field.default))
-            )
+            nested_fields = fields(field.default)
+            value_schema = _object_schema(_field_schemas(default_type, nested_fields))
+        elif field.name in _FIELDS:
+            value_schema = _FIELDS[field.name]
         else:
-            default_type = type(field.default)
-            value_schema = _FIELDS.get(field.name) or _TYPES[default_type]
+            value_schema = _TYPES[default_type]
         schemas[field.name] = {
             "description": " ".join(descriptions[field.name].split()),
             **value_schema,

@@ -108,8 +108,8 @@ def command(
     """
     _check_options(as_issue=as_issue, with_messages=with_messages, as_json=as_json)
     fix_options.validate(as_json=as_json)
-    if ctx.obj is not None:
-        ctx.exit(examined_folder.report(ctx.obj, as_json=as_json))
+    if ctx.obj is not None:  # The argument is a folder instead of names of backends.
+        ctx.exit(examined_folder.write_report(ctx.obj, as_json=as_json))
     # The report for an issue contains no text of an experiment.
     budget = seconds if experiments and not as_issue else 0
     with answering(as_json=as_json) as output:
@@ -125,7 +125,8 @@ def command(
         elif as_json:
             output.write_json(report.to_dict())
         else:
-            in_unicode = output.can_write("".join(map(_mark, Level)))
+            unicode_marks = "".join(level.mark for level in Level)
+            in_unicode = output.can_write(unicode_marks)
             parts = _page(report, in_unicode=in_unicode, show_all=show_all)
             output.write_page(parts)
         if fix_options.fix:
@@ -147,11 +148,6 @@ def _check_options(*, as_issue: bool, with_messages: bool, as_json: bool) -> Non
 def _select_topics(names: Sequence[str]) -> list[Topic]:
     """Return the topics called `names`, or all topics if `names` is empty."""
     return [topic for topic in TOPICS if not names or topic.name in names]
-
-
-def _mark(level: Level) -> str:
-    """Return the Unicode character that marks findings of a level."""
-    return level.mark
 
 
 def _run(
@@ -186,12 +182,13 @@ def _page(report: Report, *, in_unicode: bool, show_all: bool) -> list[page.Part
         page.paragraph((one_line(report.verdict), _STYLES[report.level])),
         page.paragraph(),
     ]
-    reported: dict[str, str] = {}
+    # The root causes that the page has already, and the backend of each.
+    backend_by_cause: dict[str, str] = {}
     for topic in report.topics:
         shown = []
         for finding in topic.findings:
             if show_all or finding.level is not Level.OK:
-                shown.append(_without_repetition(finding, reported))
+                shown.append(_without_repetition(finding, backend_by_cause))
         parts += _describe_topic(topic, shown, in_unicode=in_unicode, show_all=show_all)
     parts.append(page.paragraph())
     if not show_all:
@@ -200,23 +197,25 @@ def _page(report: Report, *, in_unicode: bool, show_all: bool) -> list[page.Part
     return parts
 
 
-def _without_repetition(finding: Finding, reported: dict[str, str]) -> Finding:
+def _without_repetition(finding: Finding, backend_by_cause: dict[str, str]) -> Finding:
     """Return the finding without root causes that an earlier finding has reported.
 
-    `reported` maps each root cause to the backend for which it was reported first. The root
+    `backend_by_cause` maps each root cause to the backend for which it was reported first. The root
     cause of `finding` is added to it.
     """
     what, facts = finding.what, dict(finding.facts)
-    for cause, backend in reported.items():
+    for reported_cause, backend in backend_by_cause.items():
         reference = f", for the same reason as {backend or 'above'}"
-        what = what.replace(f": {cause}", reference)
+        what = what.replace(f": {reported_cause}", reference)
     cause = facts.get("root cause", "")
-    if cause and (cause in what or cause in reported):
+    if not cause:
+        return finding._replace(what=what)
+    is_on_page = cause in what or cause in backend_by_cause
+    if is_on_page:
         del facts["root cause"]
         for name, value in facts.items():
             facts[name] = value.replace(f": {cause}", "")
-    if cause:
-        reported.setdefault(cause, finding.about)
+    backend_by_cause.setdefault(cause, finding.about)
     return finding._replace(what=what, facts=facts)
 
 
@@ -234,18 +233,19 @@ def _describe_topic(
         return text, _STYLES[level]
 
     note = f"  {topic.ms / 1e3:.1f} s" if show_all else ""
-    is_moved = all(finding.level is Level.OK for finding in findings)
-    if topic.moved_level is not Level.OK and is_moved:
+    # A problem may have moved to the topic with its cause.
+    has_no_problem_left = all(finding.level is Level.OK for finding in findings)
+    if topic.moved_level is not Level.OK and has_no_problem_left:
         note += "  (the problem is reported with its cause, under a different title)"
     title = [(topic.title, "bold"), (note, "dim")]
-    parts: list[page.Part] = [page.hanging([(mark(topic.level), title)], 0)]
+    heading = (mark(topic.level), title)
+    parts: list[page.Part] = [page.hanging([heading], indent=0)]
     if topic.failed:
-        failed = [(f"could not be examined: {one_line(topic.failed)}", "")]
-        parts.append(page.hanging([(mark(Level.WARNING), failed)], 2))
+        failure = [(f"could not be examined: {one_line(topic.failed)}", "")]
+        parts.append(page.hanging([(mark(Level.WARNING), failure)], indent=2))
     for finding in findings:
-        parts.append(
-            page.hanging([(mark(finding.level), _describe_finding(finding))], 2)
-        )
+        row = (mark(finding.level), _describe_finding(finding))
+        parts.append(page.hanging([row], indent=2))
         if show_all and finding.facts:
             parts += _describe_facts(finding)
     return parts
@@ -267,10 +267,13 @@ def _describe_finding(finding: Finding) -> Sequence[page.Cell]:
 def _describe_facts(finding: Finding) -> list[page.Part]:
     """Return the facts in two columns, or in one column if a fact's name is long."""
     facts = [(one_line(name), one_line(value)) for name, value in finding.facts.items()]
-    if max(len(name) for name, _ in facts) <= _MAX_COLUMN:
+    longest_name = max(len(name) for name, _ in facts)
+    if longest_name <= _MAX_COLUMN:
         return [page.facts(facts, indent=5)]
+    # The names are too long for a column, so each fact is a line without columns.
+    no_mark = ("", "")
     parts = []
     for name, value in facts:
-        cells = [(name, "dim"), (f"  {value}", "")]
-        parts.append(page.hanging([(("", ""), cells)], 3))
+        line = [(name, "dim"), (f"  {value}", "")]
+        parts.append(page.hanging([(no_mark, line)], indent=3))
     return parts

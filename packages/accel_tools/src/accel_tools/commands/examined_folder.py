@@ -16,7 +16,7 @@ from accel_core.hardware import vendors
 from accel_core.plugins import installed_names
 from accel_tools.setup import choice, folder
 
-__all__ = ["FolderOrNames", "report"]
+__all__ = ["FolderOrNames", "write_report"]
 
 
 class FolderOrNames(click.Command):
@@ -28,13 +28,13 @@ class FolderOrNames(click.Command):
         A folder that has the name of a backend, such as `cuda`, must be written as `./cuda`.
         """
         words = [word for word in args if not word.startswith("-")]
-        if words and _means_folder(words[0]):
+        if words and _is_folder_argument(words[0]):
             ctx.obj = Path(words[0])
             args.remove(words[0])
         return super().parse_args(ctx, args)
 
 
-def _means_folder(word: str) -> bool:
+def _is_folder_argument(word: str) -> bool:
     """Return whether the word is a path, or the name of a folder that is not a backend's name."""
     if os.sep in word:
         return True
@@ -81,19 +81,19 @@ class _FolderReport(NamedTuple):
         return {**self._asdict(), "folder": str(self.folder), "environments": rows}
 
 
-def report(into: Path, *, as_json: bool) -> int:
-    """Print the environments in the folder `into`, and return the exit status.
+def write_report(folder_path: Path, *, as_json: bool) -> int:
+    """Print the environments in the folder `folder_path`, and return the exit status.
 
     The exit status is 0 if all environments are complete and one of them fits this machine, and 1
     otherwise. Raises `UsageError` if the folder does not exist.
     """
-    if not into.is_dir():
+    if not folder_path.is_dir():
         raise click.UsageError(
-            f"{into} does not exist, or is not a folder. Give a folder that "
+            f"{folder_path} does not exist, or is not a folder. Give a folder that "
             "accel setup --into has made, or the name of a backend."
         )
     with answering(as_json=as_json) as output:
-        folder_report = _examine(into.absolute())
+        folder_report = _examine(folder_path.absolute())
         if as_json:
             output.write_json(folder_report.to_dict())
         else:
@@ -101,40 +101,45 @@ def report(into: Path, *, as_json: bool) -> int:
     return 0 if folder_report.is_healthy else 1
 
 
-def _examine(into: Path) -> _FolderReport:
+def _examine(folder_path: Path) -> _FolderReport:
     """Return the environments of a folder, and which of them is chosen on this machine."""
-    names = _environment_names(into)
+    names = _environment_names(folder_path)
     if not names:
-        return _FolderReport(into, _no_environment_error(into), "", [])
+        return _FolderReport(folder_path, _no_environment_error(folder_path), "", [])
     try:
-        chosen = choice.choose(str(into), os.environ)
+        chosen = choice.choose(str(folder_path), os.environ)
     except LookupError as error:
-        environments = _describe_environments(into, names, chosen=None)
-        return _FolderReport(into, str(error.args[0]), "", environments)
-    environments = _describe_environments(into, names, chosen)
-    return _FolderReport(into, "", chosen.warning, environments)
+        environments = _describe_environments(folder_path, names, chosen=None)
+        return _FolderReport(folder_path, str(error.args[0]), "", environments)
+    environments = _describe_environments(folder_path, names, chosen)
+    return _FolderReport(folder_path, "", chosen.warning, environments)
 
 
-def _environment_names(into: Path) -> list[str]:
+def _environment_names(folder_path: Path) -> list[str]:
     """Return the names of the folder's environments, including incomplete environments."""
-    folders = {path.name for path in into.glob("environments/*") if path.is_dir()}
-    lock_files = {path.stem for path in into.glob("environments/*.lock")}
+    folders = {
+        path.name for path in folder_path.glob("environments/*") if path.is_dir()
+    }
+    lock_files = {path.stem for path in folder_path.glob("environments/*.lock")}
     return sorted(folders | lock_files)
 
 
-def _no_environment_error(into: Path) -> str:
+def _no_environment_error(folder_path: Path) -> str:
     """Return the error for a folder without environments, and the command that creates some.
 
     The command creates an environment for the CPU, and one for each accelerator of this machine that is not
     part of the CPU, and for which `accel setup` has a name.
     """
-    names: dict[str, None] = {}
+    names: list[str] = []
     for vendor in vendors.known_hardware():
-        if not vendor.is_integrated:
-            names[folder.setup_name(vendor)] = None
-    names.pop("", None)  # hardware whose vendor builds torch itself
-    command = shlex.join(["accel", "setup", "--into", str(into), *names, choice.CPU])
-    return f"{into} has no environment yet. Next step: {command}"
+        name = folder.name_for_setup(vendor)
+        has_name = name != ""  # Hardware whose vendor builds torch itself has no name.
+        if has_name and name not in names and not vendor.is_integrated:
+            names.append(name)
+    command = shlex.join(
+        ["accel", "setup", "--into", str(folder_path), *names, choice.CPU]
+    )
+    return f"{folder_path} has no environment yet. Next step: {command}"
 
 
 def _page(folder_report: _FolderReport) -> list[page.Part]:
@@ -142,7 +147,9 @@ def _page(folder_report: _FolderReport) -> list[page.Part]:
     parts: list[page.Part] = []
     if folder_report.environments:
         titles = ("  ENVIRONMENT", "TORCH", "SERVES", "HERE")
-        rows = [_row(environment) for environment in folder_report.environments]
+        rows = [
+            _environment_row(environment) for environment in folder_report.environments
+        ]
         parts.append(page.table(titles, rows))
     for text in (folder_report.error, folder_report.warning):
         if text:
@@ -150,7 +157,7 @@ def _page(folder_report: _FolderReport) -> list[page.Part]:
     return parts
 
 
-def _row(environment: Environment) -> list[page.Cell]:
+def _environment_row(environment: Environment) -> list[page.Cell]:
     """Return the row of the table on an environment; a star marks the chosen environment."""
     star = "*" if environment.is_chosen else " "
     style = "" if environment.is_complete else "yellow"
@@ -163,26 +170,27 @@ def _row(environment: Environment) -> list[page.Cell]:
 
 
 def _describe_environments(
-    into: Path, names: Sequence[str], chosen: choice.Choice | None
+    folder_path: Path, names: Sequence[str], chosen: choice.Choice | None
 ) -> list[Environment]:
     """Return the environments called `names`, and why each is or is not chosen on this machine.
 
     `chosen` is `None` if no environment can be chosen.
     """
-    devices = choice.detect_devices(str(into))
-    records = {r["name"]: r for r in choice.complete_environments(str(into))}
-    chosen_name = chosen.environment["name"] if chosen is not None else ""
+    devices = choice.detect_devices(str(folder_path))
+    complete_by_name = {
+        r["name"]: r for r in choice.complete_environments(str(folder_path))
+    }
     environments = []
     for name in names:
-        record = records.get(name)
+        record = complete_by_name.get(name)
         if record is None:
-            environments.append(_incomplete_environment(into, name))
+            environments.append(_incomplete_environment(folder_path, name))
             continue
-        is_chosen = name == chosen_name
-        if chosen is not None and is_chosen:
+        reason = _why_not_chosen(record, devices)
+        is_chosen = False
+        if chosen is not None and chosen.environment["name"] == name:
             reason = f"chosen: {chosen.reason}"
-        else:
-            reason = _why_not_chosen(record, devices)
+            is_chosen = True
         environments.append(
             Environment(
                 name=name,
@@ -196,9 +204,9 @@ def _describe_environments(
     return environments
 
 
-def _incomplete_environment(into: Path, name: str) -> Environment:
+def _incomplete_environment(folder_path: Path, name: str) -> Environment:
     """Return an environment whose installation is not complete, with the next step."""
-    folder_argument = shlex.quote(str(into))
+    folder_argument = shlex.quote(str(folder_path))
     return Environment(
         name=name,
         torch="",

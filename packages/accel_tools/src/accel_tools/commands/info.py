@@ -107,10 +107,11 @@ def document_in_child(
 class _Query:
     """A callable that queries an accelerator, and records failures instead of raising errors."""
 
-    def __init__(self, step: Progress, skipped: dict[str, str]) -> None:
+    def __init__(self, report_step: Progress, skipped: dict[str, str]) -> None:
         #: The error of each failed query, by the query's name.
         self.problems: dict[str, str] = {}
-        self._step = step
+        self._report_step = report_step
+        #: The errors of queries that crashed an earlier child process, by the query's name.
         self._skipped = skipped
 
     def __call__(self, name: str, query: Callable[[], T], *types: type) -> T | None:
@@ -123,13 +124,13 @@ class _Query:
         if name in self._skipped:
             self.problems[name] = self._skipped[name]
             return None
-        self._step(name)
+        self._report_step(name)
         try:
             with guard.preserved_state(name):
                 result = query()
             if result is not None and types:
-                _check_type(result, types)
-        except UnsupportedError:
+                _require_type(result, types)
+        except UnsupportedError:  # This is not a failure.
             return None
         except PLUGIN_ERRORS as error:
             self.problems[name] = root_cause(error)
@@ -137,7 +138,7 @@ class _Query:
         return result
 
 
-def _check_type(result: object, types: tuple[type, ...]) -> None:
+def _require_type(result: object, types: tuple[type, ...]) -> None:
     """Raise `TypeError` unless the result is an instance of one of `types`."""
     # bool is a subclass of int, but a bool is not a number.
     is_unexpected_bool = isinstance(result, bool) and bool not in types
@@ -147,10 +148,10 @@ def _check_type(result: object, types: tuple[type, ...]) -> None:
             f"it returned {short_repr(result)} ({type(result).__name__}), expected {expected}"
         )
     if isinstance(result, DeviceProperties):
-        _check_fields(result)
+        _require_field_types(result)
 
 
-def _check_fields(properties: DeviceProperties) -> None:
+def _require_field_types(properties: DeviceProperties) -> None:
     """Raise `TypeError` if a field of the properties has the wrong type."""
     for name, value in properties.to_dict().items():
         expected = _FIELD_TYPES.get(name, str)
@@ -286,16 +287,16 @@ def _has_streams(accelerator: Accelerator) -> bool:
 def _page(doc: Mapping[str, Any]) -> list[page.Part]:
     """Return the human-readable page that shows the result of `document_in_child`."""
     return [
-        *_identity(doc),
-        *_devices(doc),
+        *_identity_parts(doc),
+        *_device_parts(doc),
         page.heading("Capabilities"),
-        page.facts(_capabilities(doc)),
-        *_problems(doc),
-        *_autoload(doc),
+        page.facts(_capability_facts(doc)),
+        *_problem_parts(doc),
+        *_autoload_parts(doc),
     ]
 
 
-def _identity(doc: Mapping[str, Any]) -> list[page.Part]:
+def _identity_parts(doc: Mapping[str, Any]) -> list[page.Part]:
     source = f" ({doc['distribution']} {doc['version']})"
     what = f": {one_line(doc['description'])}" if doc["description"] else ""
     return [
@@ -313,7 +314,7 @@ def _identity(doc: Mapping[str, Any]) -> list[page.Part]:
     ]
 
 
-def _devices(doc: Mapping[str, Any]) -> list[page.Part]:
+def _device_parts(doc: Mapping[str, Any]) -> list[page.Part]:
     parts = [page.heading(page.count(doc["device_count"], "device"))]
     rows: list[list[page.Cell]] = []
     for device in doc["devices"]:
@@ -330,12 +331,9 @@ def _devices(doc: Mapping[str, Any]) -> list[page.Part]:
         parts.append(page.table(_TITLES, rows))
     unexamined = doc["device_count"] - len(rows)
     if rows and unexamined:
-        counted = (
-            "1 more device was"
-            if unexamined == 1
-            else f"{unexamined} more devices were"
-        )
-        text = f"{counted} not examined."
+        text = f"{unexamined} more devices were not examined."
+        if unexamined == 1:
+            text = "1 more device was not examined."
         parts.append(page.paragraph((text, "")))
     return parts
 
@@ -351,36 +349,37 @@ def _device_description(device: Mapping[str, Any]) -> str:
         parts.append(f"PCI {device['pci_address']}")
     if device["uuid"]:
         parts.append(str(device["uuid"]))
-    return ", ".join(filter(None, parts))
+    return ", ".join(part for part in parts if part)
 
 
-def _capabilities(doc: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _capability_facts(doc: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the name and the value of each capability, in the order of the page."""
-    has: dict[str, bool] = doc["capabilities"]
+    capabilities: dict[str, bool] = doc["capabilities"]
     no_streams = "not supported (one queue; times come from the host's clock)"
     yield "train in", ", ".join(doc["dtypes"] or ())
-    yield "fp8", _yes_or_no(has.get("is_fp8_supported"))
-    yield "fp64", _yes_or_no(has.get("is_fp64_supported"))
+    yield "fp8", _yes_or_no(capabilities.get("is_fp8_supported"))
+    yield "fp64", _yes_or_no(capabilities.get("is_fp64_supported"))
     yield "communication", _describe_communication(doc)
     yield "compile backend", str(doc["compile_backend"])
     no_triton = "no"
     if doc["why_no_triton"]:
         no_triton = f"no: {doc['why_no_triton']}"
-    yield "Triton", _yes_or_no(has.get("is_triton_supported"), no=no_triton)
-    yield "graphs", _yes_or_no(has.get("supports_graphs"))
+    has_triton = capabilities.get("is_triton_supported")
+    yield "Triton", _yes_or_no(has_triton, no=no_triton)
+    yield "graphs", _yes_or_no(capabilities.get("supports_graphs"))
     yield "streams", _yes_or_no(doc["streams"], no=no_streams)
     yield "operators", one_line(", ".join(sorted(doc["op_builders"]))) or "none"
     yield "devices set by", _describe_visible_devices(doc)
     yield "forwards", ", ".join(f"{prefix}*" for prefix in doc["export_envs"] or ())
-    yield "supported", _list_capabilities(has, supported=True)
-    yield "not supported", _list_capabilities(has, supported=False)
+    yield "supported", _list_capabilities(capabilities, supported=True)
+    yield "not supported", _list_capabilities(capabilities, supported=False)
 
 
-def _list_capabilities(has: Mapping[str, bool], *, supported: bool) -> str:
+def _list_capabilities(capabilities: Mapping[str, bool], *, supported: bool) -> str:
     """Return the supported or the unsupported capabilities, separated by commas."""
     titles = []
     for name, title in _CAPABILITY_TITLES.items():
-        if name in has and has[name] is supported:
+        if name in capabilities and capabilities[name] is supported:
             titles.append(title)
     return ", ".join(titles)
 
@@ -417,14 +416,14 @@ def _describe_visible_devices(doc: Mapping[str, Any]) -> str:
     return f"{names} (now {selection})"
 
 
-def _problems(doc: Mapping[str, Any]) -> list[page.Part]:
+def _problem_parts(doc: Mapping[str, Any]) -> list[page.Part]:
     if not doc["problems"]:
         return []
     facts = [(name, one_line(error)) for name, error in doc["problems"].items()]
     return [page.heading("Failed"), page.facts(facts)]
 
 
-def _autoload(doc: Mapping[str, Any]) -> list[page.Part]:
+def _autoload_parts(doc: Mapping[str, Any]) -> list[page.Part]:
     if not doc["autoload"]:
         return []
     lines = [[(one_line(line), "")] for line in doc["autoload"]]

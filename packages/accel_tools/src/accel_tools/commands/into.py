@@ -33,9 +33,13 @@ class SetupCommand(click.Command):
 
         Otherwise click would treat the packages as names of environments.
         """
-        end = args.index("--") if "--" in args else len(args)
-        ctx.obj = tuple(args[end + 1 :])
-        return super().parse_args(ctx, args[:end])
+        packages: list[str] = []
+        if "--" in args:
+            separator = args.index("--")
+            packages = args[separator + 1 :]
+            args = args[:separator]
+        ctx.obj = tuple(packages)
+        return super().parse_args(ctx, args)
 
 
 class Request:
@@ -43,18 +47,20 @@ class Request:
 
     def __init__(
         self,
-        into: Path,
+        folder_path: Path,
         names: Sequence[str],
         packages: Sequence[str],
         requirements: Path | None,
         index: str,
     ) -> None:
-        self.folder = into.absolute()
+        self.folder = folder_path.absolute()
         #: The requested environments, such as `cuda=12.6` and `cpu`.
         self.names = names
-        lines = [requirements.read_text("utf-8").strip()] if requirements else []
+        lines = [*packages]
+        if requirements is not None:
+            lines.insert(0, requirements.read_text("utf-8").strip())
         #: The packages of all environments, in the format of a requirements file.
-        self.requirements = "".join(f"{line}\n" for line in (*lines, *packages))
+        self.requirements = "".join(f"{line}\n" for line in lines)
         #: The URL of PyTorch's indexes, or of a mirror.
         self.index = index or builds.INDEX
 
@@ -75,16 +81,17 @@ def set_up(
         SettingError: No build of torch or no version of a package fits, or the folder cannot be used. Nothing
             was downloaded.
     """
-    into = request.folder
-    conflict = folder.find_conflict(into, request.requirements)
+    folder_path = request.folder
+    conflict = folder.find_conflict(folder_path, request.requirements)
     if conflict:
         raise SettingError(conflict)
     machine = machines.here()
     environments = folder.plan_environments(request.names, machine, torch, driver)
-    with _locked_folder(into):
+    with _locked_folder(folder_path):  # A second `accel setup` raises an error.
         missing = []
         for environment in environments:
-            if not folder.is_complete(_environment_path(into, environment.name)):
+            path = _environment_path(folder_path, environment.name)
+            if not folder.is_complete(path):
                 missing.append(environment)
         packages_by_name = _resolve_packages(request, missing)
         if missing:
@@ -92,23 +99,26 @@ def set_up(
             if not yes:
                 click.confirm("Download and install them?", abort=True, err=True)
             _write_requirements_and_locks(request, packages_by_name)
-        folder.write_hardware(into)
+        folder.write_hardware_and_choice_module(folder_path)
         for environment in missing:
             packages = packages_by_name[environment.name]
             torch_version = _torch_version(packages)
             record = folder.environment_record(
                 environment.plan, torch_version, machine.architecture
             )
-            _install_environment(into, environment.name, installer)
-            path = _environment_path(into, environment.name)
-            folder.mark_complete(path, record)
-        folder.write_launchers(into)
-    click.echo(f"Done. Next step: accel doctor {shlex.quote(str(into))}", err=True)
+            _install_environment(folder_path, environment.name, installer)
+            folder.mark_complete(
+                _environment_path(folder_path, environment.name), record
+            )
+        folder.write_launchers(folder_path)
+    click.echo(
+        f"Done. Next step: accel doctor {shlex.quote(str(folder_path))}", err=True
+    )
 
 
 @contextmanager
-def _locked_folder(into: Path) -> Iterator[None]:
-    """Create the folder `into`, and lock it against other `accel setup` processes.
+def _locked_folder(folder_path: Path) -> Iterator[None]:
+    """Create the folder `folder_path`, and lock it against other `accel setup` processes.
 
     Raises `SettingError` if the folder cannot be written, or if another `accel setup`
     process has locked it.
@@ -116,26 +126,28 @@ def _locked_folder(into: Path) -> Iterator[None]:
     import fcntl  # Windows does not have this module.
 
     try:
-        into.mkdir(parents=True, exist_ok=True)
-        file = (into / ".setup").open("w")
+        folder_path.mkdir(parents=True, exist_ok=True)
+        file = (folder_path / ".setup").open("w")
     except OSError as error:
-        raise SettingError(f"{into} cannot be written: {error.strerror}") from error
+        raise SettingError(
+            f"{folder_path} cannot be written: {error.strerror}"
+        ) from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise SettingError(
-                f"another accel setup process is setting up {into}. Next step: wait until it ends"
+                f"another accel setup process is setting up {folder_path}. Next step: wait until it ends"
             ) from error
         yield
 
 
-def _environment_path(into: Path, name: str) -> Path:
-    return into / "environments" / name
+def _environment_path(folder_path: Path, name: str) -> Path:
+    return folder_path / "environments" / name
 
 
-def _lock_file(into: Path, name: str) -> Path:
-    return into / "environments" / f"{name}.lock"
+def _lock_file(folder_path: Path, name: str) -> Path:
+    return folder_path / "environments" / f"{name}.lock"
 
 
 def _resolve_packages(
@@ -146,20 +158,21 @@ def _resolve_packages(
     The packages are read from the environment's lock file, or resolved with pip if there
     is no lock file.
     """
-    into = request.folder
-    requirements_file = into / _REQUIREMENTS
+    folder_path = request.folder
+    requirements_file = folder_path / _REQUIREMENTS
     requirements = request.requirements
-    if requirements_file.is_file():
+    if requirements_file.is_file():  # An earlier call has set up the folder.
         requirements = requirements_file.read_text("utf-8")
+    # All environments of a folder get the same versions of these packages.
     shared_versions: dict[str, str] = {}
-    for lock_file in sorted(into.glob("environments/*.lock")):
+    for lock_file in sorted(folder_path.glob("environments/*.lock")):
         locked_packages = resolving.read_lock_file(lock_file)
         shared_versions.update(resolving.shared_versions(locked_packages))
     packages_by_name = {}
     for environment in environments:
         name, plan = environment.name, environment.plan
-        packages = resolving.read_lock_file(_lock_file(into, name))
-        if not packages:
+        packages = resolving.read_lock_file(_lock_file(folder_path, name))
+        if not packages:  # The environment has no lock file yet.
             click.echo(f"{name}: resolving {plan.torch} ...", err=True)
             try:
                 packages = resolving.resolve(
@@ -188,7 +201,9 @@ def _print_sizes(packages_by_name: Mapping[str, Sequence[Package]]) -> None:
 
     A file that several environments share is counted once in the total.
     """
-    all_packages = [p for packages in packages_by_name.values() for p in packages]
+    all_packages: list[Package] = []
+    for packages in packages_by_name.values():
+        all_packages += packages
     size_by_url = resolving.download_sizes(all_packages)
     for name, packages in packages_by_name.items():
         urls = {package.url for package in packages if package.url}
@@ -222,14 +237,14 @@ def _megabytes(size: int) -> str:
     return f"{size / 1e6:,.0f} MB"
 
 
-def _install_environment(into: Path, name: str, installer: str) -> None:
+def _install_environment(folder_path: Path, name: str, installer: str) -> None:
     """Install an environment from its lock file, after removing an incomplete installation.
 
     Raises `click.ClickException` if an installer command fails.
     """
-    path = _environment_path(into, name)
+    path = _environment_path(folder_path, name)
     folder.remove_environment(path)
-    lock_file = _lock_file(into, name)
+    lock_file = _lock_file(folder_path, name)
     for command in resolving.install_commands(path, lock_file, installer):
         click.echo(f"$ {shlex.join(command)}", err=True)
         completed = subprocess.run(command, check=False)

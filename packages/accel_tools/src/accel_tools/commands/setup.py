@@ -20,7 +20,7 @@ from accel_tools.setup import environment, installed, machines
 from accel_tools.setup.formats import FORMATS, INSTALLERS, format_plan
 from accel_tools.setup.machines import Machine
 from accel_tools.setup.plan import Plan, add_accel_packages, let_uv_choose_index
-from accel_tools.setup.planning import make_plan, names, toolkits
+from accel_tools.setup.planning import hardware_names, make_plan, toolkit_names
 from accel_tools.setup.recipes import parse_version
 
 __all__ = ["command"]
@@ -82,13 +82,14 @@ def _require_known_name(value: str) -> str:
     Raises `click.UsageError` with a suggestion if the name is unknown.
     """
     name = value.lower()
-    if not name or name in names():
+    if not name or name in hardware_names():
         return name
     suggestion = _ALIASES.get(name, "")
     if not suggestion:
-        close = difflib.get_close_matches(name, [*names(), *_ALIASES], n=1)
-        suggestion = _ALIASES.get(close[0], close[0]) if close else ""
-    message = f"unknown NAME {value!r}; expected one of {', '.join(names())}."
+        known = [*hardware_names(), *_ALIASES]
+        for similar_name in difflib.get_close_matches(name, known, n=1):
+            suggestion = _ALIASES.get(similar_name, similar_name)
+    message = f"unknown NAME {value!r}; expected one of {', '.join(hardware_names())}."
     if suggestion:
         message += f" Did you mean {suggestion!r}?"
     raise click.UsageError(message)
@@ -194,7 +195,7 @@ def command(
     )
     name = _require_known_name(requested[0] if requested else "")
     _check_versions(name, driver, toolkit)
-    status = _print_plan(
+    status = _print_and_run_plan(
         name,
         format_name,
         python,
@@ -223,7 +224,7 @@ def _set_up_folder(
         into_folder.set_up(request, installer, torch, driver, yes=yes)
 
 
-def _print_plan(
+def _print_and_run_plan(
     name: str,
     format_name: str | None,
     python: str,
@@ -265,7 +266,7 @@ def _print_plan(
             if command_line:
                 output.write(command_line)
     if run and command_line:
-        _run(plan, command_line, obstacles, yes=yes)
+        _run_commands(plan, command_line, obstacles, yes=yes)
     return 0 if command_line else 1
 
 
@@ -327,7 +328,7 @@ def _check_toolkit(name: str, toolkit: str) -> None:
     """Raise `click.UsageError` unless the backend has a toolkit that can have the version `toolkit`."""
     if not name:
         raise _missing_name_error(f"--toolkit {toolkit}", "NAME")
-    toolkit_by_backend = toolkits()
+    toolkit_by_backend = toolkit_names()
     if name not in toolkit_by_backend:
         pairs = toolkit_by_backend.items()
         listed = ", ".join(f"{label} ({backend})" for backend, label in pairs)
@@ -358,7 +359,7 @@ def _missing_name_error(option: str, name: str) -> click.UsageError:
 # --- Running -------------------------------------------------------------------------
 
 
-def _run(
+def _run_commands(
     plan: Plan, command_line: str, obstacles: tuple[str, ...], *, yes: bool
 ) -> None:
     """Run the commands of `command_line` one after the other, after asking unless `yes`.
@@ -371,7 +372,7 @@ def _run(
     reason = environment.why_index_is_unreachable(plan)
     if reason:
         raise click.ClickException(f"the command was not run: {reason}")
-    commands = environment.split_commands(command_line)
+    commands = environment.commands_for_this_python(command_line)
     for command in commands:
         click.echo(f"$ {shlex.join(command)}", err=True)
     if not yes:

@@ -24,25 +24,28 @@ def merge_by_cause(topics: Sequence[TopicResult]) -> tuple[TopicResult, ...]:
     report the same root cause, or the same remedy for the same backend. The text of a merged finding is
     kept in the facts of the first finding.
     """
+    # Findings are compared by identity, because two of them may have the same text.
     merged_by_id: dict[int, Finding] = {}
     removed: list[Finding] = []
     remaining = _warnings_and_errors(topics)
     while remaining:
         first, *later = remaining
-        duplicates, remaining = [], []
+        duplicates, others = [], []
         for finding in later:
             if _have_same_cause(first, finding):
                 duplicates.append(finding)
             else:
-                remaining.append(finding)
+                others.append(finding)
         merged_by_id[id(first)] = _merge_duplicates(first, duplicates)
         removed += duplicates
+        remaining = others
     results = []
     for topic in topics:
         result = topic.without_findings(removed)
-        findings = [
-            merged_by_id.get(id(finding), finding) for finding in result.findings
-        ]
+        findings = []
+        for finding in result.findings:
+            merged = merged_by_id.get(id(finding), finding)
+            findings.append(merged)
         results.append(result._replace(findings=tuple(findings)))
     return tuple(results)
 
@@ -69,12 +72,7 @@ def _have_same_cause(first: Finding, later: Finding) -> bool:
 
 def _have_same_root_cause(first: Finding, later: Finding) -> bool:
     root_cause = first.facts.get("root cause", "")
-    if not root_cause:
-        return False
-    if root_cause == later.facts.get("root cause") or root_cause in later.what:
-        return True
-    reference = f"for the same reason as {first.about}"
-    return first.about != "" and reference in later.what
+    return root_cause != "" and root_cause == later.facts.get("root cause")
 
 
 def _both_fail_to_import_torch(first: Finding, later: Finding) -> bool:
@@ -120,10 +118,7 @@ def _merge_conflict(merged: Finding, conflicting: Sequence[Finding]) -> Finding:
     """Return `merged` with the names of all distributions that declare the same backend."""
     backend = merged.about
     distributions = [finding.facts["distribution"] for finding in conflicting]
-    pins = []
-    for distribution in distributions:  # such as "accel-cuda 1.0"
-        name = distribution.partition(" ")[0]
-        pins.append(f"{backend}@{name}")
+    pins = [finding.facts["pin"] for finding in conflicting]
     what = f"{' and '.join(distributions)} declare {backend}"
     step = f"export DS_ACCELERATOR={', or '.join(pins)}"
     return merged._replace(what=what, step=step)
@@ -132,9 +127,8 @@ def _merge_conflict(merged: Finding, conflicting: Sequence[Finding]) -> Finding:
 def _use_text_of_check(merged: Finding, check: Finding) -> Finding:
     """Return `merged` with the text of a plugin's check, and with its step if `merged` has none."""
     what = check.what
-    # A failure of a backend whose device is missing too ends in "; and no DEVICE found".
-    _, separator, device = merged.what.removesuffix(" found").rpartition("; and no ")
-    if separator:
-        what = f"{check.what}, and this machine has no {device}"
+    missing_device = merged.facts.get("missing device")
+    if missing_device:
+        what = f"{check.what}, and this machine has no {missing_device}"
     facts = {"error": merged.what, **merged.facts}
     return merged._replace(what=what, step=merged.step or check.step, facts=facts)

@@ -40,12 +40,13 @@ def run_hooks(job: dict[str, Any], stage: Stage) -> dict[int, str]:
 
 
 def _run_hook(hook: dict[str, Any]) -> None:
-    if "lines" in hook:
+    is_start_file = "lines" in hook
+    if is_start_file:
         for line in hook["lines"]:
             exec(line, {})  # The module `site` runs each line in the same way.
         return
     loaded: Any = Provenance(**hook["entry_point"]).load()
-    if hook["call"]:
+    if hook["call"]:  # Importing the other entry points is enough.
         loaded()
 
 

@@ -47,46 +47,61 @@ def find_damage_of_import(distribution: str, failure: str) -> Damage | None:
     Returns `None` if no damage is found. Packages that the distribution requires, directly or indirectly,
     are checked too if the error `failure` contains the name of one of their modules.
     """
-    words = set(re.findall(r"\w+", failure))
     damage = find_damage(distribution)
+    if damage is not None:
+        return damage
+    words = set(re.findall(r"\w+", failure))
     for name in _required_distributions(distribution):
-        if damage is None and words.intersection(_modules(name)):
-            damage = find_damage(name)
-    return damage
+        # Only a distribution whose module the failure names can be the cause.
+        is_named = not words.isdisjoint(_module_names(name))
+        damage = find_damage(name) if is_named else None
+        if damage is not None:
+            return damage
+    return None
 
 
 def _required_distributions(distribution: str) -> list[str]:
     """Return the distributions that `distribution` requires, directly or indirectly."""
-    found: dict[str, None] = {}
-    waiting = [distribution]
-    while waiting:
-        for name in _requirements(waiting.pop()):
-            if name not in found:
-                found[name] = None
-                waiting.append(name)
-    return list(found)
+    required: list[str] = []
+    unvisited = [distribution]
+    while unvisited:
+        for name in _required_names(unvisited.pop()):
+            if name not in required:
+                required.append(name)
+                unvisited.append(name)
+    return required
 
 
-def _requirements(distribution: str) -> Iterator[str]:
+def _required_names(distribution: str) -> Iterator[str]:
     """Yield the names of the distributions that `distribution` requires, without its extras."""
     try:
         texts = metadata.requires(distribution) or []
     except metadata.PackageNotFoundError:
         return
-    for text in texts:
-        name = re.match(r"[\w.-]+", text)
-        if name and "extra ==" not in text:
+    for (
+        requirement
+    ) in texts:  # such as "nvidia-nccl-cu13==2.29.7; platform_system == 'Linux'"
+        name = re.match(r"[\w.-]+", requirement)
+        is_optional = "extra ==" in requirement
+        if name and not is_optional:
             yield name[0]
 
 
-def _modules(distribution: str) -> set[str]:
+def _module_names(distribution: str) -> set[str]:
     """Return the names of the modules that a distribution contains, by its RECORD."""
     try:
         installed = metadata.distribution(distribution)
     except metadata.PackageNotFoundError:
         return set()
-    parts = {PurePosixPath(path).parts[0] for path, _ in _recorded_sizes(installed)}
-    return {part.partition(".")[0] for part in parts if not part.endswith("-info")}
+    # A file's path starts with the folder of a package, or is the name of a module such as "six.py".
+    names = set()
+    for path, _size in _recorded_sizes(installed):
+        first_part = PurePosixPath(path).parts[0]
+        if not first_part.endswith(
+            "-info"
+        ):  # The folder NAME-VERSION.dist-info is not a module.
+            names.add(first_part.partition(".")[0])
+    return names
 
 
 def find_damage(distribution: str) -> Damage | None:
@@ -110,10 +125,10 @@ def find_damage(distribution: str) -> Damage | None:
             unreadable.append(path)
     version = installed.version
     if damaged:
-        what = f"{distribution} {version} is damaged: {_list_first(damaged)}"
+        what = f"{distribution} {version} is damaged: {_list_first_names(damaged)}"
         return Damage(what, _reinstall_command(distribution, version))
     if unreadable:
-        what = f"this user may not read {_list_first(unreadable)}"
+        what = f"this user may not read {_list_first_names(unreadable)}"
         top_folder = PurePosixPath(unreadable[0]).parts[0]
         folder = installed.locate_file(top_folder)
         return Damage(what, f"as the owner of the files: chmod -R a+rX {folder}")
@@ -129,7 +144,7 @@ def _recorded_sizes(installed: metadata.Distribution) -> Iterator[tuple[str, int
     """
     record = installed.read_text("RECORD") or ""
     for row in csv.reader(record.splitlines()):
-        if len(row) != 3:
+        if len(row) != 3:  # The line is damaged.
             continue
         path, _hash, size = row
         is_in_package_folder = not path.startswith(("..", "/"))
@@ -153,7 +168,7 @@ def _describe_size_difference(file: Path, expected_size: int) -> str:
     return f"has {size} bytes instead of {expected_size}"
 
 
-def _list_first(clauses: Sequence[str]) -> str:
+def _list_first_names(clauses: Sequence[str]) -> str:
     """Return the first two clauses, and the number of the other clauses."""
     text = ", ".join(clauses[:_MAX_NAMES])
     others = len(clauses) - _MAX_NAMES
@@ -200,14 +215,16 @@ def find_noexec_mount(error: str) -> Damage | None:
     match = _MAP_ERROR.search(error)
     if match is None or not hasattr(os, "ST_NOEXEC"):
         return None
-    library = Path(match[1])
+    library = Path(match[1]).absolute()
     try:
         mount_flags = os.statvfs(library).f_flag
     except OSError:
         return None
-    if not mount_flags & os.ST_NOEXEC:
+    is_noexec = bool(mount_flags & os.ST_NOEXEC)
+    if not is_noexec:
         return None
-    mount = next(folder for folder in library.parents if folder.is_mount())
+    mounts = [folder for folder in library.parents if folder.is_mount()]
+    mount = mounts[0]  # The nearest folder comes first.
     return Damage(
         f"{library.name} is below {mount}, which is mounted with noexec",
         f"mount -o remount,exec {mount}, as root; or move the folder to another file system",

@@ -77,7 +77,7 @@ def _describe_driver(backend: Backend, root: str) -> str:
     if os.path.isdir(hardware.under_root(root, path)):  # noqa: PTH112
         return _name_and_version(path, root)
     if path.startswith("/sys/module/"):
-        module = path.split("/")[3]
+        module = path.removeprefix("/sys/module/").partition("/")[0]
         return _name_and_version(f"/sys/module/{module}", root)
     first_line, _, _ = hardware.read_text(path, root).partition("\n")
     return first_line
@@ -163,15 +163,15 @@ def find_libraries(
             installed are searched too. The search includes subfolders, and stops after 3,000 folders.
         root: The folder that contains the folders in which toolkits are usually installed.
     """
-    remaining = set(names)
+    missing = set(names)
     folder_of_library: dict[str, str] = {}
     top_folders = [folder for folder in folders if folder.startswith("/")]
     top_folders += [hardware.under_root(root, folder) for folder in _TOOLKIT_FOLDERS]
     for folder in _walk_folders(top_folders):
-        if not remaining:
+        if not missing:
             break
-        present = remaining.intersection(hardware.names_in(folder))
-        remaining -= present
+        present = missing.intersection(hardware.names_in(folder))
+        missing -= present
         for name in present:
             folder_of_library[name] = folder
     return folder_of_library
@@ -182,19 +182,20 @@ def _walk_folders(top_folders: Iterable[str]) -> Iterator[str]:
 
     At most 3,000 folders are yielded, down to four levels below the top folders.
     """
-    queue = deque((folder, 0) for folder in top_folders)
+    folders_with_depth = deque((folder, 0) for folder in top_folders)
     visited: set[str] = set()
-    for _ in range(_MAX_FOLDERS):
-        if not queue:
+    for _ in range(_MAX_FOLDERS):  # The limit ends the search in very large folders.
+        if not folders_with_depth:
             return
-        folder, depth = queue.popleft()
+        folder, depth = folders_with_depth.popleft()
         real_path = os.path.realpath(folder)
         if real_path in visited:
             continue
         visited.add(real_path)
         yield folder
         if depth < _MAX_DEPTH:
-            queue.extend((path, depth + 1) for path in _subfolders(folder))
+            for path in _subfolders(folder):
+                folders_with_depth.append((path, depth + 1))
 
 
 def _subfolders(folder: str) -> list[str]:
@@ -205,8 +206,10 @@ def _subfolders(folder: str) -> list[str]:
     paths = []
     for name in sorted(hardware.names_in(folder)):
         path = f"{folder}/{name}"
+        # A name with a dot is usually a file, except for a version such as "12.8". The name is
+        # checked first, because isdir() reads the file system.
         is_version = name[0].isdigit()
-        # The name is checked first, because isdir() reads the file system.
-        if ("." not in name or is_version) and os.path.isdir(path):  # noqa: PTH112
+        may_be_folder = "." not in name or is_version
+        if may_be_folder and os.path.isdir(path):  # noqa: PTH112
             paths.append(path)
     return paths

@@ -51,6 +51,7 @@ def query_device(
     Runs in a child process. `job["framework"]` is the framework's name. The returned dictionary has the
     keys `device` and `error`, and one of the two values is an empty string.
     """
+    # A framework would try to connect to other ranks if a launcher's variables were set.
     for variable in _LAUNCHER_VARIABLES:
         os.environ.pop(variable, None)
     [framework] = [f for f in FRAMEWORKS if f.name == job["framework"]]

@@ -67,13 +67,16 @@ def _find_distribution(site_packages: str, module: str) -> metadata.Distribution
 
     A distribution with the module's name is preferred to a distribution whose `RECORD` lists the module.
     """
+    # Most distributions have the name of their module.
     name = module.partition(".")[0]
     for distribution in metadata.distributions(name=name, path=[site_packages]):
         return distribution
-    # Each line of a RECORD starts with the path of a file.
+    # Otherwise, the distribution that lists a file of the module is searched. Each line of a RECORD
+    # starts with the path of a file.
     line_start = f"\n{module.replace('.', '/')}/"
     for distribution in metadata.distributions(path=[site_packages]):
-        if line_start in "\n" + _read_metadata_file(distribution, "RECORD"):
+        record = "\n" + _read_metadata_file(distribution, "RECORD")
+        if line_start in record:
             return distribution
     return None
 

@@ -78,10 +78,13 @@ def _version_rows(survey: Survey | None) -> Iterator[tuple[str, str]]:
     yield "C library", " ".join(platform.libc_ver()).strip() or "unknown"
     yield "torch", _name_or_placeholder(packages.version("torch") or "missing")
     verdicts = survey.verdicts if survey else ()
-    accel_names = ("accel-train", "accel-tools", "accel-testing")
-    for name in dict.fromkeys((*accel_names, *_distribution_names(verdicts))):
+    names = ["accel-train", "accel-tools", "accel-testing"]
+    names += _distribution_names(verdicts)
+    without_duplicates = dict.fromkeys(names)
+    for name in without_duplicates:
         version = packages.version(name)
-        if version is not None and name not in ("torch", "accel-core"):
+        is_listed_above = name in ("torch", "accel-core")
+        if version is not None and not is_listed_above:
             yield _name_or_placeholder(name), _name_or_placeholder(version)
 
 
@@ -129,7 +132,9 @@ def _finding_lines(report: Report) -> Iterator[str]:
     for topic in report.topics:
         if topic.failed:
             yield f"! {topic.name}: could not be examined"
-        yield from dict.fromkeys(map(_code_line, topic.findings))
+        lines = [_code_line(finding) for finding in topic.findings]
+        without_duplicates = dict.fromkeys(lines)
+        yield from without_duplicates
 
 
 def _code_line(finding: Finding) -> str:
@@ -181,8 +186,9 @@ def _markdown_section(title: str, lines: Iterable[str]) -> list[str]:
     content = list(lines)
     if not content:
         return []
-    tildes = re.findall(r"~+", "\n".join(content))
-    longest = max((len(run) for run in tildes), default=0)
+    # The fence of a code block must be longer than each row of tildes in the block.
+    rows_of_tildes = re.findall(r"~+", "\n".join(content))
+    longest = max((len(row) for row in rows_of_tildes), default=0)
     fence = "~" * max(3, longest + 1)
     return [f"**{title}**", "", f"{fence}text", *content, fence, ""]
 

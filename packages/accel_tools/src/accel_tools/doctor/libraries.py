@@ -85,6 +85,7 @@ def find_unmet_dependencies(
         loaded_names.update(hardware.names_in(folder))
     loader = _Loader(environ.get("LD_LIBRARY_PATH", ""), loaded_names)
     visited: set[str] = set()
+    # A library inherits the search path RPATH of the library that loads it.
     queue = deque((path, loader.python_rpath()) for path in paths)
     while queue:
         path, inherited_rpath = queue.popleft()
@@ -160,7 +161,7 @@ class _ElfHeaders(NamedTuple):
 
         An rpath also applies to indirect dependencies, but a runpath only to direct ones.
         """
-        if self.runpath:
+        if self.runpath:  # The loader then ignores the library's RPATH.
             return inherited_rpath
         return (*self.rpath, *inherited_rpath)
 
@@ -203,7 +204,7 @@ def _sections(elf: ELFFile) -> Iterator[tuple[str, Any]]:
     for index in range(elf.num_sections()):
         try:
             section = elf.get_section(index, types)
-        except ELFParseError:
+        except ELFParseError:  # The file is damaged.
             raise
         except ELFError:  # The section has a different type.
             continue
@@ -237,7 +238,7 @@ def _required_versions(section: Any) -> dict[str, tuple[str, ...]]:
         names = []
         for version in versions:
             is_weak = version["vna_flags"] & _WEAK_VERSION
-            if not is_weak:
+            if not is_weak:  # A library may lack a weak version.
                 names.append(version.name)
         required[library.name] = tuple(names)
     return required
@@ -333,12 +334,14 @@ class _Loader:
             rpath: The rpaths of `needed_by` and of the libraries that need `needed_by`. They apply only if
                 `needed_by` has no runpath.
         """
-        if name in self._paths_by_name:
+        if name in self._paths_by_name:  # A library is loaded once.
             return _SearchResult(self._paths_by_name[name])
         result = self._search(name, needed_by, rpath)
         if result.path:
             self.register(name, result.path)
-        elif name in self._loaded_names:
+        elif (
+            name in self._loaded_names
+        ):  # The program loads it, so it is not a problem.
             return _SearchResult()
         return result
 
@@ -367,14 +370,14 @@ class _Loader:
         """Return the paths at which the loader looks for the library `name`, in the loader's order."""
         if "/" in name:
             return [name]
+        # The order is described in ld.so(8). RPATH counts only without RUNPATH.
         folders = [*self._ld_library_path, *needed_by.runpath]
         if not needed_by.runpath:
             folders = [*rpath, *folders]
-        return [
-            *(f"{folder}/{name}" for folder in folders),
-            *self._cache.get(name, ()),
-            *(f"{folder}/{name}" for folder in _DEFAULT_FOLDERS),
-        ]
+        paths = [f"{folder}/{name}" for folder in folders]
+        paths += self._cache.get(name, ())
+        paths += [f"{folder}/{name}" for folder in _DEFAULT_FOLDERS]
+        return paths
 
 
 _TRIPLET = sysconfig.get_config_var("MULTIARCH") or "."

@@ -114,7 +114,8 @@ def _compared_namespaces() -> Iterator[tuple[str, Mapping[str, object]]]:
     # The import may also replace methods of os.environ, for all objects or for this object.
     environ_type = type(os.environ)
     methods = {name: getattr(environ_type, name, None) for name in dir(environ_type)}
-    yield "os.environ", {**methods, **vars(os.environ)}
+    members_of_object = vars(os.environ)
+    yield "os.environ", {**methods, **members_of_object}
 
 
 def _compared_classes(
@@ -152,7 +153,7 @@ def _current_values() -> dict[str, Mapping[str, object]]:
 
 def _read_umask() -> str:
     """Return the umask as octal digits. It can only be read by setting it, so it is set back."""
-    umask = os.umask(0o077)
+    umask = os.umask(0o077)  # The umask can be read only by setting it.
     os.umask(umask)
     return f"{umask:03o}"
 
@@ -206,9 +207,11 @@ def _replaced_functions(
             if not _is_foreign_replacement(namespace, old, new):
                 continue
             change = _function_change(f"{namespace}.{name}", new)
-            same_function = id(old), id(new)
-            earlier = by_function.get(same_function, change)
-            by_function[same_function] = _with_shorter_name(change, earlier)
+            # The same function may have several names, of which the shortest is reported.
+            key = id(old), id(new)
+            if key in by_function:
+                change = _with_shorter_name(change, by_function[key])
+            by_function[key] = change
     return list(by_function.values())
 
 
@@ -227,6 +230,7 @@ def _is_foreign_replacement(namespace: str, old: object, new: object) -> bool:
     package = defining_module(new).partition(".")[0]
     if not package or package in sys.stdlib_module_names:
         return False
+    # A package may replace its own functions, and torch replaces functions of Python.
     own_package = namespace.partition(".")[0]
     return package not in (own_package, "torch", "torchgen")
 
@@ -239,9 +243,9 @@ def _changed_values(
         if name not in before or before[name] != value:
             yield _value_change(kind, name, value)
     if kind == "environment":
-        for name in before:
-            if name not in after:
-                yield Change(kind, name, to="")
+        removed_names = [name for name in before if name not in after]
+        for name in removed_names:
+            yield Change(kind, name, to="")
 
 
 def _value_change(kind: str, name: str, value: object) -> Change:

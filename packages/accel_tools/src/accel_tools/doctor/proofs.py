@@ -75,7 +75,7 @@ def _add_proof(program: FailedProgram, proof: Proof, topics: _Results) -> _Resul
         finding = missing_devices_finding(program.about, count, expected)
         finding = finding._replace(step=proof.step, proof=proof.text)
         return _append_to_topic_compute(finding, topics)
-    return topics
+    return topics  # No finding reports the failure.
 
 
 def _add_proof_to_first(
@@ -93,6 +93,7 @@ def _add_proof_to_first(
         step = first.step or proof.step
         new = first._replace(proof=proof.text, step=step, facts=facts)
         return tuple(_replace_finding(topic, first, new) for topic in topics)
+    # The proof explains all findings, so the first one replaces the others.
     for finding in others:
         facts[f"also, from {finding.code}"] = finding.what
     level = worst_level(finding.level for finding in reporting)

@@ -262,9 +262,7 @@ def _exchange_reports(rank: Rank, report: RankReport, timeout: float) -> int:
     connection = rendezvous(rank, None, None, timedelta(seconds=timeout))
     data = report.to_json()
     exchange = exchange_records(connection.store, rank, data, decide, timeout)
-    if rank.rank == 0:
-        exchange.wait_for_readers()
-    else:
+    if rank.rank != 0:
         _wait_until_store_is_closed(connection)
     return REFUSED if exchange.verdict == _REFUSED.encode() else 0
 

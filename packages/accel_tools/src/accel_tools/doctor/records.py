@@ -133,7 +133,7 @@ class DiagnosticContext:
         If the survey fails, every call raises the survey's error.
         """
         with self._survey_lock:
-            if self._survey_error is not None:
+            if self._survey_error is not None:  # An earlier call failed.
                 raise self._survey_error
             if self._survey is None:
                 try:
@@ -244,9 +244,10 @@ class Report(NamedTuple):
     @property
     def exit_status(self) -> int:
         """Return the command's exit status: 0 = no problems, 1 = warnings or errors, 2 = unknown backend."""
-        codes = [finding.code for topic in self.topics for finding in topic.findings]
-        if "candidates.not-declared" in codes:
-            return 2
+        for topic in self.topics:
+            for finding in topic.findings:
+                if finding.code == "candidates.not-declared":
+                    return 2  # The user requested a backend that does not exist.
         return 0 if self.level is Level.OK else 1
 
     def to_dict(self) -> dict[str, object]:

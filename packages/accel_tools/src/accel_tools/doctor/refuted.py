@@ -18,22 +18,23 @@ def downgrade_refuted_findings(
     A plugin's failed check is refuted if the backend's devices computed correct results. The advice to make
     a framework use the backend called `chosen` is refuted if a computation on this backend failed.
     """
-    all_findings = [finding for topic in topics for finding in topic.findings]
-    successes = {
-        finding.about: finding.what
-        for finding in all_findings
-        if finding.code == COMPUTED
-    }
-    failed_backends = {
-        finding.about for finding in all_findings if _is_failed_computation(finding)
-    }
+    success_by_backend: dict[str, str] = {}
+    failed_backends = set()
+    for topic in topics:
+        for finding in topic.findings:
+            if finding.code == COMPUTED:
+                success_by_backend[finding.about] = finding.what
+            elif _is_failed_computation(finding):
+                failed_backends.add(finding.about)
     results = []
     for topic in topics:
-        findings = [
-            _downgrade_failed_check(finding, successes) for finding in topic.findings
-        ]
-        if chosen in failed_backends:
-            findings = [_downgrade_framework_advice(finding) for finding in findings]
+        findings = []
+        for finding in topic.findings:
+            result = _downgrade_failed_check(finding, success_by_backend)
+            # A framework gains nothing from a backend that does not compute.
+            if chosen in failed_backends:
+                result = _downgrade_framework_advice(result)
+            findings.append(result)
         results.append(topic._replace(findings=tuple(findings)))
     return tuple(results)
 
@@ -42,7 +43,9 @@ def _is_failed_computation(finding: Finding) -> bool:
     return finding.code.startswith("compute.") and finding.level is not Level.OK
 
 
-def _downgrade_failed_check(finding: Finding, successes: Mapping[str, str]) -> Finding:
+def _downgrade_failed_check(
+    finding: Finding, success_by_backend: Mapping[str, str]
+) -> Finding:
     """Return the finding with the level `ok` if it is a failed check of a backend that computed.
 
     `successes` contains a clause about the successful computation for each backend that computed.
@@ -50,9 +53,9 @@ def _downgrade_failed_check(finding: Finding, successes: Mapping[str, str]) -> F
     is_failed_check = (
         finding.code.startswith("checks.") and finding.level is Level.ERROR
     )
-    if not is_failed_check or finding.about not in successes:
+    if not is_failed_check or finding.about not in success_by_backend:
         return finding
-    facts = {**finding.facts, "refuted": successes[finding.about]}
+    facts = {**finding.facts, "refuted": success_by_backend[finding.about]}
     return finding._replace(level=Level.OK, step="", facts=facts)
 
 

@@ -104,17 +104,20 @@ def run_topics(
     """
     if limit is None:
         limit = _TOPIC_SECONDS + _MAX_PROBES * context.settings.probe_timeout
+    if max_children is None:
+        # Child processes that import torch delay each other if there are more of them than cores.
+        max_children = hardware.usable_cores()
     deadline = time.monotonic() + limit
     threads = [_TopicThread(context, topic) for topic in topics]
     try:
-        # Child processes that import torch delay each other if there are more of them than cores.
-        with _limited_child_processes(max_children or hardware.usable_cores()):
+        with _limited_child_processes(max_children):
             for thread in threads:
                 _start_or_run(thread)
             for thread in threads:
                 on_wait(thread.title)
                 if thread.is_alive():
-                    thread.join(max(0.0, deadline - time.monotonic()))
+                    seconds_left = deadline - time.monotonic()
+                    thread.join(max(0.0, seconds_left))
     except BaseException:
         # Ctrl-C does not reach the child processes, because each child has a session of its own.
         child.end_all(for_good=True)
@@ -187,7 +190,7 @@ class _TopicThread(threading.Thread):
         the reason for this failure.
         """
         ms, failure = self._ms, self._error
-        if ms is None:
+        if ms is None:  # The topic is still running.
             ms = self._elapsed_ms()
             failure = f"it did not finish within {limit:g} s and was abandoned"
         return TopicResult(

@@ -51,7 +51,7 @@ def find_side_effects(provenance: Provenance, timeout: float) -> tuple[SideEffec
     empty if the plugin terminates the child process or takes longer than `timeout` seconds, because the
     verdict on the plugin reports such a failure.
     """
-    effects = _observe_plugins([provenance], timeout)
+    effects = _observe_plugins_in_child_process([provenance], timeout)
     return effects if effects is not None else ()
 
 
@@ -65,13 +65,16 @@ def find_all_side_effects(
     One child process first loads all plugins together. Each plugin is examined on its own, with `examine`,
     only if this process shows a side effect, crashes or hangs.
     """
-    have_no_effects = not provenances or _observe_plugins(provenances, timeout) == ()
-    if have_no_effects:
+    if not provenances:
+        return {}
+    # Most plugins have no side effects, so one process observes all of them first.
+    effects_of_all = _observe_plugins_in_child_process(provenances, timeout)
+    if effects_of_all == ():
         return dict.fromkeys(provenances, ())
     return {provenance: examine(provenance) for provenance in provenances}
 
 
-def _observe_plugins(
+def _observe_plugins_in_child_process(
     provenances: Sequence[Provenance], timeout: float
 ) -> tuple[SideEffect, ...] | None:
     """Load the plugins in a child process, and return their side effects.
@@ -83,9 +86,9 @@ def _observe_plugins(
     plugins = [(p.entry_point, p.distribution) for p in provenances]
     try:
         report = child.run(observe_in_child, {"plugins": plugins}, timeout)
-    except OSError:
+    except OSError:  # No process can be started.
         return None
-    if report.answer is None:
+    if report.answer is None:  # The process crashed or was late.
         return None
     return tuple(SideEffect(*row) for row in report.answer["side_effects"])
 
@@ -146,6 +149,7 @@ class _Recorder:
         Returns `None`, so that Python asks the next finder for the module.
         """
         caller = sys._getframe(1)
+        # No spec is returned, so Python continues with its other finders.
         location = _find_plugin_location(caller)
         if location:
             self.imports.append((location, name))
@@ -156,7 +160,7 @@ class _Recorder:
 
         def start(thread: threading.Thread) -> None:
             caller = sys._getframe(1)
-            self._record(caller, "starts a thread", _START_LATER)
+            self._record_event(caller, "starts a thread", _START_LATER)
             original_start(thread)
 
         return start
@@ -170,9 +174,9 @@ class _Recorder:
         if isinstance(first_argument, bytes):
             first_argument = os.fsdecode(first_argument)
         caller = sys._getframe(1)
-        self._record(caller, what.format(first_argument), instead)
+        self._record_event(caller, what.format(first_argument), instead)
 
-    def _record(self, caller: FrameType, what: str, instead: str) -> None:
+    def _record_event(self, caller: FrameType, what: str, instead: str) -> None:
         location = _find_plugin_location(caller)
         if location:
             self.events.append(SideEffect(what, location, instead))
@@ -187,6 +191,7 @@ def _find_plugin_location(frame: FrameType | None) -> str:
 
     The string is empty if no caller belongs to a plugin.
     """
+    # The outermost frame of other code is the plugin's, because this module calls the plugin.
     location = ""
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
@@ -204,13 +209,13 @@ def _format_location(file: str, line: int) -> str:
 
     The file's path is shortened by the longest folder in `sys.path` that contains the file.
     """
-    folder = ""
-    for entry in sys.path:
-        prefix = entry.rstrip(os.sep) + os.sep
-        is_longer = len(prefix) > len(folder)
-        if entry and is_longer and file.startswith(prefix):
-            folder = prefix
-    return f"{file.removeprefix(folder)}, line {line}"
+    longest_prefix = ""
+    for folder in sys.path:
+        prefix = folder.rstrip(os.sep) + os.sep
+        is_longer = len(prefix) > len(longest_prefix)
+        if folder and is_longer and file.startswith(prefix):
+            longest_prefix = prefix
+    return f"{file.removeprefix(longest_prefix)}, line {line}"
 
 
 def observe_in_child(
@@ -246,6 +251,7 @@ def _recorded_side_effects(
     There is one side effect per line of a plugin. Events during a forbidden import are left out,
     because the line that imports the module causes them.
     """
+    # Only the first side effect of a line is reported.
     by_location: dict[str, SideEffect] = {}
     for location, module in recorder.imports:
         has_succeeded = module in sys.modules

@@ -52,14 +52,18 @@ def variables_at_start(environ: Mapping[str, str]) -> dict[str, str]:
         lines = Path("/proc/self/environ").read_bytes().split(b"\0")
     except OSError:
         return dict(environ)
-    pairs = (os.fsdecode(line).partition("=") for line in lines if line)
-    at_start = {name: value for name, _, value in pairs}
-    variables = dict(environ)
+    at_start = {}
+    for line in lines:
+        name, _, value = os.fsdecode(line).partition("=")
+        at_start[name] = value
+    variables = {}
     for name, value in environ.items():
-        if os.environ.get(name) == value != at_start.get(name):
-            variables.pop(name)
-            if name in at_start:
-                variables[name] = at_start[name]
+        is_variable_of_this_process = os.environ.get(name) == value
+        if not is_variable_of_this_process:
+            variables[name] = value
+        elif name in at_start:
+            variables[name] = at_start[name]
+        # Otherwise, a start-up file has set the variable.
     return variables
 
 
@@ -98,9 +102,9 @@ def _customization_modules() -> Iterator[StartFile]:
             continue
         if spec is not None and spec.has_location and spec.origin is not None:
             path = spec.origin
-            yield StartFile(
-                path, (f"import {name}",), _installing_distribution(Path(path))
-            )
+            line = f"import {name}"
+            distribution = _installing_distribution(Path(path))
+            yield StartFile(path, (line,), distribution)
 
 
 def _installing_distribution(path: Path) -> str:

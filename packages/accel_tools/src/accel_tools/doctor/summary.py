@@ -94,8 +94,9 @@ def _usability_clauses(verdicts: Iterable[Verdict]) -> Iterator[str]:
         if any(verdict.usable for verdict in same_backend):
             yield f"{name} is usable too"
             continue
-        statuses = dict.fromkeys(verdict.status.label for verdict in same_backend)
-        yield f"{name} ({distribution}) is not usable ({', '.join(statuses)})"
+        labels = [verdict.status.label for verdict in same_backend]
+        without_duplicates = dict.fromkeys(labels)
+        yield f"{name} ({distribution}) is not usable ({', '.join(without_duplicates)})"
 
 
 def _is_chosen(verdict: Verdict, selection: Selection) -> bool:
@@ -158,7 +159,9 @@ def _shortened_problems(topics: Sequence[TopicResult]) -> list[str]:
             warnings.append(finding)
         root_causes.add(finding.facts.get("root cause", ""))
     root_causes.discard("")
-    clause_by_text: dict[str, str] = {}
+    clause_by_text: dict[
+        str, str
+    ] = {}  # A text that several findings have is listed once.
     for finding in (*errors, *warnings):
         clause_by_text.setdefault(finding.what, _shorten(finding, root_causes))
     return list(clause_by_text.values())

@@ -39,7 +39,7 @@ def torch_import_finding(
     facts = {"torch": version}
     if package is not None:
         facts["torch"] = f"{version} in {package.folder}"
-    result = _ImportResult()
+    result = _ImportResult()  # The import has not failed.
     if not is_known_to_work:
         result = _import_in_child_process(timeout)
     failure = result.failure

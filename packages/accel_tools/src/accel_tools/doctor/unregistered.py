@@ -91,13 +91,15 @@ def find_unregistered_packages(
     imported = set(imported_modules)
     unregistered = []
     for distribution in packages.distributions():
-        package = _find_package(distribution)
+        package = _find_unregistered_package(distribution)
         if package is not None and package.module not in imported:
             unregistered.append(package)
     return unregistered
 
 
-def _find_package(distribution: metadata.Distribution) -> UnregisteredPackage | None:
+def _find_unregistered_package(
+    distribution: metadata.Distribution,
+) -> UnregisteredPackage | None:
     """Return the distribution's package if it registers a device without an entry point.
 
     A package whose device torch.accelerator does not support is returned in any case.
@@ -129,7 +131,8 @@ def _find_registering_file(
     is_excluded = normalize_distribution(name) in _NOT_SEARCHED
     if is_excluded or not _requires_torch(distribution):
         return None
-    if any(entry.group == TORCH_GROUP for entry in distribution.entry_points):
+    groups = [entry_point.group for entry_point in distribution.entry_points]
+    if TORCH_GROUP in groups:  # torch itself imports the package.
         return None
     for file in distribution.files or ():
         if _is_package_code(file) and _contains_registration(file):
@@ -140,8 +143,8 @@ def _find_registering_file(
 def _requires_torch(distribution: metadata.Distribution) -> bool:
     requirements = distribution.requires or ()
     # A distribution whose name only begins with "torch", such as torch-npu, does not count.
-    pattern = r"torch\b(?![-_.\w])"
-    return any(re.match(pattern, requirement) for requirement in requirements)
+    torch_alone = re.compile(r"torch\b(?![-_.\w])")
+    return any(torch_alone.match(requirement) for requirement in requirements)
 
 
 def _is_package_code(file: metadata.PackagePath) -> bool:
@@ -158,8 +161,9 @@ def _contains_registration(file: metadata.PackagePath) -> bool:
     content = path.read_bytes()
     if not any(function in content for function in _REGISTRATION_FUNCTIONS):
         return False
-    # In a compiled file, the name is proof enough.
-    return file.suffix != ".py" or _calls_registration_function(content)
+    is_compiled = file.suffix != ".py"
+    # In a compiled file, the name is proof enough. A source file may contain it in a comment.
+    return is_compiled or _calls_registration_function(content)
 
 
 def _calls_registration_function(source: bytes) -> bool:

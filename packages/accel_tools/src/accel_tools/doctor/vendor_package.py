@@ -143,15 +143,15 @@ def find_extension_modules(folder: str) -> list[str]:
     names begin with `lib` are left out, because they are libraries that the modules load.
     """
     paths: list[str] = []
-    queue = deque([(folder, 0)])
-    while queue and len(paths) < _MAX_EXTENSIONS:
-        current, depth = queue.popleft()
+    folders_with_depth = deque([(folder, 0)])
+    while folders_with_depth and len(paths) < _MAX_EXTENSIONS:
+        current, depth = folders_with_depth.popleft()
         for name in sorted(hardware.names_in(current)):
             path = f"{current}/{name}"
             if _is_extension(name):
                 paths.append(path)
             elif depth < _MAX_DEPTH and _is_subfolder(current, name):
-                queue.append((path, depth + 1))
+                folders_with_depth.append((path, depth + 1))
     return paths[:_MAX_EXTENSIONS]
 
 
@@ -175,6 +175,7 @@ def package_unmet_dependencies(
     """
     if not hardware.on_linux():
         return ()
+    # The package or torch loads the libraries in these folders itself, so they are not missing.
     folders_of_loaded = list(_folder_and_subfolders(package.folder, 2))
     torch_folders = package_folders("torch")
     if torch_folders:
@@ -194,13 +195,15 @@ def describe_unmet(unmet: Iterable[UnmetDependency]) -> str:
 
     If `unmet` is empty because libraries were not examined, the text states why.
     """
-    texts_by_name: dict[str, str] = {}
+    text_by_name: dict[
+        str, str
+    ] = {}  # A library that several files need is listed once.
     for dependency in unmet:
         text = _describe_dependency(dependency)
-        texts_by_name.setdefault(dependency.name, text)
-    if not texts_by_name:
+        text_by_name.setdefault(dependency.name, text)
+    if not text_by_name:
         return why_not_examined()
-    return "; ".join(texts_by_name.values())
+    return "; ".join(text_by_name.values())
 
 
 def _describe_dependency(dependency: UnmetDependency) -> str:

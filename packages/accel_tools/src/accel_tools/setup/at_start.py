@@ -12,9 +12,8 @@ from types import ModuleType
 
 __all__ = ["begin"]
 
-#: The beginnings of the names of torch's libraries in a compiled extension, after the null character that
-#: ends the previous name.
-_LIBRARY_PREFIXES = (b"\0libtorch", b"\0libc10")
+#: The beginnings of the names of torch's libraries.
+_LIBRARY_PREFIXES = (b"libtorch", b"libc10")
 
 
 def begin() -> None:
@@ -24,6 +23,7 @@ def begin() -> None:
     different environment. An extension that was built for a different torch raises an `ImportError` that
     states the cause.
     """
+    # The launcher passes its own path: python -X accel_launcher=FOLDER/bin/python
     launcher = sys._xoptions.get("accel_launcher")
     if isinstance(launcher, str):
         sys.executable = launcher
@@ -39,7 +39,8 @@ def _check_extensions_before_import(launcher: str) -> None:
 
     def create_module(self: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
         path = spec.origin or ""
-        if path.startswith((f"{sys.prefix}/", f"{sys.base_prefix}/")):
+        is_installed = path.startswith((f"{sys.prefix}/", f"{sys.base_prefix}/"))
+        if is_installed:  # pip installed it with the torch of this environment.
             return original_create_module(self, spec)
         missing = _missing_torch_libraries(path)
         if missing:
@@ -47,6 +48,7 @@ def _check_extensions_before_import(launcher: str) -> None:
         try:
             return original_create_module(self, spec)
         except ImportError as error:
+            # The linker's message ends in "undefined symbol: _ZN3c10...".
             symbol = str(error).rpartition("undefined symbol: ")[2]
             if _is_torch_symbol(symbol):
                 raise ImportError(_mismatch_message(path, symbol, launcher)) from error
@@ -57,9 +59,10 @@ def _check_extensions_before_import(launcher: str) -> None:
 
 def _is_torch_symbol(symbol: str) -> bool:
     """Return whether a mangled C++ symbol is in one of torch's namespaces c10, at and torch."""
-    if not symbol.startswith("_Z"):
-        return False
-    return "3c10" in symbol or "2at" in symbol or "5torch" in symbol
+    # A mangled C++ name starts with _Z. The length of each name stands before it: 5torch.
+    is_cpp_symbol = symbol.startswith("_Z")
+    namespaces = ("3c10", "2at", "5torch")
+    return is_cpp_symbol and any(namespace in symbol for namespace in namespaces)
 
 
 def _missing_torch_libraries(extension: str) -> list[str]:
@@ -70,9 +73,11 @@ def _missing_torch_libraries(extension: str) -> list[str]:
     with open(extension, "rb") as file:  # noqa: PTH123 - pathlib takes milliseconds to import
         data = file.read()
     missing = []
+    # The file contains the name of each library that it needs, between two null characters.
     for prefix in _LIBRARY_PREFIXES:
-        for part in data.split(prefix)[1:]:
-            name = (prefix[1:] + part.partition(b"\0")[0]).decode("ascii", "replace")
+        for after_prefix in data.split(b"\0" + prefix)[1:]:
+            name_bytes = prefix + after_prefix.partition(b"\0")[0]
+            name = name_bytes.decode("ascii", "replace")
             is_library = name.endswith(".so") and name not in missing
             if is_library and not os.path.exists(f"{folder}/{name}"):  # noqa: PTH110
                 missing.append(name)

@@ -310,26 +310,28 @@ def newest_build_for_driver(
     `torch` is the required release, or an empty string for the newest. If no build fits, the returned
     build's name is an empty string.
     """
-    newest = _newest_build_of_uv(driver, system)
+    no_build = Build("", _TABLE_SOURCE)
+    newest = _newest_cuda_build_for_driver(driver, system)
     if not newest:
-        return Build("", _TABLE_SOURCE)
+        return no_build
     release = RELEASES.get(_without_patch_version(torch))
     if release is not None:
         without_wheels = _builds_without_wheels(system, torch)
-        for name in release.builds:
+        for name in release.builds:  # The newest build comes first.
             is_available = name.startswith("cu") and name not in without_wheels
+            # A driver that runs one build runs all builds for the same major version of CUDA.
             if is_available and _cuda_major(name) <= _cuda_major(newest):
                 return Build(name, _TABLE_SOURCE)
-        return Build("", _TABLE_SOURCE)
+        return no_build
     # A release that is not in the table is newer, and does not have the builds that PyTorch dropped.
     if torch and newest in LAST_RELEASE:
-        return Build("", _TABLE_SOURCE)
+        return no_build
     return Build(newest, _TABLE_SOURCE)
 
 
-def _newest_build_of_uv(driver: str, system: str) -> str:
+def _newest_cuda_build_for_driver(driver: str, system: str) -> str:
     """Return the newest CUDA build in uv's list that the driver can run, or an empty string."""
-    for build in _CUDA_BUILDS:
+    for build in _CUDA_BUILDS:  # The newest build comes first.
         if _is_at_least(driver, build.oldest_driver(system)):
             return build.name
     return ""
@@ -341,7 +343,7 @@ def driver_can_run(driver: str, build: str, system: str = "linux") -> bool:
     A driver that can run one minor version of CUDA can run all minor versions of the same major version,
     and all older versions.
     """
-    newest = _newest_build_of_uv(driver, system)
+    newest = _newest_cuda_build_for_driver(driver, system)
     if not newest or not build.startswith("cu"):
         return False
     return _cuda_major(build) <= _cuda_major(newest)
@@ -356,9 +358,10 @@ def oldest_supported_driver(system: str) -> str:
 def oldest_driver_for_build(build: str, system: str = "linux") -> str:
     """Return the oldest NVIDIA driver version that can run a CUDA build."""
     drivers = []
-    for listed in _CUDA_BUILDS:
-        if _cuda_major(listed.name) >= _cuda_major(build):
-            drivers.append(listed.oldest_driver(system))
+    # A driver that runs one build runs all builds for the same or an older major version of CUDA.
+    for other_build in _CUDA_BUILDS:
+        if _cuda_major(other_build.name) >= _cuda_major(build):
+            drivers.append(other_build.oldest_driver(system))
     return min(drivers, key=Version)
 
 
@@ -392,15 +395,16 @@ def newest_build_for_amd_gpu(architecture: str, torch: str = "") -> Build:
     build's name is an empty string.
     """
     if is_vega(architecture):
-        return Build(_newest_of_release(_WITH_VEGA, torch), _VEGA_SOURCE)
+        # Newer builds have no code for Vega.
+        return Build(_newest_build_in_release(_WITH_VEGA, torch), _VEGA_SOURCE)
     oldest_rocm = _OLDEST_ROCM.get(architecture)
     if oldest_rocm is None:
         return Build("", _TABLE_SOURCE)
-    names = []
+    builds_with_code = []
     for version in _ROCM_VERSIONS:
         if _is_at_least(version, oldest_rocm):
-            names.append(f"rocm{version}")
-    return Build(_newest_of_release(names, torch), _TABLE_SOURCE)
+            builds_with_code.append(f"rocm{version}")
+    return Build(_newest_build_in_release(builds_with_code, torch), _TABLE_SOURCE)
 
 
 def why_amd_wheels_do_not_fit(python: str, torch: str = "") -> str:
@@ -423,7 +427,7 @@ def is_vega(architecture: str) -> bool:
     return architecture in _VEGA
 
 
-def _newest_of_release(names: Sequence[str], torch: str) -> str:
+def _newest_build_in_release(names: Sequence[str], torch: str) -> str:
     """Return the newest of the ROCm builds `names` that the release `torch` has, or an empty string.
 
     `names` is sorted from the newest to the oldest build.
@@ -515,9 +519,9 @@ def _parse_toolkit_version(text: str) -> ToolkitVersion:
 
     The minor version may be missing.
     """
-    numbers = [int(number) for number in text.split(".")]
-    minor = numbers[1] if len(numbers) > 1 else 0
-    return ToolkitVersion(numbers[0], minor)
+    major, *other_numbers = text.split(".")
+    minor = other_numbers[0] if other_numbers else "0"
+    return ToolkitVersion(int(major), int(minor))
 
 
 def _without_patch_version(release: str) -> str:

@@ -97,6 +97,7 @@ def complete_environments(folder: str) -> list[Record]:
     records = []
     for name in _list_names(f"{folder}/environments"):
         path = f"{folder}/environments/{name}"
+        # The file has one block. An incomplete environment lacks the file.
         for content in _read_blocks(f"{path}/{MARK}"):
             records.append({**content, "name": name, "path": path})
     return sorted(records, key=_torch_version, reverse=True)
@@ -120,9 +121,12 @@ def _read_blocks(path: str) -> Iterator[dict[str, str]]:
     Yields nothing if the file cannot be read.
     """
     for block in _read_text(path).split("\n\n"):
-        lines = [line.partition("=") for line in block.splitlines()]
-        if lines:
-            yield {key.strip(): value.strip() for key, _, value in lines}
+        values = {}
+        for line in block.splitlines():
+            key, _, value = line.partition("=")
+            values[key.strip()] = value.strip()
+        if values:
+            yield values
 
 
 def _read_text(path: str) -> str:
@@ -162,7 +166,8 @@ def detect_devices(folder: str, root: str = "") -> list[Device]:
         device = _detect_device(row, pci_functions, root)
         if device is not None:
             devices.append(device)
-    if any(device.row["label"] == "Hygon DCU" for device in devices):
+    labels = [device.row["label"] for device in devices]
+    if "Hygon DCU" in labels:
         # Hygon's driver has AMD's device node too, so the node alone does not prove an AMD GPU.
         return [d for d in devices if d.row["label"] != "AMD GPU" or d.ids]
     return devices
@@ -179,23 +184,24 @@ def _detect_device(
     for pattern in row["nodes"].split():
         evidence += _find_device_nodes(pattern, root)
     for function in pci_functions:
-        if _is_described_by(row, function):
+        if _matches_row(row, function):
             id_pair = f"{function.vendor_id}:{function.device_id}"
             evidence.append(f"PCI {id_pair} at {function.address}")
             ids.append(int(function.device_id, 16))
-    return Device(row, evidence[0], ids) if evidence else None
+    if not evidence:
+        return None
+    return Device(row, evidence[0], ids)
 
 
 def _find_device_nodes(pattern: str, root: str) -> list[str]:
     """Return the device nodes that match a pattern such as `/dev/nvidia[0-9]*`."""
-    prefix, number, _ = pattern.partition(_NUMBER)
-    if not number:
+    if not pattern.endswith(_NUMBER):  # The pattern is the path of one node.
         return [pattern] if os.path.exists(root + pattern) else []
-    folder, _, name_prefix = prefix.rpartition("/")
+    folder, _, prefix = pattern.removesuffix(_NUMBER).rpartition("/")
     nodes = []
     for name in _list_names(root + folder):
-        is_numbered = name[len(name_prefix) :][:1].isdecimal()
-        if name.startswith(name_prefix) and is_numbered:
+        first_character_after_prefix = name.removeprefix(prefix)[:1]
+        if name.startswith(prefix) and first_character_after_prefix.isdecimal():
             nodes.append(f"{folder}/{name}")
     return nodes
 
@@ -211,19 +217,20 @@ def _list_pci_functions(root: str) -> Iterator[PciFunction]:
             yield PciFunction(address, alias[9:13], alias[18:22], class_code)
 
 
-def _is_described_by(row: Record, function: PciFunction) -> bool:
+def _matches_row(row: Record, function: PciFunction) -> bool:
     """Return whether a row of `HARDWARE` describes the PCI function."""
-    for excluded in row["not"].split():
+    for excluded in row["not"].split():  # A device id or the beginning of an address.
         if function.device_id == excluded or function.address.startswith(excluded):
             return False
-    if not function.address.startswith(row["at"]):
+    required_address_prefix = row["at"]
+    if not function.address.startswith(required_address_prefix):
         return False
     id_pair = f"{function.vendor_id}:{function.device_id}"
     for pattern in row["pci"].split():
+        # The pattern 10de/03 matches devices with vendor id 10de and a class code that starts with 03.
         id_prefix, _, class_prefix = pattern.partition("/")
-        if id_pair.startswith(id_prefix) and function.class_code.startswith(
-            class_prefix
-        ):
+        has_class = function.class_code.startswith(class_prefix)
+        if id_pair.startswith(id_prefix) and has_class:
             return True
     return False
 
@@ -235,14 +242,16 @@ def _nvidia_driver(root: str) -> str:
     """
     for path in _DRIVER:
         for word in _read_text(root + path).split():
-            parts = word.split(".")
-            if (
-                len(parts) in (2, 3)
-                and len(parts[0]) >= 3
-                and "".join(parts).isdecimal()
-            ):
+            if _is_driver_version(word):
                 return word
     return ""
+
+
+def _is_driver_version(word: str) -> bool:
+    """Return whether a word has the form of an NVIDIA driver version, such as `"550.54.15"`."""
+    numbers = word.split(".")
+    are_digits = "".join(numbers).isdecimal()
+    return are_digits and len(numbers) in (2, 3) and len(numbers[0]) >= 3
 
 
 def _amd_architectures(root: str) -> list[str]:
@@ -256,12 +265,9 @@ def _amd_architectures(root: str) -> list[str]:
             key, _, value = line.partition(" ")
             # The number of a CPU, which is a node too, is 0.
             if key == "gfx_target_version" and int(value):
-                number = int(value)
-                major, minor, stepping = (
-                    number // 10000,
-                    number // 100 % 100,
-                    number % 100,
-                )
+                # 90010 is version 9.0.10, which is written as gfx90a: 10 is "a" in hexadecimal.
+                major_and_minor, stepping = divmod(int(value), 100)
+                major, minor = divmod(major_and_minor, 100)
                 architectures.append(f"gfx{major}{minor:x}{stepping:x}")
     return architectures
 
@@ -283,6 +289,7 @@ def choose(folder: str, environ: Mapping[str, str], root: str = "") -> Choice:
     devices = detect_devices(folder, root)
     pin = environ.get("DS_ACCELERATOR", "").strip().lower()
     pinned_backends = _pinned_backends(folder, pin)
+    # The functions below add the reasons why environments do not fit the machine.
     unmet_needs: list[str] = []
     if not pinned_backends:
         choice = _choose_for_devices(environments, devices, root, unmet_needs)
@@ -290,13 +297,14 @@ def choose(folder: str, environ: Mapping[str, str], root: str = "") -> Choice:
     pin_reason = f"DS_ACCELERATOR={pin}"
     for backend in pinned_backends:
         if backend == CPU:
-            environment = _newest_of_backend(folder, environments, CPU)
+            environment = _require_environment_for(folder, environments, CPU)
             return Choice(environment, pin_reason)
         pinned = [device for device in devices if device.row["backend"] == backend]
         choice = _choose_for_devices(environments, pinned, root, unmet_needs)
         if choice is not None:
             return choice
-    environment = _newest_of_backend(folder, environments, pinned_backends[0])
+    # The machine lacks the pinned devices, or cannot run the environments for them.
+    environment = _require_environment_for(folder, environments, pinned_backends[0])
     return Choice(environment, pin_reason, _as_sentence(unmet_needs))
 
 
@@ -338,7 +346,7 @@ def _newest_for_device(
 
     The unmet needs of newer environments for the device are added to `unmet_needs`.
     """
-    for environment in environments:
+    for environment in environments:  # The newest environment comes first.
         if device.row["label"] in environment["serves"].split(", "):
             unmet_need = describe_unmet_need(environment, device, root)
             if not unmet_need:
@@ -357,17 +365,16 @@ def _fall_back_to_cpu(
 
     A GPU that is part of the CPU does not cause a warning.
     """
-    cpu_environment = _newest_of_backend(folder, environments, CPU)
+    cpu_environment = _require_environment_for(folder, environments, CPU)
     for device in devices:
         if device.row["integrated"] == "no":
             hardware = f"{device.row['label']} of this machine ({device.evidence})"
             reason = f"no environment fits the {hardware}"
-            sentences = [
-                f"{reason}, so the CPU is used.",
-                _as_sentence(unmet_needs),
-                _next_step(folder, device.row["setup"]),
-            ]
-            return Choice(cpu_environment, reason, " ".join(filter(None, sentences)))
+            warning = f"{reason}, so the CPU is used."
+            if unmet_needs:
+                warning += f" {_as_sentence(unmet_needs)}"
+            warning += f" {_next_step(folder, device.row['setup'])}"
+            return Choice(cpu_environment, reason, warning)
     return Choice(cpu_environment, "this machine has no accelerator")
 
 
@@ -382,11 +389,13 @@ def describe_unmet_need(environment: Record, device: Device, root: str = "") -> 
     An example is `"needs NVIDIA's driver, which is not loaded"`. Returns an empty string if the machine
     meets all needs.
     """
-    return (
-        _unmet_driver_need(environment["oldest_driver"], root)
-        or _unmet_architecture_need(environment["gfx"].split(), root)
-        or _unmet_device_need(environment["no_code_for"].split(), device.ids)
-    )
+    unmet_need = _unmet_driver_need(environment["oldest_driver"], root)
+    if not unmet_need:
+        unmet_need = _unmet_architecture_need(environment["gfx"].split(), root)
+    if not unmet_need:
+        id_ranges_without_code = environment["no_code_for"].split()
+        unmet_need = _unmet_device_need(id_ranges_without_code, device.ids)
+    return unmet_need
 
 
 def _unmet_driver_need(oldest: str, root: str) -> str:
@@ -415,7 +424,10 @@ def _unmet_architecture_need(supported: Sequence[str], root: str) -> str:
     if not supported:
         return ""
     architectures = _amd_architectures(root)
-    if not architectures or set(architectures) & set(supported):
+    if not architectures:  # Without the driver's files, nothing is known.
+        return ""
+    is_any_supported = any(name in supported for name in architectures)
+    if is_any_supported:
         return ""
     return f"has no code for {', '.join(architectures)}"
 
@@ -425,10 +437,13 @@ def _unmet_device_need(ranges_without_code: Sequence[str], ids: Sequence[int]) -
 
     `ranges_without_code` contains ranges of PCI device ids, such as `"0000-1dff"`.
     """
+    if not ids:
+        return ""
     for pci_id in ids:
-        if not any(_is_within(pci_id, id_range) for id_range in ranges_without_code):
+        lacks_code = any(_is_within(pci_id, r) for r in ranges_without_code)
+        if not lacks_code:  # One usable device is enough.
             return ""
-    return f"has no code for the device {ids[0]:04x}" if ids else ""
+    return f"has no code for the device {ids[0]:04x}"
 
 
 def _is_within(pci_id: int, id_range: str) -> bool:
@@ -437,14 +452,14 @@ def _is_within(pci_id: int, id_range: str) -> bool:
     return int(first, 16) <= pci_id <= int(last, 16)
 
 
-def _newest_of_backend(
+def _require_environment_for(
     folder: str, environments: Sequence[Record], backend: str
 ) -> Record:
     """Return the newest environment of a backend.
 
     Raises `LookupError` if the folder has no environment of the backend.
     """
-    for environment in environments:
+    for environment in environments:  # The newest environment comes first.
         if environment["backend"] == backend:
             return environment
     next_step = _next_step(folder, backend)
@@ -460,13 +475,20 @@ def _next_step(folder: str, name: str) -> str:
     """
     if not name:
         return "Next step: accel setup"
-    without_punctuation = folder
+    return f"Next step: accel setup --into {_quote(folder)} {name}"
+
+
+def _quote(argument: str) -> str:
+    """Return a command's argument in single quotes if a shell would split or change the argument.
+
+    The module `shlex` would take milliseconds to import.
+    """
+    without_punctuation = argument
     for character in "/-_.":
         without_punctuation = without_punctuation.replace(character, "")
-    # The module shlex takes milliseconds to import.
-    quoted = "'" + folder.replace("'", "'\\''") + "'"
-    argument = folder if without_punctuation.isalnum() else quoted
-    return f"Next step: accel setup --into {argument} {name}"
+    if without_punctuation.isalnum():
+        return argument
+    return "'" + argument.replace("'", "'\\''") + "'"
 
 
 # --- The start --------------------------------------------------------------------------
@@ -479,7 +501,7 @@ def main() -> None:
     `sys.argv[2:]` contains the program's arguments.
     """
     launcher, *arguments = sys.argv[1:]
-    launcher = os.path.abspath(launcher)
+    launcher = os.path.abspath(launcher)  # FOLDER/bin/PROGRAM
     program = os.path.basename(launcher)
     folder = os.path.dirname(os.path.dirname(launcher))
     try:

@@ -18,9 +18,9 @@ from accel_tools.setup import builds
 from accel_tools.setup.plan import AUTO, Plan
 
 __all__ = [
+    "commands_for_this_python",
     "default_installer",
     "find_installer_problems",
-    "split_commands",
     "why_index_is_unreachable",
 ]
 
@@ -42,7 +42,8 @@ def find_installer_problems(installer: str) -> Iterator[str]:
 
     `installer` is `"pip"` or `"uv"`.
     """
-    if struct.calcsize("P") == 4:
+    pointer_bytes = struct.calcsize("P")
+    if pointer_bytes == 4:
         yield (
             "this Python is 32-bit, but PyTorch has wheels only for 64-bit Pythons: "
             "use a 64-bit Python"
@@ -89,7 +90,7 @@ def _is_from_conda(package: str) -> bool:
     return any(Path(sys.prefix, "conda-meta").glob(f"{package}-[0-9]*.json"))
 
 
-def split_commands(line: str) -> list[list[str]]:
+def commands_for_this_python(line: str) -> list[list[str]]:
     """Split a line such as `"pip install a && pip install b"` into lists of arguments.
 
     There is one list per command. Each command is changed so that it installs into this Python's
@@ -97,11 +98,11 @@ def split_commands(line: str) -> list[list[str]]:
     """
     commands = []
     for part in line.split(" && "):
-        words = shlex.split(part)
-        if words[0] == "pip":
-            commands.append([sys.executable, "-m", *words])
-        else:
-            commands.append([*words, "--python", sys.executable])
+        arguments = shlex.split(part)
+        if arguments[0] == "pip":
+            commands.append([sys.executable, "-m", *arguments])
+        else:  # uv
+            commands.append([*arguments, "--python", sys.executable])
     return commands
 
 
@@ -124,6 +125,6 @@ def why_index_is_unreachable(plan: Plan) -> str:
     except urllib.error.HTTPError as error:
         if error.code in (401, 403):
             return f"{url} denies access ({error.code})"
-        return ""
+        return ""  # The server responded, so pip or uv will report the error.
     except (OSError, ValueError) as error:
         return f"{url} cannot be reached: {getattr(error, 'reason', error)}"

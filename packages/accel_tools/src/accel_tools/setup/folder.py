@@ -33,11 +33,11 @@ __all__ = [
     "folder_of_running_environment",
     "is_complete",
     "mark_complete",
+    "name_for_setup",
     "plan_environments",
     "remove_environment",
-    "setup_name",
     "write_atomically",
-    "write_hardware",
+    "write_hardware_and_choice_module",
     "write_launchers",
 ]
 
@@ -117,20 +117,19 @@ def find_conflict(folder: Path, requirements: str) -> str:
     if sys.platform != "linux":
         return "accel setup --into works only on Linux, where files show the machine's hardware"
     existing = folder / "requirements.txt"
-    if (
-        existing.is_file()
-        and requirements
-        and existing.read_text("utf-8") != requirements
-    ):
-        return (
-            f"all environments of {folder} must have the same packages, which {existing} lists, but "
-            "different packages were given. Next step: leave the packages out, or make a new folder"
-        )
+    if requirements and existing.is_file():
+        has_other_packages = existing.read_text("utf-8") != requirements
+        if has_other_packages:
+            return (
+                f"all environments of {folder} must have the same packages, which {existing} lists, but "
+                "different packages were given. Next step: leave the packages out, or make a new folder"
+            )
     launcher = folder / "bin" / "python"
-    if (
-        launcher.is_file()
-        and f" {shlex.quote(base_python())} " not in launcher.read_text("utf-8")
-    ):
+    uses_this_python = True
+    if launcher.is_file():
+        python_argument = f" {shlex.quote(base_python())} "
+        uses_this_python = python_argument in launcher.read_text("utf-8")
+    if not uses_this_python:
         return (
             f"{folder} was made with a Python other than {base_python()}: {launcher} contains its path. "
             "Next step: use that Python, or make a new folder"
@@ -230,6 +229,7 @@ def mark_complete(path: Path, record: Mapping[str, str]) -> None:
     """
     for site_packages in path.glob("lib/python*/site-packages"):
         (site_packages / "choice.pth").write_text(_START_FILE, "utf-8")
+    # This file is written last, because an environment with the file counts as complete.
     write_atomically(path / choice.MARK, _format_block(record))
 
 
@@ -250,7 +250,7 @@ def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
 # --- The launchers ----------------------------------------------------------------------
 
 
-def write_hardware(folder: Path) -> None:
+def write_hardware_and_choice_module(folder: Path) -> None:
     """Write the files in `folder/lib`: the module that chooses an environment, and its hardware table.
 
     The module is also compiled to bytecode.
@@ -269,14 +269,15 @@ def write_hardware(folder: Path) -> None:
     py_compile.compile(str(module), doraise=True, invalidation_mode=unchecked)
 
 
-def setup_name(vendor: vendors.Vendor) -> str:
+def name_for_setup(vendor: vendors.Vendor) -> str:
     """Return the name that users pass to `accel setup` for a vendor's hardware, such as `"rocm"`.
 
     Returns an empty string if the vendor builds torch itself.
     """
     if vendor.backend == "cuda":
-        # This backend also drives the GPUs of vendors that build torch themselves.
-        return {"NVIDIA GPU": "cuda", "AMD GPU": "rocm"}.get(vendor.label, "")
+        names = {"NVIDIA GPU": "cuda", "AMD GPU": "rocm"}
+        # The backend cuda also drives the GPUs of vendors that build torch themselves.
+        return names.get(vendor.label, "")
     return vendor.backend
 
 
@@ -294,7 +295,7 @@ def _hardware_row(vendor: vendors.Vendor) -> dict[str, str]:
     return {
         "label": vendor.label,
         "backend": vendor.backend,
-        "setup": setup_name(vendor),
+        "setup": name_for_setup(vendor),
         "nodes": " ".join(vendor.nodes),
         "pci": " ".join(vendor.pci),
         "at": vendors.INTEL_INTEGRATED if vendor.is_integrated else "",
@@ -308,12 +309,15 @@ def write_launchers(folder: Path) -> None:
 
     Only complete environments count.
     """
-    script_names = []
+    names_by_environment = []
     for environment in choice.complete_environments(str(folder)):
         paths = Path(environment["path"], "bin").iterdir()
-        script_names.append({path.name for path in paths if _needs_launcher(path)})
+        names = {path.name for path in paths if _needs_launcher(path)}
+        names_by_environment.append(names)
+    # A launcher starts the program in any of the environments, so all of them must have it.
+    common_names = set.intersection(*names_by_environment)
     text = _LAUNCHER.format(python=shlex.quote(base_python()))
-    for name in {"python", "python3", *set.intersection(*script_names)}:
+    for name in {"python", "python3", *common_names}:
         write_atomically(folder / "bin" / name, text, 0o755)
 
 
@@ -322,11 +326,13 @@ def _needs_launcher(script: Path) -> bool:
 
     pip is excluded, because it would change only one of the environments.
     """
+    # pip would change only one of the environments. `write_launchers` adds python.
     if script.name.startswith(("pip", "python")) or not os.access(script, os.X_OK):
         return False
     with script.open("rb") as file:
         beginning = file.read(256)
-    return beginning.startswith(b"#!") and b"python" in beginning
+    is_script = beginning.startswith(b"#!")
+    return is_script and b"python" in beginning
 
 
 def remove_environment(path: Path) -> None:

@@ -158,7 +158,8 @@ def _install_from_checkout(checkout: str, packages: Sequence[str]) -> list[str]:
 
 def _format_pyproject(plan: Plan) -> str:
     """Return the sections of pyproject.toml with the dependencies, and the indexes for uv."""
-    requirements = [plan.torch, *map(_pep508_requirement, plan.packages)]
+    requirements = [plan.torch]
+    requirements += [_pep508_requirement(package) for package in plan.packages]
     listed = ", ".join(f'"{requirement}"' for requirement in requirements)
     lines = ["[project]", f"dependencies = [{listed}]"]
     if plan.torch_index:
@@ -204,7 +205,8 @@ def _format_requirements(plan: Plan) -> str:
     torch_index_url = _torch_index_url(plan)
     if not torch_index_url:
         lines = [" ".join(index_options)] if index_options else []
-        lines += [plan.torch, *map(_pep508_requirement, plan.packages)]
+        lines.append(plan.torch)
+        lines += [_pep508_requirement(package) for package in plan.packages]
         return "\n".join(lines)
     lines = [f"--index-url {torch_index_url}", plan.torch]
     packages = _pip_arguments(plan)

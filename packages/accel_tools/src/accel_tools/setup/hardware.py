@@ -109,6 +109,7 @@ class Hardware(NamedTuple):
 
 def detect_hardware(machine: Machine) -> Hardware:
     """Detect the machine's accelerators and their drivers."""
+    # A machine may have several devices of a kind, of which one is reported.
     by_label = {device.label: device for device in _detect_devices(machine)}
     devices = sorted(by_label.values(), key=lambda device: RANKED.index(device.label))
     # The output of nvidia-smi begins with the driver's version.
@@ -154,6 +155,7 @@ def _windows_devices(machine: Machine, folder: str) -> Iterator[DetectedDevice]:
     WSL2 is examined in the same way, because it has no GPUs on the PCI bus.
     """
     for name in sorted(hardware.names_in(folder, machine.root)):
+        # The folder of a driver is such as "nv_dispi.inf_amd64_0f6f1c6d7b1b".
         if ".inf_" not in name.lower():
             continue
         for prefix, label, backend in _WINDOWS_DRIVER_PREFIXES:
@@ -191,18 +193,20 @@ def _amd_architectures(machine: Machine) -> tuple[str, ...]:
     """
     architectures = []
     nodes = hardware.names_in(_TOPOLOGY, machine.root)
-    for node in sorted(nodes, key=lambda name: (len(name), name)):
+    in_numeric_order = sorted(nodes, key=lambda name: (len(name), name))
+    for node in in_numeric_order:
         properties = machine.text(f"{_TOPOLOGY}/{node}/properties")
         match = re.search(r"(?m)^gfx_target_version (\d+)$", properties)
         version = int(match[1]) if match else 0
-        if version:
-            major, minor, stepping = (
-                version // 10000,
-                version // 100 % 100,
-                version % 100,
-            )
-            architectures.append(f"gfx{major}{minor:x}{stepping:x}")
-    return tuple(dict.fromkeys(architectures))
+        if version == 0:  # The node is a CPU.
+            continue
+        # 90010 is version 9.0.10, which is written as gfx90a: 10 is "a" in hexadecimal.
+        major_and_minor, stepping = divmod(version, 100)
+        major, minor = divmod(major_and_minor, 100)
+        architecture = f"gfx{major}{minor:x}{stepping:x}"
+        if architecture not in architectures:
+            architectures.append(architecture)
+    return tuple(architectures)
 
 
 #: Patterns that match the display controllers (PCI class 03) of NVIDIA and Intel.
@@ -225,8 +229,9 @@ def _intel_limitation(machine: Machine, labels: set[str]) -> str:
     """
     ids = _pci_device_ids(machine, _INTEL_DISPLAY)
     if ids:
-        is_old = all(number >> 8 in INTEL_BEFORE_ARC for number in ids)
-        return BEFORE_ARC if is_old else ""
+        first_bytes = {device_id >> 8 for device_id in ids}
+        are_all_old = first_bytes <= INTEL_BEFORE_ARC
+        return BEFORE_ARC if are_all_old else ""
     has_integrated_gpu = "Intel integrated GPU" in labels
     has_discrete_gpu = "Intel discrete GPU" in labels
     if has_integrated_gpu and not has_discrete_gpu:
@@ -241,6 +246,7 @@ def _nvidia_generation(machine: Machine) -> str:
     The string is empty for newer generations, and for a machine without an NVIDIA GPU.
     """
     ids = _pci_device_ids(machine, _NVIDIA_DISPLAY)
+    # nvidia-smi reports a GPU as 0xDDDD10DE: its device id, and NVIDIA's vendor id.
     for device_id in re.findall("(?i)0x([0-9a-f]{4})10de", machine.nvidia_smi):
         ids.append(int(device_id, 16))
     if not ids:
@@ -251,6 +257,7 @@ def _nvidia_generation(machine: Machine) -> str:
 
 def _generation_index(device_id: int) -> int:
     """Return the index in `_GENERATIONS` of the NVIDIA GPU with a PCI device id."""
-    if device_id in _TU116:
+    if device_id in _TU116:  # The ids of this Turing GPU are among the ids of Ampere.
         return _GENERATIONS.index(TURING)
+    # Each of the ids begins a generation, and newer generations have higher ids.
     return bisect.bisect(_FIRST_IDS, device_id)

@@ -35,6 +35,10 @@ _FIELD_OF_NEEDED_BUILD = {
 class VendorBuild(NamedTuple):
     """A vendor's own build of torch for its GPUs, which looks like a CUDA or ROCm build."""
 
+    #: The vendor, such as `"MetaX"`.
+    vendor: str
+    #: The vendor's word for its device, such as `"GPU"`.
+    device: str
     #: The text in the version of the build, such as `"metax"`.
     mark: str
     #: The page with the build.
@@ -43,9 +47,13 @@ class VendorBuild(NamedTuple):
 
 #: The vendors' own builds, by `Vendor.label`. accel-cuda declares the same values.
 VENDOR_BUILDS = {
-    "MetaX GPU": VendorBuild("metax", "https://developer.metax-tech.com/softnova"),
-    "Iluvatar GPU": VendorBuild("corex", "https://support.iluvatar.com/"),
-    "Hygon DCU": VendorBuild("dtk", "https://developer.sourcefind.cn/"),
+    "MetaX GPU": VendorBuild(
+        "MetaX", "GPU", "metax", "https://developer.metax-tech.com/softnova"
+    ),
+    "Iluvatar GPU": VendorBuild(
+        "Iluvatar", "GPU", "corex", "https://support.iluvatar.com/"
+    ),
+    "Hygon DCU": VendorBuild("Hygon", "DCU", "dtk", "https://developer.sourcefind.cn/"),
 }
 #: The oldest major version of NVIDIA's driver for programs built with a major version of CUDA:
 #: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, table 1.
@@ -75,6 +83,7 @@ def find_mismatches(plan: Plan, machine: Machine) -> tuple[str, ...]:
     for recipe in recipes.values():
         sentences += _find_vendor_package_mismatches(recipe, build, machine)
     without_duplicates = dict.fromkeys(sentences)
+    # A check that finds no mismatch adds an empty string.
     return tuple(sentence for sentence in without_duplicates if sentence)
 
 
@@ -96,9 +105,8 @@ def describe_build_mismatch(
         # The version in Iluvatar's build may lack the mark that the distribution's version has.
         if mark in build.version or mark in str(packages.version("torch")):
             return ""
-        vendor = label.partition(" ")[0]
         return (
-            f"torch {build.version} is not {vendor}'s build, but this machine has "
+            f"torch {build.version} is not {VENDOR_BUILDS[label].vendor}'s build, but this machine has "
             f"{bus.with_article(label)} ({evidence})"
         )
     field = _FIELD_OF_NEEDED_BUILD.get(label)
@@ -138,7 +146,7 @@ def _find_vendor_package_mismatches(
     """
     toolkit = installed_toolkit(recipe, machine)
     toolkit_name = recipe.toolkit.name if recipe.toolkit else "the toolkit"
-    for row, package in _installed_rows(recipe):
+    for row, package in _rows_of_installed_packages(recipe):
         if build is not None and build.version.partition("+")[0] != row.torch:
             yield (
                 f"{package} requires torch {row.torch}, but torch {build.version} is installed"
@@ -148,7 +156,7 @@ def _find_vendor_package_mismatches(
             yield f"{package} requires {required}, but version {toolkit} is installed"
 
 
-def _installed_rows(recipe: Recipe) -> Iterator[tuple[Row, str]]:
+def _rows_of_installed_packages(recipe: Recipe) -> Iterator[tuple[Row, str]]:
     """Yield each row that has an installed package, with the package's name and version."""
     for row in recipe.rows:
         for requirement in row.packages:

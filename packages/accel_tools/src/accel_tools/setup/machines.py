@@ -37,9 +37,9 @@ ALPINE = "/etc/alpine-release"
 WSL_DRIVERS = "/usr/lib/wsl/drivers"
 WINDOWS_DRIVERS = "/Windows/System32/DriverStore/FileRepository"
 _WSL_NVIDIA_SMI = "/usr/lib/wsl/lib/nvidia-smi"
-#: The line of a GPU in the output of `nvidia-smi`: the driver's version, then the PCI ids, with the device
+#: A line for a GPU in the output of `nvidia-smi`: the driver's version, then the PCI ids, with the device
 #: id before the vendor id.
-_NVIDIA_SMI = r"(?im)^[0-9]{3,}\.[0-9]+(\.[0-9]+)?(, *0x[0-9a-f]{4}10de)?"
+_GPU_LINE = r"(?im)^[0-9]{3,}\.[0-9]+(\.[0-9]+)?(, *0x[0-9a-f]{4}10de)?"
 #: The time limit for `nvidia-smi` in seconds.
 _NVIDIA_SMI_SECONDS = 5.0
 
@@ -141,5 +141,5 @@ def _query_nvidia_smi(root: str) -> str:
     if completed.returncode:
         return ""
     output = completed.stdout.decode(errors="replace")
-    gpu_lines = [match[0] for match in re.finditer(_NVIDIA_SMI, output)]
+    gpu_lines = [match[0] for match in re.finditer(_GPU_LINE, output)]
     return "\n".join(gpu_lines)

@@ -126,11 +126,10 @@ def let_uv_choose_index(plan: Plan) -> Plan:
     """Return the plan with PyTorch's index chosen by uv, if uv can choose the right index."""
     if plan.uv_choice is None or plan.why_no_command:
         return plan
-    torch_part, *other_parts = plan.parts
+    torch_part, *other_parts = plan.parts  # The first part is always torch.
     why = f"uv chooses PyTorch's build for {plan.uv_choice.hardware}"
-    return plan._replace(
-        torch_backend=AUTO, parts=(Part(torch_part.what, why, "uv"), *other_parts)
-    )
+    new_part = Part(torch_part.what, why, "uv")
+    return plan._replace(torch_backend=AUTO, parts=(new_part, *other_parts))
 
 
 def add_accel_packages(plan: Plan, *, is_new_environment: bool) -> Plan:
@@ -150,7 +149,9 @@ def add_accel_packages(plan: Plan, *, is_new_environment: bool) -> Plan:
     for part in plan.parts:
         if not _is_plugin(part.what):
             parts.append(part)
-        elif is_new_environment or not packages.version(part.what):
+            continue
+        is_installed = bool(packages.version(part.what))
+        if is_new_environment or not is_installed:
             accel_parts.append(part)
     requirements = [name for name in plan.packages if not _is_plugin(name)]
     requirements += [part.what for part in accel_parts]

@@ -25,23 +25,26 @@ from accel_tools.setup.pytorch_indexes import PYTORCH, add_pytorch_build
 from accel_tools.setup.recipes import Recipe, read_recipes
 from accel_tools.setup.vendor_tables import add_vendor_packages
 
-__all__ = ["make_plan", "names", "toolkits"]
+__all__ = ["hardware_names", "make_plan", "toolkit_names"]
 
 #: The name with which users request AMD GPUs, which the backend `cuda` drives.
 _ROCM = "rocm"
 
 
-def names() -> tuple[str, ...]:
+def hardware_names() -> tuple[str, ...]:
     """Return the hardware names that users can request: the names of backends, and `rocm`."""
     tables, _ = read_recipes()
     result = {"cpu", _ROCM, *vendors.FIRST_PARTY, *tables}
     for name in installed_names():
-        if name != "generic" and "." not in name:
+        is_variant = (
+            "." in name
+        )  # A backend such as xpu.external drives the hardware of xpu.
+        if name != "generic" and not is_variant:
             result.add(name)
     return tuple(sorted(result))
 
 
-def toolkits() -> dict[str, str]:
+def toolkit_names() -> dict[str, str]:
     """Return the name of each backend's toolkit by backend, such as CUDA for `cuda`.
 
     Backends without a toolkit are left out. The toolkit version determines which packages fit.
@@ -66,8 +69,8 @@ def make_plan(
 
     Args:
         machine: The machine to plan for.
-        name: One of `names()`, or an empty string for the machine's best accelerator. The machine does not
-            need to have the hardware.
+        name: One of `hardware_names()`, or an empty string for the machine's best accelerator. The machine
+            does not need to have the hardware.
         torch: The required release of torch, or an empty string for the newest that fits.
         driver: An NVIDIA driver version to plan for instead of the machine's driver.
         toolkit: A version of the vendor's toolkit to plan for instead of the machine's toolkit.
@@ -79,8 +82,9 @@ def make_plan(
     target = _choose_target(hardware, name, has_version=bool(driver or toolkit))
     plan = _plan_without_packages(machine, hardware, target, driver, toolkit)
     plan = _add_packages(plan, machine, tables, torch)
-    intel_card = _find_intel_card(hardware)
-    if not name and intel_card is not None and _is_integrated_amd_gpu(plan):
+    intel_card = _find_discrete_intel_gpu(hardware)
+    if not name and intel_card is not None and _is_amd_gpu_without_pytorch_wheels(plan):
+        # The AMD GPU is assumed to be part of the CPU, so the Intel GPU is better.
         target = intel_card
         plan = _plan_without_packages(machine, hardware, target)
         plan = _add_packages(plan, machine, tables, torch)
@@ -114,12 +118,15 @@ def _choose_target(
     """
     if name == "cpu":
         return None
-    if "Jetson" in hardware.machine_kind and name in ("", "cuda") and not has_version:
+    is_jetson = "Jetson" in hardware.machine_kind
+    if is_jetson and name in ("", "cuda") and not has_version:
         # The GPU of a Jetson is not on the PCI bus.
         return DetectedDevice("NVIDIA GPU", "cuda", hardware.machine_kind)
-    if not name:
-        return hardware.devices[0] if hardware.devices else None
-    return _requested_device(hardware, name, has_version=has_version)
+    if name:
+        return _requested_device(hardware, name, has_version=has_version)
+    if hardware.devices:
+        return hardware.devices[0]  # The best device comes first.
+    return None
 
 
 def _requested_device(
@@ -131,7 +138,9 @@ def _requested_device(
     # The backend cuda drives NVIDIA's and AMD's GPUs.
     if name == _ROCM or (name == "cuda" and has_version):
         devices = [device for device in devices if device.label == label]
-    return devices[0] if devices else DetectedDevice(label, backend, "")
+    if devices:
+        return devices[0]
+    return DetectedDevice(label, backend, evidence="")
 
 
 def _backend_and_label(name: str) -> tuple[str, str]:
@@ -141,10 +150,13 @@ def _backend_and_label(name: str) -> tuple[str, str]:
     for vendor in vendors.VENDORS:
         if vendor.backend == name:
             return name, vendor.label
-    return name, name
+    return (
+        name,
+        name,
+    )  # The hardware of a plugin that is not accel's has no other label.
 
 
-def _find_intel_card(hardware: Hardware) -> DetectedDevice | None:
+def _find_discrete_intel_gpu(hardware: Hardware) -> DetectedDevice | None:
     """Return the machine's discrete Intel GPU.
 
     Returns `None` if the machine does not have one.
@@ -155,7 +167,7 @@ def _find_intel_card(hardware: Hardware) -> DetectedDevice | None:
     return None
 
 
-def _is_integrated_amd_gpu(plan: Plan) -> bool:
+def _is_amd_gpu_without_pytorch_wheels(plan: Plan) -> bool:
     """Return whether the plan's target is an AMD GPU for which PyTorch has no wheels.
 
     In a machine with a discrete Intel GPU, such an AMD GPU is assumed to be part of the CPU.
@@ -185,7 +197,7 @@ def _plan_without_packages(
         assumed.append(f"NVIDIA driver {driver}")
     if toolkit:
         name = _ROCM if target == "AMD GPU" else backend
-        assumed.append(f"{toolkits()[name]} {toolkit}")
+        assumed.append(f"{toolkit_names()[name]} {toolkit}")
     return Plan(
         hardware=hardware,
         target=target,
@@ -263,10 +275,11 @@ def _note_on_other_devices(plan: Plan, target: DetectedDevice | None) -> Iterato
     """
     if target is None:
         return
-    labels: dict[str, None] = {}
+    labels: list[str] = []
     for device in plan.hardware.devices:
-        if device is not target and device.label != plan.target:
-            labels[device.label] = None
+        is_target = device is target or device.label == plan.target
+        if not is_target and device.label not in labels:
+            labels.append(device.label)
     if labels:
         yield (
             f"this machine also has: {', '.join(labels)}. An environment can contain only one "

@@ -33,7 +33,7 @@ PYTORCH = "https://pytorch.org/get-started/locally/"
 _XPU = "https://pytorch.org/docs/stable/notes/get_start_xpu.html"
 _CPU_NOTE = "For the CPU only: accel setup cpu"
 #: The next step if the hardware is on a different machine.
-_ELSEWHERE = {
+_NOTE_FOR_DIFFERENT_MACHINE = {
     "NVIDIA GPU": "If the GPU is on a different machine, give the version of the driver, which nvidia-smi "
     "shows there: accel setup cuda --driver VERSION",
     "AMD GPU": "If the GPU is on a different machine, give the version of ROCm, which is in "
@@ -81,10 +81,10 @@ def _add_build(plan: Plan, machine: Machine, torch: str) -> Plan:
     if plan.target == "Apple GPU" and is_macos_13 and not torch:
         torch = builds.LAST_ON_MACOS_13
     _require_wheels(plan, machine, torch)
-    if plan.target in VENDOR_BUILDS:
+    if plan.target in VENDOR_BUILDS:  # The vendor builds torch itself.
         reason = _vendor_build_note(plan.target)
         raise _NoBuildError(reason, VENDOR_BUILDS[plan.target].url)
-    add_build_for_target = _FUNCTIONS.get(plan.target)
+    add_build_for_target = _FUNCTION_BY_TARGET.get(plan.target)
     if add_build_for_target is None:
         raise _NoBuildError(f"no table lists the packages for {plan.target}", PYTORCH)
     return add_build_for_target(plan, machine, torch)
@@ -102,10 +102,10 @@ def _require_wheels(plan: Plan, machine: Machine, torch: str) -> None:
 
 def _vendor_build_note(label: str) -> str:
     """Return why there is no plan for hardware, such as `"MetaX GPU"`, whose vendor builds torch itself."""
-    vendor, _, device_kind = label.partition(" ")
+    vendor, device, _, _ = VENDOR_BUILDS[label]
     build = torch_build()
     if build is None or describe_build_mismatch(build, label, ""):
-        return f"{vendor} builds torch for its {device_kind}s itself, and accel-cuda needs this build"
+        return f"{vendor} builds torch for its {device}s itself, and accel-cuda needs this build"
     return (
         f"torch {build.version}, the driver and the SDK must be from the same release "
         f"by {vendor}: compare the three versions"
@@ -262,7 +262,7 @@ def _find_build_for_cuda(plan: Plan, machine: Machine, torch: str) -> _FittingBu
     build = builds.newest_build_for_toolkit("cu", plan.toolkit, torch, machine.system)
     if not build.name:
         raise _no_build_error(plan, "CUDA", builds.toolkit_versions("cu"), torch)
-    why = _why_toolkit(plan, build, "CUDA")
+    why = _why_build_fits_toolkit(plan, build, "CUDA")
     if plan.driver:
         if not builds.driver_can_run(plan.driver, build.name, machine.system):
             reason = f"NVIDIA driver {plan.driver} is too old for PyTorch's build {build.name}"
@@ -304,7 +304,7 @@ def _require_wheels_of_build(
     """
     name = fitting.build.name
     last_release = builds.LAST_RELEASE.get(name)
-    if last_release is None:
+    if last_release is None:  # The newest torch has this build, for all systems.
         return
     if machine.architecture == "aarch64" and builds.is_before_first_arm_build(name):
         reason = "this build has no wheels for aarch64"
@@ -353,7 +353,9 @@ def _no_driver_error(plan: Plan, machine: Machine) -> _NoBuildError:
             f"no file {where} contains the version of NVIDIA's driver, and nvidia-smi "
             "does not report it"
         )
-    return _NoBuildError(reason, _NVIDIA_DRIVER, _ELSEWHERE[plan.target])
+    return _NoBuildError(
+        reason, _NVIDIA_DRIVER, _NOTE_FOR_DIFFERENT_MACHINE[plan.target]
+    )
 
 
 def _no_build_error(
@@ -371,7 +373,7 @@ def _no_build_error(
     return _NoBuildError(reason, builds.RELEASES_SOURCE)
 
 
-def _why_toolkit(plan: Plan, build: Build, toolkit: str) -> str:
+def _why_build_fits_toolkit(plan: Plan, build: Build, toolkit: str) -> str:
     """Return the reason for a build that was chosen for the requested version of CUDA or ROCm."""
     return f"PyTorch's build {build.name} is the newest for {toolkit} {plan.toolkit}"
 
@@ -403,7 +405,7 @@ def _add_amd_build(plan: Plan, machine: Machine, torch: str) -> Plan:
             "the driver amdgpu does not report the GPU architecture (/sys/class/kfd), which "
             "determines the build"
         )
-        raise _NoBuildError(reason, _GFX, _ELSEWHERE[plan.target])
+        raise _NoBuildError(reason, _GFX, _NOTE_FOR_DIFFERENT_MACHINE[plan.target])
     return _add_build_for_amd_architectures(plan, torch)
 
 
@@ -417,8 +419,12 @@ def _add_build_for_amd_architectures(plan: Plan, torch: str) -> Plan:
     for architecture in plan.hardware.amd_architectures:
         build = builds.newest_build_for_amd_gpu(architecture, torch)
         build_by_architecture[architecture] = build
-    supported = [gfx for gfx, build in build_by_architecture.items() if build.name]
-    unsupported = [gfx for gfx in build_by_architecture if gfx not in supported]
+    supported, unsupported = [], []
+    for architecture, build in build_by_architecture.items():
+        if build.name:
+            supported.append(architecture)
+        else:
+            unsupported.append(architecture)
     if not supported:
         source = build_by_architecture[unsupported[0]].source
         error = _no_wheels_error(unsupported, torch, source)
@@ -556,7 +562,7 @@ def _add_build_for_rocm(plan: Plan, torch: str) -> Plan:
         missing = ", ".join(plan.hardware.amd_architectures)
         reason = f"PyTorch's build {build.name} has no code for {missing}"
         raise _NoBuildError(reason, _GFX)
-    why = _why_toolkit(plan, build, "ROCm")
+    why = _why_build_fits_toolkit(plan, build, "ROCm")
     if usable:
         why += f", and has code for {usable[0]}"
     plan = add_plugin(_with_build(plan, torch, build, why))
@@ -567,7 +573,7 @@ def _add_build_for_rocm(plan: Plan, torch: str) -> Plan:
 
 
 #: The function that adds the build of torch to a plan, by the plan's target.
-_FUNCTIONS: dict[str, Callable[[Plan, Machine, str], Plan]] = {
+_FUNCTION_BY_TARGET: dict[str, Callable[[Plan, Machine, str], Plan]] = {
     "NVIDIA GPU": _add_nvidia_build,
     "AMD GPU": _add_amd_build,
     "Intel discrete GPU": _add_intel_build,

@@ -212,5 +212,7 @@ def parse_version(text: str) -> Version | None:
         release = re.match(r"[0-9]+(\.[0-9]+)*", text)
     if release is None:
         return None
-    suffix = ".".join(re.findall(r"[a-zA-Z0-9]+", text[release.end() :]))
-    return Version(f"{release[0]}.dev0+{suffix or 'unknown'}")
+    # PEP 440 lacks suffixes such as those of "8.3.RC1.alpha001", so they become a local version.
+    words = re.findall(r"[a-zA-Z0-9]+", text[release.end() :])
+    suffix = ".".join(words) or "unknown"
+    return Version(f"{release[0]}.dev0+{suffix}")

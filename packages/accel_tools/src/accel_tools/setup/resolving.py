@@ -60,7 +60,7 @@ class Package(NamedTuple):
 
 
 def resolve(
-    plan: Plan, requirements: str, fixed: Mapping[str, str], index: str
+    plan: Plan, requirements: str, shared_versions: Mapping[str, str], index: str
 ) -> list[Package]:
     """Return all packages that the plan's environment needs, sorted by name.
 
@@ -70,7 +70,7 @@ def resolve(
     Args:
         plan: The plan with the requirements for torch and the vendor's packages.
         requirements: The packages of all environments, in the format of a requirements file.
-        fixed: The versions, by name, of the packages that all environments of the folder share.
+        shared_versions: The versions, by name, of the packages that all environments of the folder share.
         index: The base URL of PyTorch's indexes. The name of an index, such as `cu130`, is appended to it.
 
     Raises:
@@ -80,21 +80,28 @@ def resolve(
     torch_items = _resolve_torch(plan.torch, torch_index)
     vendor_packages = [name for name in plan.packages if name not in vendors.FOLDERS]
     arguments = [*_pins(torch_items), *vendor_packages]
-    arguments += map(vendors.pip_argument, _accel_distributions(plan))
+    for distribution in _accel_distributions(plan):
+        arguments.append(vendors.pip_argument(distribution))
     if torch_index:
         arguments += ["--extra-index-url", torch_index]
-    constraints = {n: version for n, version in fixed.items() if n not in torch_items}
-    # The items of torch and its dependencies are taken from PyTorch's index, not from this report.
-    items = {**_dry_run_with_files(arguments, requirements, constraints), **torch_items}
+    constraints = {
+        name: version
+        for name, version in shared_versions.items()
+        if name not in torch_items
+    }
+    items = _pip_dry_run_with_files(arguments, requirements, constraints)
+    items.update(torch_items)  # torch and its dependencies come from PyTorch's index.
     vendor_names = {
         canonicalize_name(Requirement(text).name) for text in vendor_packages
     }
-    build_specific = _version_bound({"torch", *vendor_names}, items)
+    build_specific = _dependencies_with_upper_bound({"torch", *vendor_names}, items)
     packages = []
     for name in sorted(items):
         is_build_specific = name in build_specific
         packages.append(
-            _package(name, items[name], is_build_specific=is_build_specific)
+            _package_from_report_item(
+                name, items[name], is_build_specific=is_build_specific
+            )
         )
     return packages
 
@@ -106,8 +113,10 @@ def _resolve_torch(requirement: str, index: str) -> dict[str, Any]:
     to use.
     """
     options = ["--index-url", index] if index else []
-    items = _dry_run(requirement, *options)
-    return {name: items[name] for name in _version_bound({"torch"}, items)}
+    items = _pip_dry_run(requirement, *options)
+    return {
+        name: items[name] for name in _dependencies_with_upper_bound({"torch"}, items)
+    }
 
 
 def _pins(items: Mapping[str, Any]) -> list[str]:
@@ -118,10 +127,11 @@ def _pins(items: Mapping[str, Any]) -> list[str]:
 def _accel_distributions(plan: Plan) -> list[str]:
     """Return accel's distributions that the environment needs."""
     names = ["accel-core", "accel-train", "accel-tools", *plan.packages]
-    return [name for name in dict.fromkeys(names) if name in vendors.FOLDERS]
+    without_duplicates = dict.fromkeys(names)
+    return [name for name in without_duplicates if name in vendors.FOLDERS]
 
 
-def _dry_run_with_files(
+def _pip_dry_run_with_files(
     arguments: Sequence[str], requirements: str, constraints: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the items of pip's installation report for arguments and requirements, by name.
@@ -134,7 +144,7 @@ def _dry_run_with_files(
         constraints_file.write_text("".join(lines), "utf-8")
         requirements_file = Path(folder, "requirements.txt")
         requirements_file.write_text(requirements, "utf-8")
-        return _dry_run(
+        return _pip_dry_run(
             *arguments, "-r", str(requirements_file), "-c", str(constraints_file)
         )
 
@@ -159,7 +169,7 @@ def _pip_command() -> list[str]:
     return [f"{folder}/bin/python", "-m", "pip"]
 
 
-def _dry_run(*arguments: str) -> dict[str, Any]:
+def _pip_dry_run(*arguments: str) -> dict[str, Any]:
     """Run pip in a dry run, and return the items of pip's installation report by package name.
 
     An item describes a package that pip would install: its metadata, version and file. Raises
@@ -171,17 +181,26 @@ def _dry_run(*arguments: str) -> dict[str, Any]:
         command = [*_pip_command(), "install", *options, *arguments]
         completed = subprocess.run(command, capture_output=True, text=True, check=False)
         if completed.returncode:
-            _, _, conflict = completed.stdout.partition("The conflict is caused by:\n")
-            lines = conflict.partition("\n\n")[0].splitlines()
-            for line in completed.stderr.splitlines():
-                if line.startswith("ERROR"):
-                    lines.append(line)
-            raise SettingError("pip finds no versions that fit:\n" + "\n".join(lines))
+            reason = _reason_in_output(completed.stdout, completed.stderr)
+            raise SettingError(f"pip finds no versions that fit:\n{reason}")
         items = json.loads(report.read_text("utf-8"))["install"]
     return {canonicalize_name(item["metadata"]["name"]): item for item in items}
 
 
-def _version_bound(roots: Iterable[str], items: Mapping[str, Any]) -> set[str]:
+def _reason_in_output(stdout: str, stderr: str) -> str:
+    """Return the lines of pip's output that state why no versions fit."""
+    _, _, after_heading = stdout.partition("The conflict is caused by:\n")
+    conflict = after_heading.partition("\n\n")[0]
+    lines = conflict.splitlines()
+    for line in stderr.splitlines():
+        if line.startswith("ERROR"):
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def _dependencies_with_upper_bound(
+    roots: Iterable[str], items: Mapping[str, Any]
+) -> set[str]:
     """Return the names of the packages `roots` and of their version-bound dependencies.
 
     Dependencies of dependencies are included. `items` has the items of pip's installation report by name.
@@ -199,14 +218,17 @@ def _version_bound(roots: Iterable[str], items: Mapping[str, Any]) -> set[str]:
             requirement = Requirement(text)
             name = canonicalize_name(requirement.name)
             operators = {specifier.operator for specifier in requirement.specifier}
-            has_upper_bound = bool(operators - {">=", ">", "!="})
+            operators_without_upper_bound = {">=", ">", "!="}
+            has_upper_bound = not operators <= operators_without_upper_bound
             if has_upper_bound and name in items and name not in bound:
                 bound.add(name)
                 unvisited.append(name)
     return bound
 
 
-def _package(name: str, item: Mapping[str, Any], *, is_build_specific: bool) -> Package:
+def _package_from_report_item(
+    name: str, item: Mapping[str, Any], *, is_build_specific: bool
+) -> Package:
     """Return the package that an item of pip's installation report describes."""
     source, version = item["download_info"], item["metadata"]["version"]
     requirement = f"{name} @ {source['url']}"
@@ -263,7 +285,8 @@ def download_sizes(packages: Iterable[Package]) -> dict[str, int | None]:
     """
     urls = sorted({p.url for p in packages if p.url})
     with ThreadPoolExecutor(_PARALLEL_REQUESTS) as pool:
-        return dict(zip(urls, pool.map(_download_size, urls), strict=True))
+        sizes = pool.map(_download_size, urls)
+        return dict(zip(urls, sizes, strict=True))
 
 
 def _download_size(url: str) -> int | None:

@@ -126,6 +126,7 @@ def _add_row(
     `toolkit` is the version that is requested or installed, or `None`.
     """
     index_url = recipe.torch_index.get(machine.architecture, "")
+    # The rest of the URL is the name of PyTorch's index, such as "cpu".
     torch_backend = index_url.removeprefix(f"{builds.INDEX}/")
     parts = _package_parts(plan.target, row, torch_backend)
     needs = ""

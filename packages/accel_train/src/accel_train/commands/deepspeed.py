@@ -8,7 +8,7 @@ import click
 
 from accel_core.cli.output import status_of
 from accel_core.errors import AccelError
-from accel_train.child_accelerator import fallback_warning_as_message
+from accel_train.child_accelerator import print_fallback_warnings
 from accel_train.commands import launcher
 
 __all__ = ["command"]
@@ -52,7 +52,7 @@ def command(arguments: tuple[str, ...]) -> None:
         click.echo(_HELP)
         arguments = ("--help",)  # The launcher prints its own help below.
     try:
-        with fallback_warning_as_message():
+        with print_fallback_warnings():
             run_launcher(arguments)
     except AccelError as error:
         click.echo(f"Error: {error}", err=True)

@@ -146,7 +146,9 @@ def _declared_device_type(backend: Backend, typed_name: Pin) -> str:
     if backend.device_type != _GENERIC_DEVICE_TYPE:
         return backend.device_type
     is_generic_typed = typed_name.name == backend.name
-    return "" if is_generic_typed else typed_name.name
+    if is_generic_typed:
+        return ""  # Only the device itself reports its type.
+    return typed_name.name
 
 
 def _backend_names(backend: Backend, device_type: str) -> BackendNames:
@@ -165,9 +167,9 @@ def support_of(framework: Framework, backend: BackendNames) -> Support:
     """Return how well a framework supports a backend's device, and how to use the framework with it."""
     if backend.device_type == "cpu":
         return Support("native", "every framework supports the CPU")
-    native_names = sorted(backend.all_names.intersection(framework.native_devices))
+    native_names = backend.all_names.intersection(framework.native_devices)
     if native_names:
-        return Support("native", f"supports {native_names[-1]} without accel")
+        return Support("native", f"supports {max(native_names)} without accel")
     if not framework.adapter:
         return Support("partial", f"{framework.usage}; {framework.limitation}")
     problem = _missing_adapter_problem(framework)
@@ -199,21 +201,20 @@ def _adapter_usage(framework: Framework) -> str:
     if framework.group:
         first_name, *_ = _entry_point_names(framework)
         return f"automatic, through the entry point {first_name!r} in {framework.group}"
-    integrations = [
-        entry_point.name for entry_point in packages.entry_points("accel.integrations")
-    ]
-    if framework.integration in integrations:
+    entry_points = packages.entry_points("accel.integrations")
+    automatic_integrations = [entry_point.name for entry_point in entry_points]
+    if framework.integration in automatic_integrations:
         return f"automatic under accel run; otherwise call {framework.adapter}"
     return f"call {framework.adapter}"
 
 
 def _entry_point_names(framework: Framework) -> list[str]:
     """Return the names of the installed entry points that load the framework's adapter."""
-    return [
-        entry_point.name
-        for entry_point in packages.entry_points(framework.group)
-        if entry_point.module == framework.adapter
-    ]
+    names = []
+    for entry_point in packages.entry_points(framework.group):
+        if entry_point.module == framework.adapter:
+            names.append(entry_point.name)
+    return names
 
 
 def _framework_row(framework: Framework, backend: BackendNames) -> dict[str, Any]:

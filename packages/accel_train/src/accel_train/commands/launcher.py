@@ -34,7 +34,7 @@ class Launcher(click.Command):
         return only_argument.shell_complete(ctx, incomplete)
 
 
-def _matching_items(text: str, names: Iterable[str]) -> list[CompletionItem]:
+def _completions(text: str, names: Iterable[str]) -> list[CompletionItem]:
     """Return a completion for each of `names` that starts with `text`."""
     return [CompletionItem(name) for name in names if name.startswith(text)]
 
@@ -52,10 +52,11 @@ def all_arguments(*options: str) -> Callable[[F], F]:
         typed_words: tuple[str, ...] = ctx.params.get("arguments") or ()
         previous_word = typed_words[-1] if typed_words else ""
         if previous_word == "--backend":
-            return _matching_items(incomplete.lower(), installed_names())
+            return _completions(incomplete.lower(), installed_names())
+        # Options after the script are the script's own.
         is_script_named = any(word.endswith(".py") for word in typed_words)
         if incomplete.startswith("-") and not is_script_named:
-            return _matching_items(incomplete, options)
+            return _completions(incomplete, options)
         return [CompletionItem(incomplete, type="file")]
 
     return click.argument(

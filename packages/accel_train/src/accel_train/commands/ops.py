@@ -57,6 +57,7 @@ def command(
     0 if a provider can be used, else 1. Needs torch; imports DeepSpeed if that is installed and has
     operators.
     """
+    # A single argument may also be the name of an operator.
     if name is not None and op is None and not _is_backend(name):
         op = name.name
         name = None
@@ -103,11 +104,10 @@ def document_in_child(
     operators = accelerator.operators()
     if op is None:
         return _operators_document(accelerator, operators.values(), report_progress)
-    matching_operators = [
-        operator
-        for name, operator in operators.items()
-        if _normalize(name) == _normalize(op)
-    ]
+    matching_operators = []
+    for name, operator in operators.items():
+        if _normalize(name) == _normalize(op):
+            matching_operators.append(operator)
     if not matching_operators:
         return {"unknown": _unknown_name_message(op, operators)}
     return _operators_document(accelerator, matching_operators, report_progress)
@@ -116,7 +116,7 @@ def document_in_child(
 def _unknown_name_message(op: str, operator_names: Iterable[str]) -> str:
     """Return the error message that no operator and no backend is called `op`, with similar names."""
     known_names = {_normalize(name): name for name in operator_names}
-    known_names |= {name: name for name in installed_names()}
+    known_names.update({backend: backend for backend in installed_names()})
     matches = difflib.get_close_matches(_normalize(op), known_names, n=3)
     message = f"no operator and no backend is named {op!r}."
     if not matches:
@@ -132,19 +132,18 @@ def _complete_operator(incomplete: str) -> list[CompletionItem]:
 
     # Plugins are loaded in separate processes, because a plugin that crashes must not end the completion.
     os.environ[ACCEL_PROBE.name] = "isolated"
-    names: set[str] = set()
+    names = set()
     for candidate in discover():
         if candidate.backend is None:
             continue
         for provider in providers(candidate.backend):
-            names.update(
-                builder.removesuffix("Builder") for builder in provider.builders
-            )
-    return [
-        CompletionItem(name)
-        for name in sorted(names)
-        if name.lower().startswith(incomplete.lower())
-    ]
+            for builder in provider.builders:
+                names.add(builder.removesuffix("Builder"))
+    matching = []
+    for name in sorted(names):
+        if name.lower().startswith(incomplete.lower()):
+            matching.append(CompletionItem(name))
+    return matching
 
 
 def _normalize(name: str) -> str:
@@ -156,7 +155,7 @@ def _normalize(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _use_in_deepspeed(accelerator: Accelerator) -> Iterator[None]:
+def _prepare_deepspeed_for(accelerator: Accelerator) -> Iterator[None]:
     """Make `accelerator` the chosen accelerator within a `with` block, also in DeepSpeed."""
     # Imported here so that an integration is imported only if it is needed.
     from accel_train import deepspeed
@@ -176,7 +175,7 @@ def _operators_document(
     from accel_train import deepspeed
 
     provenance = accelerator.backend.provenance
-    with _use_in_deepspeed(accelerator):
+    with _prepare_deepspeed_for(accelerator):
         ops = []
         for operator in operators:
             report_progress(operator.name)
@@ -191,11 +190,11 @@ def _operators_document(
 
 def _operator_entry(operator: Operator) -> dict[str, Any]:
     """Return an operator's entry of the document: its name and all candidates."""
-    candidates = [
-        _candidate_entry(candidate, used=candidate is operator.used)
-        for candidate in operator.candidates
-    ]
-    return {"op": operator.name, "candidates": candidates}
+    entries = []
+    for candidate in operator.candidates:
+        is_used = candidate is operator.used
+        entries.append(_candidate_entry(candidate, used=is_used))
+    return {"op": operator.name, "candidates": entries}
 
 
 def _candidate_entry(candidate: OpCandidate, *, used: bool) -> dict[str, Any]:
@@ -247,17 +246,21 @@ def _operator_row(op: dict[str, Any]) -> list[page.Cell]:
     """Return an operator's row in the printed table, with the provider in use and the skipped providers."""
     used = _used_candidate(op)
     used_index = op["candidates"].index(used)
-    skipped = "; ".join(
+    skipped_candidates = op["candidates"][:used_index]
+    reasons = [
         f"{candidate['provider']}: {candidate['reason']}"
-        for candidate in op["candidates"][:used_index]
-    )
+        for candidate in skipped_candidates
+    ]
+    skipped_text = ""
+    if reasons:
+        skipped_text = f"skipped: {one_line('; '.join(reasons))}"
     return [
         (one_line(op["op"]), "bold"),
         (one_line(used["provider"]), ""),
         (_built_text(used), ""),
         (_status(used), _STYLES[_status(used)]),
         (one_line(used["reason"]), ""),
-        (f"skipped: {one_line(skipped)}" if skipped else "", "dim"),
+        (skipped_text, "dim"),
     ]
 
 
@@ -305,7 +308,9 @@ def _next_step(doc: dict[str, Any]) -> str:
 def _status(candidate: dict[str, Any]) -> str:
     if candidate["broken"]:
         return "broken"
-    return "compatible" if candidate["compatible"] else "not compatible"
+    if candidate["compatible"]:
+        return "compatible"
+    return "not compatible"
 
 
 def _built_text(candidate: dict[str, Any]) -> str:

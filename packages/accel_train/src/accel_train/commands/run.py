@@ -44,7 +44,7 @@ def command(arguments: tuple[str, ...]) -> None:
     """
     try:
         if arguments and arguments[0] == "--folder":
-            _start_accel_run_of_folder(arguments)
+            _replace_process_with_accel_run_of_folder(arguments)
         # Called before the parser imports torch.
         start = forked.child_starter()
         # torchrun's parser is used instead of click's, because it has torchrun's options.
@@ -58,26 +58,28 @@ def command(arguments: tuple[str, ...]) -> None:
         if parsed.dry_run:
             click.echo(plan.describe(machine, parsed, plans))
             return
-        _print_defaults(machine)
+        _print_default_variables(machine)
         _launch_ranks(parsed, machine, plans)
     except AccelError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(status_of(error))
 
 
-def _start_accel_run_of_folder(arguments: tuple[str, ...]) -> None:
+def _replace_process_with_accel_run_of_folder(arguments: tuple[str, ...]) -> None:
     """Replace this process with the `accel run` of the folder in `arguments`: `--folder FOLDER ...`.
 
     The folder's program `accel` chooses the environment in the folder. Raises `LaunchError` if the folder has
     no such program.
     """
-    folder = arguments[1] if len(arguments) > 1 else ""
+    _option, *values = arguments
+    folder = values[0] if values else ""
     program = Path(folder, "bin", "accel").absolute()
     if not program.is_file():
         raise LaunchError(
             f"--folder needs a folder that accel setup --into created, but {program} does not exist"
         )
-    os.execv(program, [str(program), "run", *arguments[2:]])
+    _folder, *other_arguments = values
+    os.execv(program, [str(program), "run", *other_arguments])
 
 
 def _print_notices(machine: Machine) -> None:
@@ -93,7 +95,7 @@ def _print_notices(machine: Machine) -> None:
         click.echo(f"{machine.isolation_reason}\n", err=True)
 
 
-def _print_defaults(machine: Machine) -> None:
+def _print_default_variables(machine: Machine) -> None:
     """Print to stderr the variables that are set to the default values of the backend's declaration."""
     if machine.defaults:
         assignments = " ".join(
@@ -120,7 +122,8 @@ def _module_before_script(parsed: argparse.Namespace) -> str:
             "accel run --doctor needs accel-tools, which is not installed. Next step: "
             f"{vendors.install_command('accel-tools')}"
         )
-    return entry_points[0].value
+    first_entry_point, *_ = entry_points
+    return first_entry_point.value  # The name of a module.
 
 
 def _apply_network_settings(parsed: argparse.Namespace) -> None:
@@ -128,10 +131,11 @@ def _apply_network_settings(parsed: argparse.Namespace) -> None:
 
     Raises `LaunchError` if this host cannot connect to itself, because torchrun would then wait for minutes.
     """
-    why = network.check_loopback()
-    if why:
+    loopback_error = network.check_loopback()
+    if loopback_error:
         raise LaunchError(
-            f"this host cannot connect to itself at 127.0.0.1: {why}. Next step: ip link set lo up, as root"
+            f"this host cannot connect to itself at 127.0.0.1: {loopback_error}. Next step: ip link set lo "
+            "up, as root"
         )
     settings = network.network_settings(parsed)
     for sentence in settings.notes:
@@ -165,12 +169,13 @@ def _launch_ranks(
         click.echo(str(error), err=True)
         sys.exit(1)
     except (SignalException, KeyboardInterrupt) as error:
+        # A KeyboardInterrupt has no signal number.
         number = getattr(error, "sigval", signal.SIGINT)
         click.echo(
             f"accel run: {signal.Signals(number).name} ended the launcher and its ranks",
             err=True,
         )
-        sys.exit(128 + number)
+        sys.exit(128 + number)  # The status that a shell reports for a signal.
     # A port, a folder or a network cannot be used.
     except (OSError, ValueError, RuntimeError, RendezvousError) as error:
         LOGGER.debug("torchrun's error", exc_info=True)
@@ -190,7 +195,7 @@ def _launch_error(
     # A ValueError is about an argument. The cause of any other error is the network's error.
     if not isinstance(error, ValueError) and error.__cause__ is not None:
         original_error = error.__cause__
-    message = _first_line(original_error)
+    message = _short_error_text(original_error)
     if has_started:
         return LaunchError(
             f"torchrun ended the job while the ranks of this host were running: {message}"
@@ -216,15 +221,19 @@ def _next_port_option(parsed: argparse.Namespace) -> str:
 
 def _format_endpoint(host: str, port: int) -> str:
     """Return `HOST:PORT` in torchrun's format, with brackets around an IPv6 address."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    is_ipv6 = ":" in host
+    if is_ipv6:
+        return f"[{host}]:{port}"
+    return f"{host}:{port}"
 
 
-def _first_line(error: BaseException) -> str:
+def _short_error_text(error: BaseException) -> str:
     """Return the name of the error's class and the first line of the error's message.
 
     The class is omitted for an `OSError` and a `ValueError`, whose messages are clear without the class.
     """
-    line = one_line(str(error).strip().partition("\n")[0])
+    first_line, _, _ = str(error).strip().partition("\n")
+    line = one_line(first_line)
     if line and isinstance(error, (OSError, ValueError)):
         return line
     return f"{type(error).__name__}: {line}"

@@ -60,9 +60,12 @@ def activate(*, force: bool = False, vendor_defaults: bool = True) -> Activation
         os.environ[_install.ACCEL_VENDOR_DEFAULTS.name] = "0"
     applied_defaults = _install.set_up(accelerator)
     activation = Activation(accelerator, version, _missing_features(accelerator))
-    names = startup.names(os.environ.get(startup.VARIABLE, ""))
-    if _INTEGRATION not in names:
-        os.environ[startup.VARIABLE] = ",".join((*names, _INTEGRATION))
+    variable = startup.INTEGRATIONS_VARIABLE
+    integrations = startup.split_names(os.environ.get(variable, ""))
+    is_first_activation = _INTEGRATION not in integrations
+    if is_first_activation:
+        # Child processes inherit the variable, and so the activation.
+        os.environ[variable] = ",".join((*integrations, _INTEGRATION))
         _log_limits(activation)
         _log_vendor_defaults(accelerator, applied_defaults)
     return activation
@@ -103,7 +106,8 @@ def _log_vendor_defaults(
     accelerator: Accelerator, applied_defaults: tuple[str, ...]
 ) -> None:
     """Log the vendor's defaults that were set, on rank 0."""
-    if applied_defaults and os.environ.get("RANK", "0") == "0":
+    is_rank_0 = os.environ.get("RANK", "0") == "0"
+    if applied_defaults and is_rank_0:
         lines = "".join(f"\n  - {entry}" for entry in applied_defaults)
         _log.warning(
             "Defaults for %s, set in this process (to skip them, call activate(vendor_defaults=False)):%s",
@@ -114,18 +118,21 @@ def _log_vendor_defaults(
 
 #: Devices that DeepSpeed itself supports. Missing features on these are logged as information, not as a
 #: warning.
-_FAMILIAR_DEVICES = frozenset(
+_DEVICES_OF_DEEPSPEED = frozenset(
     ("cuda", "cpu", "xpu", "npu", "mps", "hpu", "mlu", "sdaa", "supa")
 )
 
 
 def _log_limits(activation: Activation) -> None:
     """Log the features that DeepSpeed does not have on this device, in one message on rank 0."""
-    is_familiar = activation.accelerator.device_name() in _FAMILIAR_DEVICES
-    if activation.limits and os.environ.get("RANK", "0") == "0":
+    level = logging.WARNING
+    if activation.accelerator.device_name() in _DEVICES_OF_DEEPSPEED:
+        level = logging.INFO
+    is_rank_0 = os.environ.get("RANK", "0") == "0"
+    if activation.limits and is_rank_0:
         lines = "".join(f"\n  - {sentence}." for sentence in activation.limits)
         _log.log(
-            logging.INFO if is_familiar else logging.WARNING,
+            level,
             "DeepSpeed %s runs on %s. DeepSpeed has these features only on other devices:%s",
             activation.version, activation.accelerator.device_name(), lines,
         )  # fmt: skip

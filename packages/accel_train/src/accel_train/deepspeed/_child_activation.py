@@ -7,7 +7,7 @@ import os
 from accel_core import packages
 from accel_core.torch_import import AUTOLOAD, autoload_is_on
 from accel_train.deepspeed import _release
-from accel_train_startup import AT_START
+from accel_train_startup import STARTUP_FOLDER
 
 __all__ = ["missing_activation_reason"]
 
@@ -24,7 +24,7 @@ def missing_activation_reason() -> str:
     if _release.has_accel_core_support():
         return ""
     python_path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if not autoload_is_on() and AT_START not in python_path:
+    if not autoload_is_on() and STARTUP_FOLDER not in python_path:
         return (
             f"torch's autoload is off, so child processes do not activate the integration. Unset {AUTOLOAD}, "
             "or start each rank as `python -m accel_train.deepspeed SCRIPT`"

@@ -31,6 +31,7 @@ def patch_cpu_staging(comm_module: Any) -> None:
         if not original(tensor):
             return False
         backend = comm_module.torch.distributed.get_backend()
+        # The backend "staged" copies the tensor to the host itself.
         return bool(backend != STAGED)
 
     needs_cpu_staging.is_patched_by_accel = True  # type: ignore[attr-defined]

@@ -76,9 +76,10 @@ def prepare(*, for_training: bool = True) -> None:
 def _install_on_import(module: ModuleType) -> Iterator[None]:
     """Set accel_core's accelerator right after DeepSpeed's selection module runs, before it is used."""
     yield
+    # The module's code has run now.
     if _is_selection_module(module):
         accelerator = _chosen_or_temporary_accelerator()
-        _set_accelerator(module, accelerator)
+        _store_accelerator_in(module, accelerator)
         # A child process does not call activate(), which would set this up.
         set_up(accelerator, vendor_defaults=not _skips_vendor_defaults)
 
@@ -100,6 +101,7 @@ def set_up(
         if module is not None:
             patch(module)
     prepare_communication(accelerator)
+    # The accelerator calls this function when a program pins memory.
     vars(accelerator)["_pin_manager"] = _native_pinned_memory
     if vendor_defaults and ACCEL_VENDOR_DEFAULTS.read(os.environ):
         return accelerator.apply_vendor_defaults()
@@ -134,7 +136,8 @@ def _chosen_or_temporary_accelerator() -> Accelerator:
         from accel_core import builtin
         from accel_core.interface.cpu import CPUAccelerator
 
-        _temporary_accelerator = _temporary_accelerator or CPUAccelerator(builtin.CPU)
+        if _temporary_accelerator is None:
+            _temporary_accelerator = CPUAccelerator(builtin.CPU)
         return _temporary_accelerator
 
 
@@ -144,10 +147,8 @@ def replace_temporary_accelerator(accelerator: Accelerator) -> None:
     DeepSpeed has the temporary accelerator if it was imported while `accelerator` was being created.
     """
     global _temporary_accelerator
-    if (
-        _temporary_accelerator is not None
-        and _temporary_accelerator is deepspeed_choice()
-    ):
+    has_temporary_accelerator = _temporary_accelerator is not None
+    if has_temporary_accelerator and deepspeed_choice() is _temporary_accelerator:
         replace_accelerator(accelerator, force=True)
         set_up(accelerator)
         _temporary_accelerator = None
@@ -161,13 +162,13 @@ def _is_selection_module(module: ModuleType) -> bool:
     return hasattr(module, "ds_accelerator") and hasattr(module, "set_accelerator")
 
 
-def _set_accelerator(module: Any, accelerator: Accelerator) -> None:
+def _store_accelerator_in(module: Any, accelerator: Accelerator) -> None:
     """Make `accelerator` DeepSpeed's accelerator, in DeepSpeed's selection module `module`."""
     placeholder: Any = NotImplementedBuilder
     placeholder.NAME = placeholder.name = _op_registry.NOT_IMPLEMENTED
     # DeepSpeed's setup.py reads this attribute of each builder.
     placeholder.BUILD_VAR = ""
-    for abstract_class in _abstract_classes():
+    for abstract_class in _imported_abstract_classes():
         # DeepSpeed requires an instance of its abstract class. `Accelerator` is not derived from that class,
         # because it must not import DeepSpeed.
         abstract_class.register(Accelerator)
@@ -179,7 +180,7 @@ def _set_accelerator(module: Any, accelerator: Accelerator) -> None:
     module.ds_accelerator = accelerator
 
 
-def _abstract_classes() -> list[Any]:
+def _imported_abstract_classes() -> list[Any]:
     """Return DeepSpeed's abstract accelerator class from each package that has imported it."""
     classes = []
     for name in _SELECTION_MODULES:
@@ -206,10 +207,11 @@ def missing_members(accelerator: Accelerator) -> tuple[str, ...]:
     The names are sorted. The result is empty if DeepSpeed is not imported.
     """
     required: set[str] = set()
-    for abstract_class in _abstract_classes():
+    for abstract_class in _imported_abstract_classes():
         required |= abstract_class.__abstractmethods__
     required -= _NEVER_CALLED
-    missing = [name for name in required if not hasattr(type(accelerator), name)]
+    accelerator_class = type(accelerator)
+    missing = [name for name in required if not hasattr(accelerator_class, name)]
     return tuple(sorted(missing))
 
 
@@ -221,7 +223,7 @@ def _install_in_launcher() -> None:
     # Python has usually imported this package already while loading the launcher.
     importlib.import_module("deepspeed.accelerator")
     module = sys.modules[_SELECTION_MODULE]
-    _set_accelerator(module, launcher_view(get_accelerator()))
+    _store_accelerator_in(module, launcher_view(get_accelerator()))
 
 
 @contextlib.contextmanager
@@ -318,6 +320,7 @@ def _extend_report_on_import(module: Any) -> Iterator[None]:
 
 
 _hook = ImportHook(
+    # `dict.fromkeys` gives each of the modules the same function.
     contexts={
         **dict.fromkeys(_SELECTION_MODULES, _install_on_import),
         _BUILDERS_PACKAGE: _hide_build_package,
@@ -363,37 +366,38 @@ def replace_accelerator(accelerator: Accelerator, *, force: bool) -> None:
     for module in selection_modules:
         # This is None if a DeepSpeed with support for accel_core is just being imported.
         if module.ds_accelerator is None:
-            _set_accelerator(module, accelerator)
+            _store_accelerator_in(module, accelerator)
     if not old_accelerators:
         return
     old_builders = _imported_builders()
     for module in selection_modules:
-        _set_accelerator(module, accelerator)
-    for module in _deepspeed_modules():
+        _store_accelerator_in(module, accelerator)
+    # Other modules have copied DeepSpeed's choice, its methods and its builders into variables.
+    for module in _imported_deepspeed_modules():
         _replace_in_module(module, old_accelerators, old_builders, accelerator)
     _op_registry.refresh_compatible_ops(accelerator)
 
 
 def _imported_selection_modules() -> list[Any]:
     """Return the imported modules in which DeepSpeed keeps its accelerator; a checkout may have two."""
-    imported = [sys.modules.get(name) for name in _SELECTION_MODULES]
-    return [
-        module
-        for module in imported
-        if module is not None and _is_selection_module(module)
-    ]
+    modules = []
+    for name in _SELECTION_MODULES:
+        module = sys.modules.get(name)
+        if module is not None and _is_selection_module(module):
+            modules.append(module)
+    return modules
 
 
 def _accelerators_to_replace(
     selection_modules: list[Any], accelerator: Accelerator
 ) -> list[Any]:
     """Return the accelerators that DeepSpeed has selected, except `accelerator` and its launcher view."""
-    selected = [module.ds_accelerator for module in selection_modules]
-    return [
-        other
-        for other in selected
-        if other is not None and not _is_view_of(other, accelerator)
-    ]
+    to_replace = []
+    for module in selection_modules:
+        selected = module.ds_accelerator
+        if selected is not None and not _is_view_of(selected, accelerator):
+            to_replace.append(selected)
+    return to_replace
 
 
 def _require_same_device(old_accelerators: list[Any], accelerator: Accelerator) -> None:
@@ -417,19 +421,17 @@ def _replace_in_module(
 ) -> None:
     """Replace a module's global variables that hold an old accelerator, a method of it, or its builder."""
     for name, value in list(vars(module).items()):
-        if any(value is old_accelerator for old_accelerator in old_accelerators):
+        if _is_in(value, old_accelerators):
             setattr(module, name, accelerator)
-        elif _is_method_of_any(value, old_accelerators):
+        elif isinstance(value, MethodType) and _is_in(value.__self__, old_accelerators):
             setattr(module, name, getattr(accelerator, value.__name__))
         elif value is old_builders.get(name, _MISSING):
             setattr(module, name, accelerator.get_op_builder(name))
 
 
-def _is_method_of_any(value: Any, instances: list[Any]) -> bool:
-    """Return whether `value` is a method that is bound to one of `instances`."""
-    return isinstance(value, MethodType) and any(
-        value.__self__ is instance for instance in instances
-    )
+def _is_in(value: Any, objects: list[Any]) -> bool:
+    """Return whether `value` is one of `objects`, without a comparison of values."""
+    return any(value is other for other in objects)
 
 
 def _is_view_of(other: Any, accelerator: Accelerator) -> bool:
@@ -443,7 +445,7 @@ def _describe(accelerator: Any) -> str:
     return f"{name} ({type(accelerator).__module__}.{type(accelerator).__name__})"
 
 
-def _deepspeed_modules() -> list[ModuleType]:
+def _imported_deepspeed_modules() -> list[ModuleType]:
     """Return DeepSpeed's imported modules, without the modules that select an accelerator.
 
     In a checkout, the modules may also be from two packages of DeepSpeed's build.
@@ -451,12 +453,10 @@ def _deepspeed_modules() -> list[ModuleType]:
     packages = ("deepspeed", "accelerator", _BUILD_TIME_PACKAGE)
     modules = []
     for name, module in list(sys.modules.items()):
-        is_deepspeeds = name.partition(".")[0] in packages
-        if (
-            is_deepspeeds
-            and isinstance(module, ModuleType)
-            and module.__name__ not in _SELECTION_MODULES
-        ):
+        top_package = name.partition(".")[0]
+        if top_package not in packages or not isinstance(module, ModuleType):
+            continue
+        if module.__name__ not in _SELECTION_MODULES:
             modules.append(module)
     return modules
 
@@ -464,11 +464,12 @@ def _deepspeed_modules() -> list[ModuleType]:
 def _imported_builders() -> dict[str, Any]:
     """Return the builder classes, by name, that `deepspeed.ops.op_builder` got from its accelerator."""
     package = sys.modules.get(_BUILDERS_PACKAGE)
-    attributes = vars(package) if package else {}
+    if package is None:
+        return {}
     # These two are base classes, which are the same on every device.
     base_classes = ("OpBuilder", "CUDAOpBuilder")
     return {
         name: value
-        for name, value in attributes.items()
+        for name, value in vars(package).items()
         if name.endswith("Builder") and name not in base_classes
     }

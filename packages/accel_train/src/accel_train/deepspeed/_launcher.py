@@ -38,6 +38,7 @@ def run_launcher(arguments: Sequence[str]) -> None:
 
     launcher_arguments = list(arguments)
     parsed_arguments = runner.parse_args(launcher_arguments)
+    # By default, the launcher adds `--local_rank` to the script's arguments.
     if not _may_accept_local_rank(parsed_arguments):
         launcher_arguments.insert(0, "--no_local_rank")
     runner.main(launcher_arguments)

@@ -65,13 +65,11 @@ class _LauncherMembers:
     def visible_devices_envs(self) -> list[str]:
         """Return the one visible-devices variable that DeepSpeed's launcher may read and set."""
         variable = self._visibility_variable()
-        if (
-            variable
-            and self._is_list_of_integers(variable)
-            and self._has_known_ids(variable)
-        ):
-            return [variable]
-        return [PLACEHOLDER]
+        if not variable or not self._is_list_of_integers(variable):
+            return [PLACEHOLDER]
+        if not self._has_known_ids(variable):
+            return [PLACEHOLDER]
+        return [variable]
 
     def set_visible_devices_envs(
         self,
@@ -90,8 +88,10 @@ class _LauncherMembers:
             current_env[variable] = visible_devices.format_visible_devices(
                 self.backend.visibility.grammar, ids
             )
+        # The launcher also reads this variable, which may be the placeholder.
         [variable_for_launcher] = self.visible_devices_envs()
-        current_env.setdefault(variable_for_launcher, ",".join(map(str, ids)))
+        ids_text = ",".join(str(device_id) for device_id in ids)
+        current_env.setdefault(variable_for_launcher, ids_text)
 
     def _ids_for_variable(
         self, variable: str, launcher_ids: list[int | str]
@@ -118,7 +118,9 @@ class _LauncherMembers:
         for name in names:
             if name in os.environ:
                 return name
-        return names[0] if names else ""
+        if names:
+            return names[0]
+        return ""
 
     @staticmethod
     def _is_list_of_integers(variable: str) -> bool:
@@ -140,8 +142,9 @@ class _LauncherMembers:
         try:
             return [ids[int(position)] for position in positions]
         except IndexError:
+            selected = ", ".join(str(position) for position in positions)
             raise ValueError(
                 f"{variable}={value!r} names {len(ids)} devices, but the launcher's options select "
-                f"{', '.join(map(str, positions))}. If {variable} contains anything other than plain "
-                "indices, --include and --num_gpus refer to positions in its list, from 0."
+                f"{selected}. If {variable} contains anything other than plain indices, --include and "
+                "--num_gpus refer to positions in its list, from 0."
             ) from None

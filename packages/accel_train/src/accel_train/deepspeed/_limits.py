@@ -80,7 +80,8 @@ def missing_features(
             "activation checkpointing restores the random state with the vendor's default_generators, "
             f"but torch.{names['device']} has none: use torch.utils.checkpoint instead"
         )
-    sentences += [sentence for _, sentence in accelerator.backend.known_differences]
+    for _name, difference in accelerator.backend.known_differences:
+        sentences.append(difference)
     if missing_members:
         sentences.append(
             f"this DeepSpeed may call members that accel-core lacks: {', '.join(missing_members)}. "
@@ -93,7 +94,7 @@ def _has_default_generators(accelerator: Accelerator) -> bool:
     """Return whether `accelerator.default_generator()` returns a generator, without starting the device."""
     implementation = getattr(type(accelerator), "default_generator", None)
     if implementation is not TorchAccelerator.default_generator:
-        return True
+        return True  # The vendor's class has a method of its own.
     device_module = getattr(accelerator, "device_module", None)
     random_module = getattr(device_module, "random", None)
     return hasattr(device_module, "default_generators") or hasattr(
@@ -106,4 +107,6 @@ def _has_module(deepspeed: Path | None, module: str) -> bool:
     if deepspeed is None:
         return False
     path = deepspeed / module
-    return path.is_file() or (path.is_dir() and any(path.glob("*.py")))
+    if path.is_dir():
+        return any(path.glob("*.py"))
+    return path.is_file()

@@ -75,7 +75,7 @@ def wrap_load(
             # Without `verbose`, torch includes the compiler's output in its error.
             kwargs.setdefault("verbose", False)
         compiled_module = original(self, *args, **kwargs)
-        return _add_checks(self, compiled_module)
+        return _with_checks_of_arguments(self, compiled_module)
 
     load.is_patched_by_accel = True  # type: ignore[attr-defined]
     builder_class.load = load
@@ -97,7 +97,7 @@ def _compilation_notice(operator: str, folder: str, lock: Path | None) -> str:
     )
 
 
-def _add_checks(builder: Any, module: Any) -> Any:
+def _with_checks_of_arguments(builder: Any, module: Any) -> Any:
     """Return the loaded module, wrapped in a `CheckedOperator` if it is an optimizer in C++ for the CPU."""
     if builder.name in _UPDATES:
         return _get_checked_operator(builder.name, module)
@@ -108,9 +108,11 @@ def _add_checks(builder: Any, module: Any) -> Any:
 
 def _are_cpu_sources(sources: Sequence[str]) -> bool:
     """Return whether all source files are C++ for the CPU. Files with the suffix `.dp.cpp` are SYCL."""
-    return all(
-        source.endswith(".cpp") and not source.endswith(".dp.cpp") for source in sources
-    )
+    for source in sources:
+        is_sycl = source.endswith(".dp.cpp")
+        if is_sycl or not source.endswith(".cpp"):
+            return False
+    return True
 
 
 # Cached, because the operator of a module must remember the optimizers that were created in the module.
@@ -162,7 +164,7 @@ class CheckedOperator:
 
     def _create(self, compiled_function: Any, optimizer_id: Any, *settings: Any) -> Any:
         """Create an optimizer with the compiled function, and record the optimizer's id."""
-        optimizer_id = arguments.whole_number(
+        optimizer_id = arguments.require_whole_number(
             self._op, "optimizer_id", optimizer_id, -(2**31), 32
         )
         result = compiled_function(optimizer_id, *settings)
@@ -193,16 +195,19 @@ class CheckedOperator:
             # The compiled function raises an error with the expected arguments.
             return compiled_function(optimizer_id, step, *numbers_and_tensors)
         if optimizer_id not in self._created_ids:
-            create = next(iter(self._checks))
+            create = f"create_{self._op.removeprefix('cpu_')}"
             raise OpInputError(
                 f"{self._op}: optimizer {optimizer_id} was not created. Call {create}({optimizer_id}, …)"
             )
-        numbers = dict(zip(signature.numbers, numbers_and_tensors, strict=False))
+        number_count = len(signature.numbers)
+        number_values = numbers_and_tensors[:number_count]
+        numbers = dict(zip(signature.numbers, number_values, strict=True))
         step = self._validate_step(step, numbers, bits=64)
-        parameter, gradient, *states = numbers_and_tensors[len(signature.numbers) :]
+        parameter, gradient, *states = numbers_and_tensors[number_count:]
 
         def update_contiguous(rows: Sequence[Sequence[Any]]) -> Any:
-            dense_gradient, dense_parameter, *dense_states = rows[0]
+            [row] = rows
+            dense_gradient, dense_parameter, *dense_states = row
             return compiled_function(
                 optimizer_id,
                 step,
@@ -230,7 +235,9 @@ class CheckedOperator:
         # For any other number of arguments, the compiled function raises an error.
         has_every_argument = len(numbers_and_tensors) == 10
         if has_every_argument:
-            lr, beta1, beta2, _, weight_decay, _, *tensors = numbers_and_tensors
+            lr, beta1, beta2, _epsilon, weight_decay, _bias_correction, *tensors = (
+                numbers_and_tensors
+            )
             arguments.check_undoable(self._op, beta1, beta2, weight_decay, lr)
             for tensor in tensors:
                 if str(getattr(tensor, "dtype", "")) != "torch.float32":
@@ -268,12 +275,14 @@ class CheckedOperator:
         numbers = (lr, beta1, beta2, epsilon, step, mode, bias_correction, weight_decay)
 
         def update_contiguous(rows: Sequence[Sequence[Any]]) -> Any:
+            # One list for the gradients, one for the parameters, and so on.
             columns: list[list[Any]] = [[] for _ in _ADAM_LISTS]
             for row in rows:
                 for column, tensor in zip(columns, row, strict=True):
                     column.append(tensor)
             return compiled_function(chunk_size, noop_flag, columns, *numbers)
 
+        # One row for each parameter, with its gradient and its states.
         rows = list(zip(*lists.values(), strict=True))
         return arguments.update_on_host(self._op, _ADAM_LISTS, rows, update_contiguous)
 
@@ -288,4 +297,4 @@ class CheckedOperator:
                 self._op, numbers["beta1"], numbers["beta2"], float32=True
             )
         arguments.check_decay(self._op, numbers["weight_decay"])
-        return arguments.whole_number(self._op, "step", step, 1, bits)
+        return arguments.require_whole_number(self._op, "step", step, 1, bits)

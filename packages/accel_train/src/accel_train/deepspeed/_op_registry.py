@@ -32,17 +32,21 @@ def add_missing_ops(all_ops: Any, accelerator: Any) -> None:
         # An error of a builder that cannot be imported is raised again when a program requests the builder.
         with contextlib.suppress(UnsupportedError):
             builder = accelerator.create_op_builder(builder_name)
-            new_names = {builder.name, type(builder).NAME} - set(all_ops.ALL_OPS)
-            for name in sorted(new_names):
+            builder_names = {builder.name, type(builder).NAME}
+            missing_names = builder_names - set(all_ops.ALL_OPS)
+            for name in sorted(missing_names):
                 all_ops.ALL_OPS[name] = builder
-            if new_names:
+            if missing_names:
                 all_ops.__op_builders__.append(builder)
 
 
 def _listed_builders(accelerator: Any) -> Iterable[str]:
     """Return the names of the accelerator's builders, or nothing if the accelerator cannot list them."""
     op_builders = getattr(accelerator, "op_builders", None)
-    return op_builders() if callable(op_builders) else ()
+    if callable(op_builders):
+        names: Iterable[str] = op_builders()
+        return names
+    return ()  # DeepSpeed's own accelerators have no such method.
 
 
 def refresh_compatible_ops(accelerator: Any) -> None:

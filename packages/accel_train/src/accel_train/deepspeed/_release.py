@@ -63,10 +63,11 @@ def _version_in_metadata() -> str:
 
 def _is_too_old(version: str) -> bool:
     """Return whether `version` is older than `OLDEST_SUPPORTED`, or False if it cannot be parsed."""
-    major_minor = re.match(r"(\d+)\.(\d+)(\.\d+)*(\+[\w.]+)?$", version)
-    if major_minor:
-        oldest = tuple(map(int, OLDEST_SUPPORTED.split(".")))
-        return (int(major_minor[1]), int(major_minor[2])) < oldest
+    # A release such as "0.16.4" or "0.16.4+local". Any other version needs the package `packaging`.
+    release = re.match(r"(?P<major>\d+)\.(?P<minor>\d+)(\.\d+)*(\+[\w.]+)?$", version)
+    if release:
+        oldest = tuple(int(number) for number in OLDEST_SUPPORTED.split("."))
+        return (int(release["major"]), int(release["minor"])) < oldest
     # Imported here because importing packaging takes longer than importing this module.
     from packaging.version import InvalidVersion, Version
 
@@ -99,7 +100,10 @@ def lists_accelerator(name: str) -> bool:
         _selection_source(),
         re.MULTILINE | re.DOTALL,
     )
-    return listed is None or repr(name) in listed[1]
+    if listed is None:  # A changed DeepSpeed may have no such list.
+        return True
+    names_in_source = listed[1]
+    return repr(name) in names_in_source
 
 
 def _selection_source() -> str:
@@ -111,10 +115,14 @@ def _selection_source() -> str:
     if folder is None:
         return ""
     file = folder / "accelerator" / "real_accelerator.py"
-    return file.read_text("utf-8", "replace") if file.is_file() else ""
+    if not file.is_file():
+        return ""
+    return file.read_text("utf-8", "replace")
 
 
 def package_folder() -> Path | None:
     """Return the path of DeepSpeed's package folder, or `None` if DeepSpeed is not installed."""
     folders = package_folders("deepspeed")
-    return Path(folders[0]) if folders else None
+    if not folders:
+        return None
+    return Path(folders[0])

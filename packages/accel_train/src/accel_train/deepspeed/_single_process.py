@@ -41,11 +41,11 @@ def patch_mpi_discovery(comm_module: Any) -> None:
         if is_installed("mpi4py"):
             return original(*args, **kwargs)
         set_torchrun_variables()
-        if all(os.environ.get(name) for name in _RANK_VARIABLES):
-            return None
-        _require_single_process(os.environ)
-        for name, value in _single_rank_variables().items():
-            os.environ.setdefault(name, value)
+        has_all_variables = all(os.environ.get(name) for name in _RANK_VARIABLES)
+        if not has_all_variables:
+            _require_single_process(os.environ)
+            for name, value in _variables_of_only_rank().items():
+                os.environ.setdefault(name, value)
         return None
 
     mpi_discovery.is_patched_by_accel = True  # type: ignore[attr-defined]
@@ -79,10 +79,11 @@ def _variable_that_shows_several_processes(environ: Mapping[str, str]) -> str:
     return launcher.world_size or launcher.rank
 
 
-def _single_rank_variables() -> dict[str, str]:
+def _variables_of_only_rank() -> dict[str, str]:
     """Return the variables for a job of one rank. The port is free, because this host may run other jobs."""
+    # The system chooses a free port for port 0.
     with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+        _host, port = server.getsockname()
     return {
         "RANK": "0",
         "LOCAL_RANK": "0",

@@ -45,9 +45,10 @@ def _nvcc_problem(cuda_home: str | None, torch_cuda: str) -> str:
             f"nvcc is missing (CUDA_HOME is {cuda_home}): install the CUDA toolkit {torch_cuda}, "
             "or set CUDA_HOME"
         )
-    torch_major = torch_cuda.partition(".")[0]
+    torch_major, _, _ = torch_cuda.partition(".")
     nvcc_major = _major_version_of(nvcc)
-    if nvcc_major in ("", torch_major):
+    is_unknown = nvcc_major == ""
+    if is_unknown or nvcc_major == torch_major:
         return ""
     return (
         f"nvcc in {cuda_home} is from CUDA {nvcc_major}, but torch is built for CUDA {torch_cuda}: "
@@ -66,5 +67,7 @@ def _major_version_of(nvcc: Path) -> str:
         )
     except (OSError, subprocess.CalledProcessError):
         return ""
-    release = re.search(r"release (\d+)", process.stdout)
-    return release[1] if release else ""
+    release = re.search(r"release (?P<major>\d+)", process.stdout)
+    if release is None:
+        return ""
+    return release["major"]

@@ -52,13 +52,14 @@ def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
     Raises `InvalidAcceleratorError` if the class cannot be instantiated, or if the instance's device type
     differs from that of `backend`.
     """
-    is_class = isinstance(foreign, type)
     foreign_class = foreign if isinstance(foreign, type) else type(foreign)
     base_names = [base.__name__ for base in foreign_class.__mro__]
     if _ABSTRACT_CLASS not in base_names:
         return None
-    instance: Any = _create_instance(foreign_class) if is_class else foreign
-    device_type = str(instance.device_name()).partition(":")[0]
+    instance: Any = foreign
+    if isinstance(foreign, type):
+        instance = _create_instance(foreign_class)
+    device_type, _, _ = str(instance.device_name()).partition(":")
     if backend is None:
         backend = _declaration_from(instance, foreign_class, device_type)
     elif backend.device_type != device_type:
@@ -162,7 +163,9 @@ def _implemented_members(foreign_class: type) -> Iterator[str]:
     for name in dir(foreign_class):
         if name.startswith("_") or name in _NEVER_DELEGATED:
             continue
-        if not getattr(getattr(foreign_class, name), "__isabstractmethod__", False):
+        member = getattr(foreign_class, name)
+        is_abstract = getattr(member, "__isabstractmethod__", False)
+        if not is_abstract:
             yield name
 
 
@@ -189,12 +192,16 @@ def _delegating_member(foreign_class: type, name: str) -> Any:
         torch = import_torch()
         if isinstance(device, torch.device):
             return device
-        index = next(iter((*args, *options.values())), None)
-        if index is not None and hasattr(device, "__enter__"):
+        values = [*args, *options.values()]
+        index = values[0] if values else None
+        is_context_manager = hasattr(device, "__enter__")
+        if index is not None and is_context_manager:
             warn_if_entered(self.name, index)
         return torch.device(self.backend.device_type, index)
 
-    return torch_device if name == "device" else call_foreign
+    if name == "device":
+        return torch_device
+    return call_foreign
 
 
 class _Adapted:
@@ -216,6 +223,7 @@ class _Adapted:
         compiler = getattr(foreign, "_compile_backend", None)
         if compiler:
             self._compile_backend = compiler
+        # From now on, `_set_on_foreign` sets attributes on the foreign instance.
         self._is_constructed = True
 
     @property
@@ -232,6 +240,7 @@ class _Adapted:
 
     def __getattr__(self, name: str) -> Any:
         """Return a member that only the foreign instance has, such as `_communication_backend_name`."""
+        # While an object is unpickled or copied, it has no foreign instance yet.
         if name.startswith("__") or self._foreign is None:
             raise AttributeError(name)
         return getattr(self._foreign, name)
@@ -242,11 +251,11 @@ class _Adapted:
         If it reports none, accel_core's default is returned. If it reports gloo and gloo does not support the
         device, the result is `staged`. For example, DeepSpeed's class for Metal reports gloo.
         """
-        name = (
-            self._foreign.communication_backend_name()
-            or getattr(self._foreign, "_communication_backend_name", None)
-            or super().communication_backend_name()  # type: ignore[misc]
-        )
+        name = self._foreign.communication_backend_name()
+        if not name:
+            name = getattr(self._foreign, "_communication_backend_name", None)
+        if not name:
+            name = super().communication_backend_name()  # type: ignore[misc]
         if name == "gloo" and unusable_reason(name, self.backend.device_type):
             name = STAGED
         return cast("str | None", name)
@@ -264,6 +273,7 @@ class _Adapted:
         for provider in other_providers:
             builder_names.update(provider.builders)
         builder_names.update(op_builders.builder_sources(self.backend.device_type))
+        # The class may also have builders with the names of DeepSpeed's builders for CUDA.
         builder_names.update(op_builders.builder_sources("cuda"))
         return (self._provider_of_foreign_builders(builder_names), *other_providers)
 
@@ -274,8 +284,9 @@ class _Adapted:
             builder = None
             with suppress(Exception):  # The class's builders may not be installed.
                 builder = self._foreign.get_op_builder(name)
-            builder_id = getattr(builder, "NAME", "")
-            if isinstance(builder, type) and builder_id != _op_registry.NOT_IMPLEMENTED:
+            operator_name = getattr(builder, "NAME", "")
+            is_placeholder = operator_name == _op_registry.NOT_IMPLEMENTED
+            if isinstance(builder, type) and not is_placeholder:
                 sources[name] = f"{builder.__module__}:{builder.__qualname__}"
         package = ""
         with suppress(Exception):
@@ -294,9 +305,11 @@ def _vendor_class(foreign_class: type) -> type:
 
     Returns `foreign_class` itself if `_without_abstract_methods` did not create it.
     """
-    parent = foreign_class.__mro__[1]
-    is_derived = (foreign_class.__module__, foreign_class.__name__) == (
-        parent.__module__,
-        parent.__name__,
-    )
-    return parent if is_derived else foreign_class
+    _, parent, *_ = foreign_class.__mro__
+    # `_without_abstract_methods` gives its class the module and the name of the vendor's class.
+    if (
+        foreign_class.__module__ == parent.__module__
+        and foreign_class.__name__ == parent.__name__
+    ):
+        return parent
+    return foreign_class

@@ -90,7 +90,7 @@ def accel_op_builders(backend: Backend) -> OpProvider:
     version = _release.installed_version()
     if version is None:
         return OpProvider(
-            {}, name="deepspeed", advice="`pip install deepspeed` may bring it"
+            {}, name="deepspeed", advice="`pip install deepspeed` may provide it"
         )
     backend_family = backend.name.partition(".")[0]
     device = backend.device_type
@@ -162,12 +162,15 @@ def builders_package(device_type: str) -> str:
     `device_type` may also be a name from DeepSpeed's list of accelerators. Returns an empty string if
     DeepSpeed is not installed, or has no such package.
     """
-    name = f"{_BUILDERS_ROOT}.{device_type}"
+    if not device_type:
+        return ""
+    package = f"{_BUILDERS_ROOT}.{device_type}"
     if device_type == "cuda":
-        name = _BUILDERS_ROOT
-    folder = _package_folder(name)
-    exists = bool(folder) and Path(folder, "__init__.py").is_file()
-    return name if device_type and exists else ""
+        package = _BUILDERS_ROOT
+    folder = _package_folder(package)
+    if folder and Path(folder, "__init__.py").is_file():
+        return package
+    return ""
 
 
 def builder_sources(device_type: str) -> dict[str, str]:
@@ -178,20 +181,17 @@ def builder_sources(device_type: str) -> dict[str, str]:
     """
     package = builders_package(device_type)
     builders: dict[str, str] = {}
+    if device_type == "cuda":
+        cpu_builders = _builders_of_package(f"{_BUILDERS_ROOT}.cpu")
+        for name in _HOST_OPTIMIZERS:
+            if name in cpu_builders:
+                builders[name] = cpu_builders[name]
     if package:
         builders.update(_builders_of_package(package))
     if device_type and _PINNED_MEMORY_BUILDER not in builders:
         root_builders = _builders_of_package(_BUILDERS_ROOT)
         if _PINNED_MEMORY_BUILDER in root_builders:
             builders[_PINNED_MEMORY_BUILDER] = root_builders[_PINNED_MEMORY_BUILDER]
-    if device_type == "cuda":
-        cpu_builders = _builders_of_package(f"{_BUILDERS_ROOT}.cpu")
-        host_optimizers = {
-            name: source
-            for name, source in cpu_builders.items()
-            if name in _HOST_OPTIMIZERS
-        }
-        builders = {**host_optimizers, **builders}
     return builders
 
 
@@ -214,20 +214,23 @@ def incompatibility_reason(builder: Any) -> str:
         return "its CUDA code does not run on a simulated device"
     if is_built(builder):
         return ""
-    missing_tool = _missing_tool(builder, has_cuda_code=has_cuda_code)
-    return f"it must be compiled, and {missing_tool}" if missing_tool else ""
+    missing_tool = _missing_build_tool(builder, has_cuda_code=has_cuda_code)
+    if missing_tool:
+        return f"it must be compiled, and {missing_tool}"
+    return ""
 
 
-def _missing_tool(builder: Any, *, has_cuda_code: bool) -> str:
+def _missing_build_tool(builder: Any, *, has_cuda_code: bool) -> str:
     """Return which tool for compiling is missing, with the next step.
 
     Returns an empty string if no tool is missing.
     """
-    compiler_command = os.environ.get("CXX", "").split() or ["c++"]
-    compiler = compiler_command[0]
+    # CXX may also contain options of the compiler.
+    compiler, *_options = os.environ.get("CXX", "").split() or ["c++"]
     headers = sysconfig.get_path("include")
     # DeepSpeed's builders for SYCL set CXX=icpx themselves.
-    if any(base.__name__ == "SYCLOpBuilder" for base in type(builder).__mro__):
+    base_names = [base.__name__ for base in type(builder).__mro__]
+    if "SYCLOpBuilder" in base_names:
         if shutil.which("icpx") is None:
             return "icpx is missing: install Intel's DPC++ and source its setvars.sh"
     elif shutil.which(compiler) is None:
@@ -264,10 +267,11 @@ def is_built(builder: Any) -> bool:
     or the compiler has changed.
     """
     if not builder.sources():
-        return True
+        return True  # Nothing needs to be compiled.
     package, _, module = builder.absolute_name().rpartition(".")
     names = (module, builder.name)
-    if _compiled_modules_in(Path(_package_folder(package) or os.devnull), names):
+    installed_folder = _package_folder(package)
+    if installed_folder and _compiled_modules_in(Path(installed_folder), names):
         return True
     libraries: list[Path] = []
     for folder in build_folders(builder):
@@ -317,11 +321,12 @@ def _compiled_modules_in(folder: Path, names: tuple[str, ...]) -> list[Path]:
     """Return the files of compiled modules with one of `names`, such as `NAME.so`."""
     if not folder.is_dir():
         return []
-    return [
-        file
-        for file in folder.iterdir()
-        if file.suffix in EXTENSION_SUFFIXES and file.name.partition(".")[0] in names
-    ]
+    modules = []
+    for file in folder.iterdir():
+        module, _, _ = file.name.partition(".")
+        if file.suffix in EXTENSION_SUFFIXES and module in names:
+            modules.append(file)
+    return modules
 
 
 def _is_outdated_build(folder: Path, builder: Any) -> bool:
@@ -347,7 +352,9 @@ def _is_outdated_build(folder: Path, builder: Any) -> bool:
     if compiled_sources and uncompiled_sources:
         return True
     compiler = re.search(r"^cxx = (.*)$", build_file, re.MULTILINE)
-    return compiler is not None and compiler[1] != os.environ.get("CXX", "c++")
+    if compiler is None:
+        return False
+    return compiler[1] != os.environ.get("CXX", "c++")
 
 
 def _sources_in_build_file(build_file: str) -> set[str]:
@@ -368,7 +375,8 @@ def _newest_source_time(builder: Any) -> float:
     files = [ops_folder / str(source) for source in builder.sources()]
     for folder in package_folders("torch"):
         files.append(Path(folder, "include", "torch", "extension.h"))
-    return max((file.stat().st_mtime for file in files if file.is_file()), default=0.0)
+    times = [file.stat().st_mtime for file in files if file.is_file()]
+    return max(times, default=0.0)
 
 
 def _default_build_root() -> Path:
@@ -391,7 +399,9 @@ def _deepspeed_warnings(builder: Any) -> str:
         builder.is_compatible(verbose=True)
     without_colors = re.sub(r"\x1b\[[\d;]*m", "", printed.getvalue())
     warnings = re.findall(r"\[WARNING\]\s*(.*?)\.?\s*$", without_colors, re.MULTILINE)
-    return "; ".join(warnings) or "DeepSpeed's own check rejects it"
+    if not warnings:
+        return "DeepSpeed's own check rejects it"
+    return "; ".join(warnings)
 
 
 def _package_folder(name: str) -> str:
@@ -402,7 +412,8 @@ def _package_folder(name: str) -> str:
     deepspeed = _release.package_folder()
     if deepspeed is None:
         return ""
-    return str(Path(deepspeed, *name.split(".")[1:]))
+    _deepspeed, *subfolders = name.split(".")
+    return str(Path(deepspeed, *subfolders))
 
 
 def _builders_of_package(package: str) -> dict[str, str]:

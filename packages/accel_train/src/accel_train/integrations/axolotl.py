@@ -48,15 +48,18 @@ class Members:
 
     def get_training_args_mixin(self) -> str | None:
         """Return the import path of the mixin for the trainer's arguments, or `None` if none is needed."""
-        return f"{__name__}.{Arguments.__name__}" if self.accelerator else None
+        if self.accelerator is None:
+            return None
+        return f"{__name__}.{Arguments.__name__}"
 
     def register(self, cfg: Any) -> None:
         """Create Accelerate's state, which axolotl reads early, and set the model's device in `cfg`."""
         if self.accelerator is None:
             return
         device = str(partial_state().device)
-        # The empty name stands for the whole model.
-        cfg["device_map"] = cfg.get("device_map") or {"": device}
+        if not cfg.get("device_map"):
+            # The empty name stands for the whole model.
+            cfg["device_map"] = {"": device}
         # For a vendor that is not in its list, axolotl would interpret "auto" as fp16.
         is_precision_auto = cfg.get("bf16", "auto") == "auto" and not cfg.get("fp16")
         if is_precision_auto:

@@ -29,7 +29,9 @@ def accelerator() -> Accelerator | None:
     if pinned_name == _NAME:
         # No backend has this name. Child processes activate the integration without the variable.
         del os.environ[DS_ACCELERATOR.name]
-    integrations = startup.names(os.environ.get(startup.VARIABLE, ""))
+    integrations = startup.split_names(
+        os.environ.get(startup.INTEGRATIONS_VARIABLE, "")
+    )
     is_activated = "deepspeed" in integrations
     if not pinned_name and not is_activated:
         device_name = get_accelerator().device_name()

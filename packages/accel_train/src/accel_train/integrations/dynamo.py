@@ -37,8 +37,10 @@ def accel(
     import torch
     from torch._dynamo import lookup_backend
 
-    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
-    device_types = list(dict.fromkeys(tensor.device.type for tensor in tensors))
+    device_types: list[str] = []
+    for value in inputs:
+        if isinstance(value, torch.Tensor) and value.device.type not in device_types:
+            device_types.append(value.device.type)
     accelerator = _accelerator_for(device_types)
     register(accelerator)
     compiler = require_listed_compiler(accelerator)

@@ -40,7 +40,9 @@ def _accelerator_for_lmcache() -> accel_core.Accelerator | None:
 def _device_type() -> str:
     """Return the accelerator's device type, or `accel` if there is no accelerator for LMCache."""
     accelerator = _accelerator_for_lmcache()
-    return accelerator.device_type if accelerator else _NAME
+    if accelerator is None:
+        return _NAME
+    return accelerator.device_type
 
 
 class Members:

@@ -65,9 +65,8 @@ class Members:
 
         Raises torch's error if torch has no such module.
         """
-        return importlib.import_module("torch").get_device_module(
-            self.accelerator.device_type
-        )
+        torch = importlib.import_module("torch")
+        return torch.get_device_module(self.accelerator.device_type)
 
     @property
     def vendor_name(self) -> str:
@@ -133,7 +132,9 @@ class Members:
         Returns an empty string if the vendor has no such variable.
         """
         variables = self.accelerator.visible_devices_envs()
-        return variables[0] if variables else ""
+        if not variables:
+            return ""
+        return variables[0]
 
     def nvtx_range(self, msg: str) -> AbstractContextManager[None]:
         """Return a context manager that marks a range in the vendor's profiler."""
@@ -153,7 +154,9 @@ class Members:
         request = self.accelerator.backend.request
         if not request.ray:
             return [_NOSET_OF_GPU]
-        return [request.ray_noset] if request.ray_noset else []
+        if request.ray_noset:
+            return [request.ray_noset]
+        return []
 
     def is_ipc_supported(self) -> Any:
         """Return whether processes can share tensors through memory handles, which only CUDA supports.
@@ -177,10 +180,12 @@ def _register() -> None:
             "the installed verl needs platform members that accel-train does not have: "
             f"{', '.join(missing_members)}"
         )
-    platforms.PlatformRegistry.register(platform="accel")(platform_class)
+    register_as_accel = platforms.PlatformRegistry.register(platform="accel")
+    register_as_accel(platform_class)
     # Read here, so that accel_core's settings are not loaded in a program without a pin.
     pin = os.environ.get("DS_ACCELERATOR", "").strip(" ,")
-    if not pin or os.environ.get("VERL_PLATFORM"):
+    is_platform_named = bool(os.environ.get("VERL_PLATFORM"))
+    if not pin or is_platform_named:
         return
     if not _is_native_to_verl(platform_class()):
         platforms.set_platform(platform_class())

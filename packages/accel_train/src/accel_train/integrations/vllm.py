@@ -50,18 +50,21 @@ class DeviceMembers:
         dispatch_key = backend.device_type.upper()
         if backend.torch_integration.private_use1:
             dispatch_key = "PrivateUse1"
-        ray_variable = backend.request.ray_noset
+        ray_variables = []
+        if backend.request.ray_noset:
+            ray_variables.append(backend.request.ray_noset)
         attributes: dict[str, Any] = {
             "device_name": backend.name,
             "device_type": backend.device_type,
             "dispatch_key": dispatch_key,
             "ray_device_key": backend.request.ray,
-            "ray_noset_device_env_vars": [ray_variable] if ray_variable else [],
+            "ray_noset_device_env_vars": ray_variables,
         }
         if backend.visibility.variables:
             attributes["device_control_env_var"] = backend.visibility.variables[0]
         for name, value in attributes.items():
-            if name not in vars(cls):
+            is_defined_by_vendor = name in vars(cls)
+            if not is_defined_by_vendor:
                 setattr(cls, name, value)
 
     @classmethod
@@ -122,7 +125,7 @@ class DeviceMembers:
         """Raise `ValueError` if the device does not support the data type."""
         supported = cls._accelerator().supported_dtypes()
         if dtype not in supported:
-            expected = ", ".join(map(str, supported))
+            expected = ", ".join(str(supported_dtype) for supported_dtype in supported)
             raise ValueError(
                 f"{cls.backend.name} does not support {dtype}, expected one of {expected}"
             )

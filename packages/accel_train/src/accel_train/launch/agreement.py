@@ -17,12 +17,12 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from accel_core.errors import RankLostError, RankMismatchError
 from accel_core.text import one_line
 from accel_core.torch_import import import_torch
-from accel_train.launch.rendezvous import Rank
+from accel_train.launch.rendezvous import Rank, first_line
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -89,10 +89,13 @@ class Record(NamedTuple):
         """Return the fields of the record, other than `build`, that must be equal on every rank."""
         return (self.backend, self.distribution, self.version, self.communication)
 
-    def __str__(self) -> str:
+    def choice_text(self) -> str:
+        """Return the choice as text, such as `"npu (accel-npu 1.0) over hccl"`."""
         origin = f"{self.distribution} {self.version}".strip()
-        build = f" of {self.build} of torch" if self.build else ""
-        return f"{self.backend} ({origin}) over {self.communication}{build}"
+        text = f"{self.backend} ({origin}) over {self.communication}"
+        if self.build:
+            text += f" of {self.build} of torch"
+        return text
 
 
 class _Verdict(NamedTuple):
@@ -139,8 +142,6 @@ def agree(
     record_json = json.dumps(record._asdict())
     exchange = exchange_records(store, me, record_json, build_verdict, timeout)
     verdict = _Verdict(**json.loads(exchange.verdict))
-    if record.rank == 0 and verdict.error:
-        exchange.wait_for_readers()
     if verdict.absent:
         raise RankLostError(verdict.error, ranks=tuple(verdict.absent))
     if verdict.error:
@@ -152,7 +153,6 @@ def _build_verdict(
     records: Sequence[Record], world_size: int, timeout: float
 ) -> _Verdict:
     """Return rank 0's verdict on the existing records, which are in the order of ranks."""
-    records = [_with_escaped_texts(record) for record in records]
     present = {record.rank for record in records}
     absent = [rank for rank in range(world_size) if rank not in present]
     if absent:
@@ -170,24 +170,6 @@ class Exchange(NamedTuple):
     round_name: str
     #: Rank 0's verdict on the records of all ranks, in the caller's format.
     verdict: bytes
-    world_size: int
-    #: The job's store, with the round's prefix.
-    store: Store
-
-    def wait_for_readers(self) -> None:
-        """Wait for up to 5 seconds until all other ranks have read rank 0's verdict.
-
-        Only rank 0 calls this method, before its process ends. That process may contain the store.
-        """
-        end = time.monotonic() + _GRACE
-        # RuntimeError means that the store is closed. Then no rank can read the verdict.
-        with suppress(RuntimeError):
-            while time.monotonic() < end:
-                # Adding 0 returns the counter's value.
-                readers = self.store.add("verdict-read", 0)
-                if readers >= self.world_size - 1:
-                    return
-                time.sleep(_POLL_INTERVAL)
 
 
 def exchange_records(
@@ -207,13 +189,27 @@ def exchange_records(
     from torch._C._distributed_c10d import PrefixStore
 
     if me.rank != 0:
-        return _send_record(store, me, record, timeout + _GRACE)
+        return _send_record_and_await_verdict(store, me, record, timeout + _GRACE)
     round_name = uuid.uuid4().hex
     round_store = PrefixStore(round_name, store)
     records = _collect_records(store, round_store, round_name, me.world_size, timeout)
     verdict = build_verdict(records)
     round_store.set("verdict", verdict)
-    return Exchange(round_name, verdict.encode(), me.world_size, round_store)
+    _wait_until_verdict_is_read(round_store, readers=len(records))
+    return Exchange(round_name, verdict.encode())
+
+
+def _wait_until_verdict_is_read(round_store: Store, readers: int) -> None:
+    """Wait for up to 5 seconds until `readers` ranks have read rank 0's verdict.
+
+    Rank 0's process may contain the store, and may end after this function.
+    """
+    end = time.monotonic() + _GRACE
+    # RuntimeError means that the store is closed. Then no rank can read the verdict.
+    with suppress(RuntimeError):
+        # The store has no request that reads a counter, but adding 0 returns its value.
+        while round_store.add("verdict-read", 0) < readers and time.monotonic() < end:
+            time.sleep(_POLL_INTERVAL)
 
 
 def _collect_records(
@@ -225,36 +221,25 @@ def _collect_records(
     """
     end = time.monotonic() + timeout
     records: dict[int, bytes] = {}
-    last_tokens: dict[int, bytes] = {}
+    missing = set(range(1, world_size))
     while True:
-        missing = [rank for rank in range(1, world_size) if rank not in records]
-        for rank in missing:
+        for rank in sorted(missing):
+            # Reading a key that does not exist yet would block.
             if round_store.check([f"record/{rank}"]):
                 records[rank] = round_store.get(f"record/{rank}")
-            else:
-                _reply_to_token(store, rank, round_name, last_tokens)
-        if len(records) == world_size - 1 or time.monotonic() > end:
+                missing.remove(rank)
+            elif store.check([f"token/{rank}"]):
+                # If the token is from an earlier start, the rank's present process will replace it.
+                token = store.get(f"token/{rank}").decode()
+                store.set(f"reply/{token}", round_name)
+        if not missing or time.monotonic() > end:
             return records
         time.sleep(_POLL_INTERVAL)
 
 
-def _reply_to_token(
-    store: Store, rank: int, round_name: str, last_tokens: dict[int, bytes]
-) -> None:
-    """Reply with the round's name to the token that `rank` wrote, on rank 0, if the token is new.
-
-    `last_tokens` has the last token of each rank, and is updated. A rank's first token may be from a process
-    of an earlier start. The present process of that rank then overwrites the token with its own.
-    """
-    if not store.check([f"token/{rank}"]):
-        return
-    token = store.get(f"token/{rank}")
-    if last_tokens.get(rank) != token:
-        last_tokens[rank] = token
-        store.set(f"reply/{token.decode()}", round_name)
-
-
-def _send_record(store: Store, me: Rank, record: str, timeout: float) -> Exchange:
+def _send_record_and_await_verdict(
+    store: Store, me: Rank, record: str, timeout: float
+) -> Exchange:
     """Write this rank's record to the store, and return rank 0's verdict, on any rank except 0.
 
     Raises `OldStoreError` if the store closes before rank 0 replies, and `RankLostError` if rank 0 does not
@@ -263,15 +248,16 @@ def _send_record(store: Store, me: Rank, record: str, timeout: float) -> Exchang
     from torch._C._distributed_c10d import PrefixStore
 
     wait_time = timedelta(seconds=timeout)
-    with _rank_0_errors(me, timeout, error_if_closed=OldStoreError):
+    # Before rank 0 has replied, the store may be an earlier job's.
+    with _explain_store_errors(me, timeout, error_if_closed=OldStoreError):
         round_name = _request_round_name(store, me, wait_time)
-    with _rank_0_errors(me, timeout, error_if_closed=RankLostError):
+    with _explain_store_errors(me, timeout, error_if_closed=RankLostError):
         round_store = PrefixStore(round_name, store)
         round_store.set(f"record/{me.rank}", record)
         round_store.wait(["verdict"], wait_time)
         verdict = round_store.get("verdict")
         round_store.add("verdict-read", 1)
-    return Exchange(round_name, verdict, me.world_size, round_store)
+    return Exchange(round_name, verdict)
 
 
 def _request_round_name(store: Store, me: Rank, wait_time: timedelta) -> str:
@@ -288,7 +274,7 @@ def _request_round_name(store: Store, me: Rank, wait_time: timedelta) -> str:
 
 
 @contextmanager
-def _rank_0_errors(
+def _explain_store_errors(
     me: Rank, timeout: float, *, error_if_closed: type[RankLostError]
 ) -> Iterator[None]:
     """Convert the store's errors into `RankLostError`, or into `error_if_closed` if the store has closed."""
@@ -297,28 +283,16 @@ def _rank_0_errors(
     except RankLostError:
         raise
     except RuntimeError as error:
-        if isinstance(error, import_torch().distributed.DistNetworkError):
+        is_closed = isinstance(error, import_torch().distributed.DistNetworkError)
+        if is_closed:
             error_class, event = error_if_closed, "closed the store early"
-        else:
+        else:  # The store's wait() has reached its timeout.
             error_class, event = RankLostError, f"did not respond within {timeout:g} s"
         raise error_class(
-            f"{me}: rank 0 {event}: {_first_line(error)}. Read what rank 0 printed, and check that its host "
+            f"{me}: rank 0 {event}: {first_line(error)}. Read what rank 0 printed, and check that its host "
             "can be reached.",
             ranks=(0,),
         ) from error
-
-
-def _with_escaped_texts(record: Record) -> Record:
-    """Return the record with control characters escaped, because its texts come from a different host."""
-    texts: dict[str, Any] = {}
-    for name, value in record._asdict().items():
-        if isinstance(value, str):
-            texts[name] = one_line(value)
-    rejected = {
-        one_line(backend): one_line(reason)
-        for backend, reason in record.rejected.items()
-    }
-    return record._replace(**texts, rejected=rejected)
 
 
 def _absent_message(absent: list[int], world_size: int, timeout: float) -> str:
@@ -332,11 +306,11 @@ def _absent_message(absent: list[int], world_size: int, timeout: float) -> str:
 
 def _problems_message(records: Iterable[Record]) -> str:
     """Return a message with a line for each rank that cannot start, or an empty string if all can start."""
-    lines = [
-        f"rank {record.rank} (host {record.host}) cannot start: {record.problem}"
-        for record in records
-        if record.problem
-    ]
+    lines = []
+    for record in records:
+        if record.problem:
+            line = f"rank {record.rank} (host {record.host}) cannot start: {record.problem}"
+            lines.append(one_line(line))
     return "\n".join(lines)
 
 
@@ -345,15 +319,16 @@ def _differences_message(records: Sequence[Record]) -> str:
 
     Returns an empty string if all are equal.
     """
-    groups: dict[tuple[tuple[str, ...], str], list[Record]] = {}
+    records_by_choice: dict[tuple[tuple[str, ...], str], list[Record]] = {}
     for record in records:
-        groups.setdefault((record.choice, record.build), []).append(record)
-    if len(groups) == 1:
+        key = (record.choice, record.build)
+        records_by_choice.setdefault(key, []).append(record)
+    if len(records_by_choice) == 1:
         return ""
     backend_of_rank_0 = records[0].backend
     lines = ["the ranks did not choose the same accelerator:"]
-    for group in groups.values():
-        lines.append(f"  {_choice_line(group, backend_of_rank_0)}")
+    for group in records_by_choice.values():
+        lines.append(f"  {one_line(_choice_line(group, backend_of_rank_0))}")
     only_builds_differ = len({record.choice for record in records}) == 1
     if only_builds_differ:
         lines.append(
@@ -376,14 +351,18 @@ def _choice_line(group: Sequence[Record], backend_of_rank_0: str) -> str:
     rank 0's backend.
     """
     first = group[0]
-    unique_hosts = dict.fromkeys(record.host for record in group)
-    hosts = ", ".join(unique_hosts)
+    hosts: list[str] = []
+    for record in group:
+        if record.host not in hosts:
+            hosts.append(record.host)
     ranks = format_ranks([record.rank for record in group])
-    line = f"{ranks} (host {hosts}): {first}, {first.selection_reason}"
-    if first.backend != backend_of_rank_0:
-        reason = first.rejected.get(backend_of_rank_0, "")
-        if reason:
-            line += f"; {backend_of_rank_0} there: {reason}"
+    line = (
+        f"{ranks} (host {', '.join(hosts)}): {first.choice_text()}, "
+        f"{first.selection_reason}"
+    )
+    reason = first.rejected.get(backend_of_rank_0, "")
+    if reason and first.backend != backend_of_rank_0:
+        line += f"; {backend_of_rank_0} there: {reason}"
     return line
 
 
@@ -393,13 +372,9 @@ def format_ranks(ranks: Sequence[int], max_ranks: int = 8) -> str:
     The text lists at most `max_ranks` numbers.
     """
     listed = ", ".join(str(rank) for rank in ranks[:max_ranks])
-    text = f"ranks {listed}" if len(ranks) > 1 else f"rank {listed}"
+    if len(ranks) == 1:
+        return f"rank {listed}"
+    text = f"ranks {listed}"
     if len(ranks) > max_ranks:
         text += f" and {len(ranks) - max_ranks} more"
     return text
-
-
-def _first_line(error: BaseException) -> str:
-    """Return the first line of the error's message without its full stop, or the class without a message."""
-    lines = str(error).splitlines() or [type(error).__name__]
-    return lines[0].rstrip(".")

@@ -50,7 +50,10 @@ def check_type(name: str, value: Any, kind: type, expected: str) -> None:
     `expected` describes the valid values for the error message. Raises `InvalidArgumentError`, a `TypeError`,
     if the value is invalid.
     """
-    if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+    if value is None:
+        return
+    # A bool is an int in Python, but not a rank.
+    if isinstance(value, bool) or not isinstance(value, kind):
         raise _wrong_type_error(name, value, expected)
 
 

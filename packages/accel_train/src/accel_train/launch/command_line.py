@@ -217,6 +217,7 @@ def _format_help(*, show_all: bool = False, missing_reason: str = "") -> str:
         missing_reason = (
             f"torch is not installed: {vendors.command_with_its_package('accel setup')}"
         )
+    # A parser that only formats the help.
     own_parser = argparse.ArgumentParser(
         prog="accel run", usage=_USAGE, description=_ABOUT, add_help=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -31,7 +31,9 @@ def communication_of(accelerator: Accelerator, requested: str | None = None) -> 
         # "staged" may be requested even for a device with its own communication backend.
         register(accelerator)
     default = accelerator.communication_backend_name()
-    configured = requested or ACCEL_COMMUNICATION_BACKEND.read(os.environ)
+    configured = requested
+    if not configured:
+        configured = ACCEL_COMMUNICATION_BACKEND.read(os.environ)
     name = (configured or default).lower()
     if name == default:
         usable_name = prepare_communication(accelerator)

@@ -28,11 +28,12 @@ def numa_nodes(root: str = "/") -> dict[int, tuple[int, ...]]:
     """
     nodes = {}
     for name in hardware.names_in(_NODES, root):
+        if not name.startswith("node"):
+            continue
         number = hardware.parse_number(name.removeprefix("node"))
-        if name.startswith("node") and number is not None:
-            cores = parse_ranges(hardware.read_text(f"{_NODES}/{name}/cpulist", root))
-            if cores:
-                nodes[number] = cores
+        cores = parse_ranges(hardware.read_text(f"{_NODES}/{name}/cpulist", root))
+        if number is not None and cores:
+            nodes[number] = cores
     return nodes
 
 
@@ -76,7 +77,7 @@ def physical_cores(ids: Collection[int], root: str = "/") -> list[tuple[int, ...
         )
         siblings = parse_ranges(hardware.read_text(file, root)) or (logical_core,)
         threads_of_core.setdefault(min(siblings), []).append(logical_core)
-    return [tuple(threads) for _, threads in sorted(threads_of_core.items())]
+    return [tuple(threads_of_core[core]) for core in sorted(threads_of_core)]
 
 
 def format_ranges(cores: Sequence[int]) -> str:

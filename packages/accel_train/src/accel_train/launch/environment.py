@@ -101,6 +101,7 @@ def validate_prefixes(name: str, prefixes: Iterable[str]) -> list[str]:
     `name` is the accelerator's name for error messages. Raises `LaunchError` if a prefix is invalid, or would
     send most of the environment to other hosts.
     """
+    # A plugin may return a single prefix instead of a list.
     prefix_list = [prefixes] if isinstance(prefixes, str) else list(prefixes)
     for prefix in prefix_list:
         if not isinstance(prefix, str) or not is_variable_prefix(prefix):
@@ -119,11 +120,12 @@ def isolation_env(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     those in `environ`, which defaults to this process's environment.
     """
     env = os.environ if environ is None else environ
-    entries = [startup.AT_START]
-    for entry in env.get("PYTHONPATH", "").split(os.pathsep):
-        if entry and entry != startup.AT_START:
-            entries.append(entry)
-    return {AUTOLOAD: "0", "PYTHONPATH": os.pathsep.join(entries)}
+    # Python imports `sitecustomize` from this folder when it starts.
+    folders = [startup.STARTUP_FOLDER]
+    for folder in env.get("PYTHONPATH", "").split(os.pathsep):
+        if folder and folder != startup.STARTUP_FOLDER:
+            folders.append(folder)
+    return {AUTOLOAD: "0", "PYTHONPATH": os.pathsep.join(folders)}
 
 
 def import_variables(
@@ -138,13 +140,17 @@ def import_variables(
     not load it. `environ` defaults to this process's environment.
     """
     env = os.environ if environ is None else environ
-    variables = isolation_env(env) if conflicts else {}
+    variables: dict[str, str] = {}
+    if conflicts:
+        variables.update(isolation_env(env))
     package = _package_to_import(backend, autoload=not conflicts)
     if package:
-        names = [name.strip() for name in env.get(startup.IMPORTED, "").split(",")]
-        names.append(package)
-        without_duplicates = dict.fromkeys(name for name in names if name)
-        variables[startup.IMPORTED] = ",".join(without_duplicates)
+        packages: list[str] = []
+        for part in [*env.get(startup.IMPORT_VARIABLE, "").split(","), package]:
+            name = part.strip()
+            if name and name not in packages:
+                packages.append(name)
+        variables[startup.IMPORT_VARIABLE] = ",".join(packages)
     return variables
 
 
@@ -154,8 +160,8 @@ def _package_to_import(backend: Backend, *, autoload: bool) -> str:
     Returns an empty string if none is needed. `autoload` is True if torch loads packages by their entry
     points.
     """
-    installed = installed_imports(backend)
-    vendor_package = installed[0] if installed else backend.vendor_imports[0]
+    packages = installed_imports(backend) or backend.vendor_imports
+    vendor_package = packages[0]
     if vendor_package != "torch":
         return vendor_package
     is_generic = backend.name == builtin.GENERIC.name
@@ -180,14 +186,13 @@ def describe_difference(
     for name in sorted(environ.keys() - variables.keys()):
         reason = _exclusion_reason(name, device_variables, prefixes)
         names_by_reason.setdefault(reason, []).append(name)
-    added = [
-        f"{name}={value}"
-        for name, value in variables.items()
-        if environ.get(name) != value
-    ]
     left_out = [
         f"{', '.join(names)} ({reason})" for reason, names in names_by_reason.items()
     ]
+    added = []
+    for name, value in variables.items():
+        if environ.get(name) != value:
+            added.append(f"{name}={value}")
     left_out_text = "; ".join(left_out) or "nothing"
     added_text = ", ".join(added) or "nothing"
     return f"left out for other hosts: {left_out_text}; added: {added_text}"
@@ -222,11 +227,10 @@ def pin_of(accelerator: Accelerator | Backend) -> str:
 
     backend = accelerator if isinstance(accelerator, Backend) else accelerator.backend
     distribution = backend.distribution
-    distributions = {
-        candidate.distribution
-        for candidate in discover()
-        if candidate.name == accelerator.name
-    }
+    distributions = set()
+    for candidate in discover():
+        if candidate.name == accelerator.name:
+            distributions.add(candidate.distribution)
     is_generic = accelerator.name == builtin.GENERIC.name
     if is_generic and distribution != builtin.OWN.distribution:
         # The name `generic` alone selects a package before accel_core's own.
@@ -252,6 +256,7 @@ def quote_for_shell(value: str) -> str:
     if value.isascii():
         return shlex.quote(value)
     quoted = []
+    # The parts are in turn ASCII text, which may be empty, and bytes that are not ASCII.
     for part in re.split(rb"([\x80-\xff]+)", os.fsencode(value)):
         if not part:
             continue
@@ -293,7 +298,9 @@ def as_deepspeed(variables: Mapping[str, str]) -> str:
 
 def _fits_deepspeed(value: str) -> bool:
     """Return whether DeepSpeed reads the value unchanged from a line of `.deepspeed_env`."""
-    is_one_line = value == value.strip() and len(value.splitlines()) <= 1
-    if not is_one_line or not is_utf8(value):
+    has_outer_spaces = value != value.strip()
+    has_several_lines = len(value.splitlines()) > 1
+    has_special_characters = re.search(r'["$`\\!,\r\n]', value) is not None
+    if has_outer_spaces or has_several_lines or has_special_characters:
         return False
-    return not re.search(r'["$`\\!,\r\n]', value)
+    return is_utf8(value)

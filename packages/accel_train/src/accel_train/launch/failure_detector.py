@@ -194,13 +194,13 @@ class FailureDetector:
         if self._store_failure:
             lost[0] = self._store_failure  # The store is on rank 0's host.
         if not lost and count_early_leavers:
-            lost = dict.fromkeys(status.left_early, "left without shutdown()")
+            for rank in status.left_early:
+                lost[rank] = "left without shutdown()"
         if not lost:
             return None
         ranks = sorted(lost)
-        sentences = [
-            self._event_sentence(rank, lost[rank]) for rank in ranks[:_MAX_LISTED]
-        ]
+        listed = ranks[:_MAX_LISTED]
+        sentences = [self._event_sentence(rank, lost[rank]) for rank in listed]
         if len(ranks) > _MAX_LISTED:
             sentences.append(f"and {len(ranks) - _MAX_LISTED} more ranks")
         return RankLostError("; ".join(sentences), ranks=tuple(ranks))
@@ -222,17 +222,18 @@ class FailureDetector:
         """
         if isinstance(error, RankLostError):
             return None
-        loss = None
+        rank_lost_error = None
         if _is_collective_error(error, self._library_pattern):
+            # The collective may have failed before the heartbeats show which rank was lost.
             detection_time = self._silence + 4 * self.interval
             with self._frequent_heartbeats():
                 self._state_changed.wait_for(
                     lambda: self.has_lost_ranks, detection_time
                 )
-            loss = self.lost_ranks_error()
-        if loss is None:
+            rank_lost_error = self.lost_ranks_error()
+        if rank_lost_error is None:
             self.stop(f"{type(error).__name__}: {error}")
-        return loss
+        return rank_lost_error
 
     def wait_for_all(self, timeout: float) -> None:
         """Wait until every rank has called this method.
@@ -247,15 +248,20 @@ class FailureDetector:
             self._state_changed.wait_for(self._is_end_decided, timeout)
             if self._status.complete:
                 return
-            loss = self.lost_ranks_error(count_early_leavers=True)
-            if loss is not None:
-                raise loss
+            rank_lost_error = self.lost_ranks_error(count_early_leavers=True)
+            if rank_lost_error is not None:
+                raise rank_lost_error
+            # The heartbeat thread reads which ranks have arrived, for the message.
             self._needs_reports = True
             self._state_changed.wait_for(lambda: not self._needs_reports, self._silence)
+        # If all others have arrived, rank 0 has not published this.
         absent = sorted(self._others - self._arrived) or [0]
+        state = "which is still running or was stopped"
+        if len(absent) > 1:
+            state = "which are still running or were stopped"
         error = RankLostError(
-            f"rank {self._rank} (host {self._hosts[self._rank]}) waited {timeout:g} s at the end for "
-            f"{format_ranks(absent, _MAX_LISTED)}, still running or stopped",
+            f"rank {self._rank} (host {self._hosts[self._rank]}) waited {timeout:g} s at the end of the job "
+            f"for {format_ranks(absent, _MAX_LISTED)}, {state}",
             ranks=tuple(absent),
         )
         self.stop(f"RankLostError: {error}")
@@ -272,10 +278,11 @@ class FailureDetector:
         On rank 0, whose process may contain the store, this method first waits until the other ranks have
         stopped using the store. It waits for at most 5 seconds or `silence` seconds, whichever is longer.
         """
-        if self._rank == 0:
+        if self._rank == 0:  # The store is in this process.
             with self._frequent_heartbeats():
                 self._state_changed.wait_for(
-                    lambda: self._ended >= self._others, max(5.0, self._silence)
+                    lambda: self._ended.issuperset(self._others),
+                    timeout=max(5.0, self._silence),
                 )
         self.stop()
 
@@ -306,7 +313,8 @@ class FailureDetector:
     def _send_heartbeats(self) -> None:
         """Send heartbeats until the rank stops, or rank 0 ends; the target of the heartbeat thread."""
         previous = time.monotonic()
-        self._value_times = dict.fromkeys(self._watched, previous)
+        for rank in self._watched:
+            self._value_times[rank] = previous
         try:
             if self._rank == 0:
                 self._store.append(_REPORTS, "")  # reading a missing key would block
@@ -316,20 +324,18 @@ class FailureDetector:
                 if now - previous > _STOPPED_INTERVALS * self.interval:
                     # This process was stopped, or got no CPU time. So it could not read the heartbeats of
                     # the other ranks, and these ranks do not count as silent.
-                    alive = set(self._watched) - self._status.lost.keys()
-                    self._value_times.update(dict.fromkeys(alive, now))
+                    for rank in set(self._watched) - self._status.lost.keys():
+                        self._value_times[rank] = now
                 previous = now
-                self._run_heartbeat_round()
-                is_waiting = self._is_waiting
-                self._wake_up.wait(
-                    self._short_interval if is_waiting else self.interval
-                )
+                self._exchange_heartbeats_and_reports()
+                pause = self._short_interval if self._is_waiting else self.interval
+                self._wake_up.wait(pause)
                 self._wake_up.clear()
-            self._end_store_use()
+            self._send_last_reports()
         except RuntimeError as error:  # torch's stores raise this
             self._handle_store_error(error)
 
-    def _run_heartbeat_round(self) -> None:
+    def _exchange_heartbeats_and_reports(self) -> None:
         """Send this rank's reports and heartbeat, and check the watched ranks for silence."""
         self._append_reports()
         self._send_heartbeat()
@@ -337,13 +343,13 @@ class FailureDetector:
             self._check_other_ranks()
         elif self._watched:
             self._check_rank_0()
-        needs_reports, arrived = self._needs_reports, self._arrived
-        if needs_reports:
+        if self._needs_reports:
+            # Read without the lock, because the store may respond late.
             arrived = self._read_reports().arrived
-        with self._state_changed:
-            self._arrived = arrived
-            if needs_reports:
+            with self._state_changed:
+                self._arrived = arrived
                 self._needs_reports = False
+        with self._state_changed:
             self._last_response = time.monotonic()
             self._state_changed.notify_all()
 
@@ -369,7 +375,8 @@ class FailureDetector:
             self._own_value = value
             if value == new_value:
                 return
-            self._adopt_status(_Status.from_json(self._store.get(_STATUS)))
+            # Another rank has overwritten the key, because there is a new status.
+            self._adopt_and_log_status(_Status.from_json(self._store.get(_STATUS)))
 
     def _check_other_ranks(self) -> None:
         """Read all heartbeats and reports on rank 0, and publish the status if it has changed."""
@@ -378,12 +385,13 @@ class FailureDetector:
         with self._state_changed:
             self._arrived, self._ended = reports.arrived, reports.ended
         left_early = tuple(sorted(reports.left_early))
-        is_complete = len(reports.arrived) == len(self._hosts)
+        have_all_arrived = len(reports.arrived) == len(self._hosts)
         lost: dict[int, str] = {}
-        if not is_complete:
-            lost = dict.fromkeys(silent - reports.ended, self._silence_event)
+        if not have_all_arrived:
+            for rank in silent - reports.ended:
+                lost[rank] = self._silence_event
             lost.update(reports.failed)
-        self._publish_if_changed(_Status(lost, left_early, is_complete))
+        self._publish_if_changed(_Status(lost, left_early, complete=have_all_arrived))
 
     def _check_rank_0(self) -> None:
         """Publish a status if rank 0 falls silent, or sends heartbeats again.
@@ -391,14 +399,15 @@ class FailureDetector:
         Only the rank that watches rank 0 calls this method.
         """
         was_silent = self._status.lost.get(0) == self._silence_event
-        is_rank_0_silent = bool(self._find_silent_ranks())
-        is_silent = is_rank_0_silent and not self._status.complete
+        # At the end of a complete job, rank 0 may stop its heartbeats first.
+        is_silent = 0 in self._find_silent_ranks() and not self._status.complete
         if is_silent == was_silent:
             return
         lost = dict(self._status.lost)
-        lost.pop(0, None)
         if is_silent:
             lost[0] = self._silence_event
+        else:
+            del lost[0]
         self._publish_if_changed(replace(self._status, lost=lost))
 
     def _find_silent_ranks(self) -> set[int]:
@@ -409,11 +418,11 @@ class FailureDetector:
             if value != self._values.get(rank):
                 self._values[rank] = value
                 self._value_times[rank] = now
-        return {
-            rank
-            for rank, value_time in self._value_times.items()
-            if now - value_time > self._silence
-        }
+        silent = set()
+        for rank, last_heartbeat in self._value_times.items():
+            if now - last_heartbeat > self._silence:
+                silent.add(rank)
+        return silent
 
     def _read_heartbeats(self) -> dict[int, bytes]:
         """Return the value of each watched rank's key.
@@ -421,11 +430,10 @@ class FailureDetector:
         Returns an empty dict until all of them have sent a heartbeat.
         """
         keys = [str(rank) for rank in self._watched]
-        # Reading a key that does not exist yet would block.
         if not self._has_all_keys:
             self._has_all_keys = self._store.check(keys)
         if not self._has_all_keys:
-            return {}
+            return {}  # Reading a key that does not exist yet would block.
         values: list[bytes] = []
         for batch in _in_batches(keys):
             values += self._store.multi_get(batch)
@@ -449,20 +457,23 @@ class FailureDetector:
         for batch in _in_batches(keys):
             self._store.multi_set(batch, [overwriting_value] * len(batch))
         # The overwriting value in a watched rank's key is not a heartbeat of that rank.
-        self._values.update(dict.fromkeys(self._watched, overwriting_value.encode()))
-        self._adopt_status(status)
+        for rank in self._watched:
+            self._values[rank] = overwriting_value.encode()
+        self._adopt_and_log_status(status)
 
-    def _adopt_status(self, status: _Status) -> None:
+    def _adopt_and_log_status(self, status: _Status) -> None:
         """Replace this rank's status with the published `status`, and log which ranks are lost or back."""
         lost = dict(status.lost)
+        # This rank may count as lost to the others, but it is evidently running.
         lost.pop(self._rank, None)
         with self._state_changed:
             previously_lost = self._status.lost
             self._status = replace(status, lost=lost)
             self._state_changed.notify_all()
-        changed_ranks = [
-            rank for rank in sorted(lost) if lost[rank] != previously_lost.get(rank)
-        ]
+        changed_ranks = []
+        for rank in sorted(lost):
+            if lost[rank] != previously_lost.get(rank):
+                changed_ranks.append(rank)
         for rank in changed_ranks[:_MAX_LISTED]:
             _log.error("%s", self._event_sentence(rank, lost[rank]))
         if len(changed_ranks) > _MAX_LISTED:
@@ -471,10 +482,11 @@ class FailureDetector:
             for rank in sorted(previously_lost.keys() - lost.keys()):
                 _log.warning("%s", self._event_sentence(rank, "sends heartbeats again"))
 
-    def _end_store_use(self) -> None:
+    def _send_last_reports(self) -> None:
         """Append the last reports. Rank 0 then waits briefly until no other rank uses the store."""
         if self._rank != 0:
-            if not self._stop.is_set():
+            is_rank_0_closing = not self._stop.is_set()
+            if is_rank_0_closing:
                 self._queue_report("shut-down")
             self._append_reports()
             return
@@ -516,6 +528,7 @@ class FailureDetector:
             now = time.monotonic()
             with self._state_changed:
                 if now - previous > _STOPPED_INTERVALS * self.interval:
+                    # This process itself was stopped, so it could not get a response.
                     self._last_response = now
                 is_silent = now - self._last_response > self._silence
             previous = now
@@ -581,6 +594,7 @@ def _in_batches(keys: list[str]) -> Iterator[list[str]]:
 
 def _rank_that_watches_rank_0(hosts: Sequence[str]) -> int:
     """Return the rank that watches rank 0: the first rank on a different host, or otherwise rank 1."""
+    # A rank on another host also detects that rank 0's host is lost.
     for rank, host in enumerate(hosts):
         if host != hosts[0]:
             return rank
@@ -598,11 +612,12 @@ def _library_pattern(communication: str) -> re.Pattern[str] | None:
         names.add(backend.strip().lower())
     names.discard("")
     if "staged" in names:
-        names.add("gloo")
+        names.add("gloo")  # The backend "staged" calls gloo.
     if not names:
         return None
     alternatives = "|".join(re.escape(name) for name in sorted(names))
-    return re.compile(f"(?<![a-z])(?:{alternatives})", re.IGNORECASE)
+    not_within_a_word = "(?<![a-z])"
+    return re.compile(f"{not_within_a_word}(?:{alternatives})", re.IGNORECASE)
 
 
 def _is_collective_error(
@@ -616,12 +631,16 @@ def _is_collective_error(
     """
     if not isinstance(error, RuntimeError):
         return False
-    torch_error = getattr(import_torch().distributed, "DistError", ())
-    if isinstance(error, (CommunicationError, torch_error)):
+    if isinstance(error, CommunicationError):
+        return True
+    distributed = import_torch().distributed
+    # Old versions of torch do not have this class.
+    if hasattr(distributed, "DistError") and isinstance(error, distributed.DistError):
         return True
     if library_pattern is not None and library_pattern.search(str(error)):
         return True
-    module_of_last_frame = ""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        module_of_last_frame = frame.f_globals.get("__name__", "")
-    return module_of_last_frame == "torch.distributed.distributed_c10d"
+    # If no name occurs in the message, the place where the error was raised decides.
+    raising_module = ""
+    for frame, _line in traceback.walk_tb(error.__traceback__):
+        raising_module = frame.f_globals.get("__name__", "")
+    return raising_module == "torch.distributed.distributed_c10d"

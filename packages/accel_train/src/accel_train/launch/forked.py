@@ -58,7 +58,7 @@ class ForkedChild:
         with contextlib.suppress(OSError):
             os.setpgid(self.pid, self.pid)
         if self.pid == 0:
-            _run_child([stdin, stdout, stderr], folder=command[-1])
+            _run_child_and_exit([stdin, stdout, stderr], folder=command[-1])
 
     def poll(self) -> int | None:
         """Return the child's exit status, which is negative for a signal, or `None` while the child runs."""
@@ -83,9 +83,10 @@ class ForkedChild:
             time.sleep(0.002)
 
 
-def _run_child(files: list[Any], folder: str) -> NoReturn:
+def _run_child_and_exit(files: list[Any], folder: str) -> NoReturn:
     """Replace the standard streams with `files`, run `child.main`, and exit; called in the forked process."""
     try:
+        # The standard streams have the numbers 0, 1 and 2.
         for number, file in enumerate(files):
             os.dup2(file.fileno(), number)
         child.supervision.progress = None

@@ -62,7 +62,8 @@ def as_ray(variables: Mapping[str, str]) -> str:
 
 def _fits_ray(value: str) -> bool:
     """Return whether Ray leaves the value unchanged."""
-    return is_utf8(value) and not re.search(r"\$(\w|\{)", value)
+    has_variable = re.search(r"\$(\w|\{)", value) is not None
+    return is_utf8(value) and not has_variable
 
 
 def as_slurm(variables: Mapping[str, str]) -> str:
@@ -107,8 +108,10 @@ def container_flags(backend: Backend) -> list[str]:
         if previous_word == "--device":
             nodes = _matching_device_nodes(word, backend)
         if nodes:
-            flags.append(nodes[0])
-            for node in nodes[1:]:
+            # The first node follows the `--device` that is in the list already.
+            first_node, *other_nodes = nodes
+            flags.append(first_node)
+            for node in other_nodes:
                 flags += ["--device", node]
         else:
             flags.append(word)

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from accel_core.explain.autoload import autoload_conflicts
 from accel_core.explain.device_access import scheduler_step
 from accel_core.hardware import visible_devices
 from accel_core.hardware.placement import detect_placement
-from accel_core.settings import DS_ACCELERATOR, parse_pin
+from accel_core.settings import DS_ACCELERATOR, Pin, parse_pin
 from accel_core.text import one_line
 from accel_train.child_accelerator import Chosen, Progress, call_on_accelerator
 from accel_train.launch.environment import import_variables, isolation_reason
@@ -61,14 +62,13 @@ def examine_machine(
     respond. Raises `LaunchError` if no child process can be started, or if torch does not have the
     communication backend for the device.
     """
+    pin = None
     if backend is not None:
-        try:
-            os.environ[DS_ACCELERATOR.name] = str(parse_pin(backend))
-        except ValueError as error:
-            raise LaunchError(
-                f"--backend {backend!r} is not valid, expected {error}"
-            ) from None
+        pin = _pin_backend_in_environment(backend)
     settings = options.read_settings(timeout)
+    if pin is not None:
+        request = f"accel run --backend {backend}"
+        settings = replace(settings, request=request, is_pinned_by_variable=False)
     child_arguments = {"communication": communication, "environ": dict(os.environ)}
     try:
         result = call_on_accelerator(
@@ -76,32 +76,41 @@ def examine_machine(
             child_arguments,
             settings,
             timeout=settings.probe_timeout,
+            pin=pin,
             start=start,
         )
     except AccelError as error:
         error_class = type(error)
         if isinstance(error.__cause__, OSError):  # no process can be started
             error_class = LaunchError
-        raise error_class(_with_backend_option(str(error), backend)) from error
-    machine = Machine(**result.value)
+        raise error_class(str(error)) from error
     warnings = [f"{sentence}." for sentence in result.crashes]
-    warnings += [message for message, _ in result.fallback_warnings]
-    machine = machine._replace(warning="\n".join(warnings).strip())
+    for message, _is_mere_absence in result.fallback_warnings:
+        warnings.append(message)
     conflicts = autoload_conflicts(result.backend, settings.probe_timeout)
-    machine = machine._replace(
-        import_variables=import_variables(result.backend, conflicts)
+    machine = Machine(**result.value)._replace(
+        warning="\n".join(warnings).strip(),
+        import_variables=import_variables(result.backend, conflicts),
     )
     if conflicts:
         machine = machine._replace(isolation_reason=isolation_reason(conflicts))
     return machine
 
 
-def _with_backend_option(message: str, backend: str | None) -> str:
-    """Replace `DS_ACCELERATOR` at the start of a message with `--backend`, if the user typed that option."""
-    variable = f"{DS_ACCELERATOR.name}={os.environ.get(DS_ACCELERATOR.name, '')!r}"
-    if backend is None or not message.startswith(variable):
-        return message
-    return f"accel run --backend {backend}{message.removeprefix(variable)}"
+def _pin_backend_in_environment(backend: str) -> Pin:
+    """Set `DS_ACCELERATOR` to `backend`, the value of `--backend`, and return the pin.
+
+    The variable is set for this process and its child processes. Raises `LaunchError` if the value is not
+    valid.
+    """
+    try:
+        pin = parse_pin(backend)
+    except ValueError as error:
+        raise LaunchError(
+            f"--backend {backend!r} is not valid, expected {error}"
+        ) from None
+    os.environ[DS_ACCELERATOR.name] = str(pin)
+    return pin
 
 
 def describe_machine_in_child(
@@ -127,7 +136,7 @@ def describe_machine_in_child(
         ids = _device_ids(accelerator)
         single_device_error = _single_device_error(accelerator, ids, count)
         if not single_device_error:
-            single_device_env = _single_device_env(accelerator, ids[:count])
+            single_device_env = _environments_with_one_device(accelerator, ids[:count])
     report_progress("device names, PCI addresses and communication backend")
     device_names = [one_line(accelerator.device_name(index)) for index in range(count)]
     pci_addresses: list[str | None] = [None] * count
@@ -158,27 +167,30 @@ def visibility_report(
     `count` is the number of devices that the accelerator reports while the variables in `environ` are set.
     """
     inventory = visible_devices.inventory(backend)
-    combined = visible_devices.read_visible_devices(backend, environ, inventory)
-    values = " with ".join(
-        f"{effect.variable}={effect.value!r}"
-        for effect in combined.effects
-        if not effect.overruled_by
-    )
-    # Unset overruled variables too: they would take effect next.
-    variables = " ".join(effect.variable for effect in combined.effects)
-    step = scheduler_step(detect_placement(), backend) or f"unset {variables}"
+    visible = visible_devices.read_visible_devices(backend, environ, inventory)
+    assignments_in_effect = []
+    for effect in visible.effects:
+        if not effect.overruled_by:
+            assignments_in_effect.append(f"{effect.variable}={effect.value!r}")
+    assignments = " with ".join(assignments_in_effect)
+    # In a job, the scheduler sets the variables, so the user must request more devices from it.
+    step = scheduler_step(detect_placement(), backend)
+    if not step:
+        # Unset overruled variables too: they would take effect next.
+        variables = " ".join(effect.variable for effect in visible.effects)
+        step = f"unset {variables}"
     problem, problem_step = "", ""
-    named_devices = len(combined.devices or ())
-    if combined.faulty:
-        problem = "; ".join(map(str, combined.faulty))
-        problem_step = combined.next_step
-    elif named_devices > count:
+    listed_count = len(visible.devices or ())
+    if visible.faulty:
+        problem = "; ".join(str(fault) for fault in visible.faulty)
+        problem_step = visible.next_step
+    elif listed_count > count:
         problem = (
-            f"{values} names {named_devices} devices, but the vendor's runtime reports "
+            f"{assignments} names {listed_count} devices, but the vendor's runtime reports "
             f"{count}"
         )
         problem_step = step
-    limit = _visibility_limit(values, count, inventory.count)
+    limit = _visibility_limit(assignments, count, inventory.count)
     return {
         "visibility_problem": problem,
         "visibility_problem_step": problem_step,
@@ -187,19 +199,19 @@ def visibility_report(
     }
 
 
-def _visibility_limit(values: str, count: int, total: int | None) -> str:
+def _visibility_limit(assignments: str, count: int, total: int | None) -> str:
     """Return a clause about hidden devices, such as `"CUDA_VISIBLE_DEVICES='0' shows 1 of 8"`.
 
-    Returns an empty string if `values` is empty, or if `total` is known and no device is hidden. `values` is
-    the text of the variables with their values. `count` is the number of visible devices. `total` is the
-    number of devices on this host, or `None` if it is unknown.
+    Returns an empty string if `assignments` is empty, or if `total` is known and no device is hidden.
+    `assignments` is the text of the variables with their values. `count` is the number of visible devices.
+    `total` is the number of devices on this host, or `None` if it is unknown.
     """
-    if not values:
+    if not assignments:  # No variable is set.
         return ""
     if total is None:
-        return f"{values} shows {count}"
+        return f"{assignments} shows {count}"
     if total > count:
-        return f"{values} shows {count} of {total}"
+        return f"{assignments} shows {count} of {total}"
     return ""
 
 
@@ -212,7 +224,9 @@ def _device_ids(accelerator: Any) -> Any:
     if not accelerator.visible_devices_envs():
         return None
     visible_ids = accelerator.visible_device_ids()
-    return accelerator._all_device_ids() if visible_ids is None else visible_ids
+    if visible_ids is None:  # No variable is set.
+        return accelerator._all_device_ids()
+    return visible_ids
 
 
 def _single_device_error(accelerator: Any, ids: Any, count: int) -> str:
@@ -230,7 +244,9 @@ def _single_device_error(accelerator: Any, ids: Any, count: int) -> str:
     return ""
 
 
-def _single_device_env(accelerator: Any, ids: Sequence[Any]) -> list[dict[str, str]]:
+def _environments_with_one_device(
+    accelerator: Any, ids: Sequence[Any]
+) -> list[dict[str, str]]:
     """Return, for each device id, the variables that hide all other devices."""
     environments: list[dict[str, str]] = []
     for device_id in ids:
@@ -283,11 +299,13 @@ def launch(
         os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     arguments.nproc_per_node = str(len(plans))
     if not bypasses_worker(arguments):
-        _insert_worker(arguments, plans, module_before, started_file)
-    record(run)(arguments)
+        _make_ranks_start_with_worker(arguments, plans, module_before, started_file)
+    # If the job fails, `record` writes the error to the file that TORCHELASTIC_ERROR_FILE names.
+    run_and_record_error = record(run)
+    run_and_record_error(arguments)
 
 
-def _insert_worker(
+def _make_ranks_start_with_worker(
     arguments: argparse.Namespace,
     plans: Sequence[RankPlan],
     module_before: str,
@@ -322,5 +340,6 @@ def _insert_worker(
         *worker_arguments,
         *arguments.training_script_args,
     ]
+    # torchrun starts this command as it is.
     arguments.training_script = sys.executable
     arguments.module, arguments.no_python = False, True

@@ -66,6 +66,11 @@ LAUNCHERS = (
     Launcher("PMIx", "PMIX_RANK"),
 )
 
+#: The first host in Slurm's form of a list, such as `node01,node02` or `node[01-03,07]-ib`: a name, or a name
+#: with numbers and ranges in brackets, of which the first number counts.
+_FIRST_HOST = re.compile(
+    r"(?P<prefix>[^\[,]*)(?:\[(?P<first_number>[^\],-]*)[^\]]*\])?(?P<suffix>[^\[,]*)"
+)
 #: torch's default port.
 _DEFAULT_PORT = 29500
 
@@ -77,7 +82,8 @@ def find_launcher(environ: Mapping[str, str]) -> Launcher | None:
         if not rank:
             continue
         if launcher.world_size:
-            has_peers = environ.get(launcher.world_size, "1") not in ("", "1")
+            world_size = environ.get(launcher.world_size, "")
+            has_peers = world_size not in ("", "1")
         else:
             # Rank 0 may be the only rank, but any other rank has peers.
             has_peers = rank != "0"
@@ -106,10 +112,10 @@ def torchrun_variables(environ: Mapping[str, str]) -> dict[str, str]:
         MASTER_ADDR.name: _rank_0_address(launcher, environ),
         MASTER_PORT.name: _rank_0_port(environ),
     }
+    known_variables = {name: value for name, value in variables.items() if value}
+    # Variables that are set already are not replaced.
     return {
-        name: value
-        for name, value in variables.items()
-        if value and not environ.get(name)
+        name: value for name, value in known_variables.items() if not environ.get(name)
     }
 
 
@@ -136,11 +142,11 @@ def _local_rank(launcher: Launcher, environ: Mapping[str, str]) -> str:
     Slurm's local rank. The second launcher's rank and size then equal those of `launcher`.
     """
     rank_and_size = (environ[launcher.rank], environ[launcher.world_size])
+    # mpirun may be started by Slurm. Only variables with the same rank are about the same processes.
     for other in LAUNCHERS:
-        if (environ.get(other.rank), environ.get(other.world_size)) != rank_and_size:
-            continue
+        other_rank_and_size = (environ.get(other.rank), environ.get(other.world_size))
         local_rank = environ.get(other.local_rank)
-        if local_rank:
+        if local_rank and other_rank_and_size == rank_and_size:
             return local_rank
     return ""
 
@@ -162,12 +168,11 @@ def _rank_0_address(launcher: Launcher, environ: Mapping[str, str]) -> str:
 
 def _first_host(nodes: str) -> str:
     """Return the first host in Slurm's list, such as `"node03"` for `"node[03-05,9],login1"`."""
-    # A name, or a name with a list of numbers and ranges in brackets, of which the first number counts.
-    match = re.match(r"([^\[,]*)(?:\[([^\],-]*)[^\]]*\])?([^\[,]*)", nodes)
+    match = _FIRST_HOST.match(nodes)
     if match is None:
         return ""
-    prefix, number, suffix = match.groups(default="")
-    return f"{prefix}{number}{suffix}"
+    parts = match.groupdict(default="")
+    return f"{parts['prefix']}{parts['first_number']}{parts['suffix']}"
 
 
 def _rank_0_port(environ: Mapping[str, str]) -> str:
@@ -178,5 +183,6 @@ def _rank_0_port(environ: Mapping[str, str]) -> str:
     """
     job = environ.get("SLURM_JOB_ID", "")
     if job.isdecimal():
+        # Two jobs on one host get different ports, from 20000 to 29999.
         return str(20000 + int(job) % 10000)
     return str(_DEFAULT_PORT)

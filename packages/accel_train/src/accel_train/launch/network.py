@@ -49,6 +49,7 @@ def network_settings(arguments: argparse.Namespace) -> NetworkSettings:
     it is already set, becomes the network interface with the route to the endpoint. If the endpoint is a
     loopback address, there are no settings, but a note that no other host can reach the endpoint.
     """
+    # The option is a number of hosts, or a minimum and a maximum such as "2:4".
     _, _, max_hosts = str(arguments.nnodes).rpartition(":")
     if max_hosts == "1":
         return NetworkSettings({}, "", [])
@@ -107,7 +108,8 @@ def check_loopback() -> str:
 
 def _needs_is_host(arguments: argparse.Namespace, host: str) -> bool:
     """Return whether torchrun needs `is_host=1`, because `host` is this host and c10d is the rendezvous."""
-    if arguments.rdzv_backend != "c10d" or "is_host" in (arguments.rdzv_conf or ""):
+    is_set_by_user = "is_host" in (arguments.rdzv_conf or "")
+    if arguments.rdzv_backend != "c10d" or is_set_by_user:
         return False
     return _is_this_host(host)
 
@@ -121,9 +123,12 @@ def rendezvous_endpoint(arguments: argparse.Namespace) -> tuple[str, int]:
     if not arguments.rdzv_endpoint:
         # torch 2.13 leaves the port open, to use a free one on a single host.
         return str(arguments.master_addr), int(arguments.master_port or _DEFAULT_PORT)
-    host, colon, port = str(arguments.rdzv_endpoint).rpartition(":")
-    if not colon or not port.isdecimal():
-        return str(arguments.rdzv_endpoint), _DEFAULT_PORT
+    endpoint = str(arguments.rdzv_endpoint)
+    host, colon, port = endpoint.rpartition(":")
+    has_port = bool(colon) and port.isdecimal()
+    if not has_port:
+        return endpoint, _DEFAULT_PORT
+    # An IPv6 address is in brackets.
     return host.strip("[]"), int(port)
 
 
@@ -140,9 +145,12 @@ def _loopback_address_of(name: str) -> str:
 
 def _addresses(name: str) -> list[str]:
     """Return the IP addresses that `name` resolves to, or an empty list if there are none."""
+    addresses = []
     with suppress(OSError, UnicodeError):
-        return [str(row[4][0]) for row in socket.getaddrinfo(name, None)]
-    return []
+        for *_, socket_address in socket.getaddrinfo(name, None):
+            ip_address, *_port = socket_address
+            addresses.append(str(ip_address))
+    return addresses
 
 
 def _is_loopback(host: str) -> bool:
@@ -175,8 +183,8 @@ def _interface_with_route_to(host: str, port: int) -> str:
     ):
         # Connecting a datagram socket sends nothing, but selects the source address.
         probe.connect((host, port))
-        source_address = probe.getsockname()[0]
-        for _, interface in socket.if_nameindex():
+        source_address, _port = probe.getsockname()
+        for _index, interface in socket.if_nameindex():
             if _ipv4_address_of(interface, probe) == source_address:
                 return interface
     return ""

@@ -100,7 +100,9 @@ def plan_ranks(
     """
     count = _rank_count(arguments, machine)
     _check_options(arguments, machine)
-    cores_by_rank = _cores_by_rank(arguments, machine, count, root)
+    cores_by_rank = None
+    if not _is_binding_disabled(arguments):
+        cores_by_rank = _assign_allowed_cores(machine, count, root)
     plans = []
     for rank in range(count):
         environment = {}
@@ -112,7 +114,9 @@ def plan_ranks(
             core_ranges = format_ranges(cores.ids)
             if not os.environ.get("OMP_NUM_THREADS"):
                 environment["OMP_NUM_THREADS"] = str(cores.threads)
-        device = "cpu" if machine.is_cpu else machine.device_names[rank]
+        device = "cpu"
+        if not machine.is_cpu:
+            device = machine.device_names[rank]
         plans.append(RankPlan(device, core_ranges, environment))
     return plans
 
@@ -188,22 +192,26 @@ def _torchrun_rank_count(option: str) -> int:
         ) from None
 
 
-def _cores_by_rank(
-    arguments: argparse.Namespace, machine: Machine, count: int, root: str
-) -> list[Cores] | None:
-    """Return the cores of each rank on this host, or `None` if ranks are not bound to cores.
+def _is_binding_disabled(arguments: argparse.Namespace) -> bool:
+    """Return whether `accel run` does not bind ranks to cores, because of an option."""
+    is_bound_by_torchrun = bool(getattr(arguments, "numa_binding", None))
+    return arguments.no_bind or is_bound_by_torchrun or bypasses_worker(arguments)
 
-    Ranks are not bound with `--no-bind`, or if torchrun binds the ranks (`--numa-binding`), or if the worker
-    of `accel run` is bypassed, or if this system cannot bind processes to cores.
+
+def _assign_allowed_cores(
+    machine: Machine, count: int, root: str
+) -> list[Cores] | None:
+    """Return the cores of each of the `count` ranks, out of those that this process may use.
+
+    Returns `None` if this system cannot bind processes to cores.
     """
     allowed = hardware.allowed_cores()
-    is_bound_elsewhere = bool(getattr(arguments, "numa_binding", None))
-    if arguments.no_bind or is_bound_elsewhere or bypasses_worker(arguments):
-        return None
     if not allowed:
         return None
-    addresses = [None] * count if machine.is_cpu else machine.pci_addresses[:count]
-    device_nodes = [numa_node_of(address, root) for address in addresses]
+    device_nodes: list[int | None] = [None] * count
+    if not machine.is_cpu:
+        addresses = machine.pci_addresses[:count]
+        device_nodes = [numa_node_of(address, root) for address in addresses]
     quota = hardware.cgroup_cpu_quota(root)
     return assign_cores(device_nodes, allowed, root, quota=quota)
 
@@ -255,15 +263,17 @@ def assign_cores(
         if device_node is not None and device_node in cores_of_node:
             node_of_rank.append(device_node)
         else:
+            # Ranks without a known node are spread evenly over all nodes.
             node_of_rank.append(nodes[rank * len(nodes) // ranks])
     max_threads = None
     if quota is not None:
         max_threads = max(1, int(quota / ranks))
     cores_by_rank = []
     for rank, node in enumerate(node_of_rank):
+        earlier_ranks_on_node = node_of_rank[:rank].count(node)
         cores = _cores_of_one_rank(
             cores_of_node[node],
-            position=node_of_rank[:rank].count(node),
+            position=earlier_ranks_on_node,
             ranks=node_of_rank.count(node),
             node=node,
             max_threads=max_threads,
@@ -284,7 +294,7 @@ def _usable_cores_of_nodes(
         usable = set(ids) & set(allowed)
         if usable:
             cores_of_node[node] = physical_cores(usable, root)
-    if not cores_of_node:
+    if not cores_of_node:  # The system does not report its nodes.
         cores_of_node = {0: physical_cores(allowed, root)}
     return cores_of_node
 
@@ -304,11 +314,13 @@ def _cores_of_one_rank(
     cores and one thread.
     """
     if ranks <= len(physical):
+        # Divide the cores evenly, without overlap.
         start = position * len(physical) // ranks
         end = (position + 1) * len(physical) // ranks
         cores_of_rank = physical[start:end]
         threads = len(cores_of_rank)
     else:
+        # There are too few cores, so the ranks share all of them.
         cores_of_rank = physical
         threads = 1
     if max_threads is not None:
@@ -355,13 +367,13 @@ def common_variables(machine: Machine, arguments: argparse.Namespace) -> dict[st
     if arguments.no_integrations:
         integrations = startup.NONE
     else:
-        integrations = startup.with_auto(os.environ)
+        integrations = startup.integrations_with_auto(os.environ)
     return {
         **machine.defaults,
         **machine.import_variables,
         DS_ACCELERATOR.name: machine.pin,
         ACCEL_COMMUNICATION_BACKEND.name: _communication(machine, arguments),
-        startup.VARIABLE: integrations,
+        startup.INTEGRATIONS_VARIABLE: integrations,
     }
 
 

@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypedDict
 
 import accel_core
 from accel_core.current import overriding_accelerator
@@ -35,6 +35,7 @@ from accel_train.launch.launchers import set_torchrun_variables
 from accel_train.launch.rendezvous import (
     Rank,
     Rendezvous,
+    first_line,
     is_launched,
     read_rank,
     rendezvous,
@@ -184,17 +185,18 @@ class RankContext:
         Raises `RankLostError` if a lost rank caused the error.
         """
         try:
-            loss = self._detector.explain_or_report(error)
+            rank_lost_error = self._detector.explain_or_report(error)
         finally:
             self._end_without_waiting()
-        if loss is not None:
-            raise loss from error
+        if rank_lost_error is not None:
+            raise rank_lost_error from error
 
     def _at_exit(self) -> None:
         """Destroy the group at the end of a process that has not called `shutdown()`.
 
         If an uncaught exception ends the process, the exception is first reported to the other ranks.
         """
+        # Python stores an uncaught exception here before it calls this function.
         uncaught_error = getattr(sys, "last_value", None)
         if uncaught_error is not None and self._is_active:
             self._detector.explain_or_report(uncaught_error)
@@ -285,17 +287,21 @@ def init_process_group(
     if rank is None and store is None:
         set_torchrun_variables()
     if distributed.is_initialized():
-        raise _second_group_error(rank, world_size, init_method, store, start_timeout)
+        _report_and_raise_second_group(
+            rank, world_size, init_method, store, start_timeout
+        )
     needs_address = init_method is None and store is None
-    me, rank_error = _read_rank_and_error(rank, world_size, needs_address=needs_address)
+    me, local_rank_error = _read_rank_and_local_rank_error(
+        rank, world_size, needs_address=needs_address
+    )
     start = _connect_and_agree(
-        me, init_method, store, start_timeout, backend, rank_error
+        me, init_method, store, start_timeout, backend, local_rank_error
     )
     detector = FailureDetector(
         me.rank,
         start.agreed.hosts,
         silence,
-        _heartbeat_store(me, start, start_timeout),
+        _connect_heartbeat_store(me, start, start_timeout),
         communication=start.chosen.communication,
     )
     detector.start()
@@ -312,14 +318,14 @@ def _is_single_process(
     return not has_arguments and not is_launched()
 
 
-def _second_group_error(
+def _report_and_raise_second_group(
     rank: int | None,
     world_size: int | None,
     init_method: str | None,
     store: Store | None,
     timeout: timedelta,
-) -> LaunchError:
-    """Return the error to raise if the process already has a process group.
+) -> NoReturn:
+    """Raise the `LaunchError` of a process that already has a process group.
 
     The other ranks may be waiting for this rank, so this function first reports the error to them.
     """
@@ -328,16 +334,20 @@ def _second_group_error(
     )
     needs_address = init_method is None and store is None
     try:
-        me, _ = _read_rank_and_error(rank, world_size, needs_address=needs_address)
+        me, _ = _read_rank_and_local_rank_error(
+            rank, world_size, needs_address=needs_address
+        )
         report_timeout = min(timeout, _REPORT_TIMEOUT)
         # Because this rank has an error, the call raises an error on every rank.
-        _connect_and_agree(me, init_method, store, report_timeout, None, error)
-    except AccelError as cause:
-        error.__cause__ = cause
-    return error
+        _connect_and_agree(
+            me, init_method, store, report_timeout, backend=None, own_error=error
+        )
+    except AccelError as agreement_error:
+        raise error from agreement_error
+    raise error
 
 
-def _read_rank_and_error(
+def _read_rank_and_local_rank_error(
     rank: int | None, world_size: int | None, *, needs_address: bool
 ) -> tuple[Rank, AccelError | None]:
     """Return this process's rank, and the error if `LOCAL_RANK` is invalid; otherwise the error is `None`.
@@ -348,12 +358,15 @@ def _read_rank_and_error(
     try:
         return read_rank(rank, world_size, needs_address=needs_address), None
     except (LaunchError, SettingError) as error:
-        environ = {**os.environ, LOCAL_RANK.name: "0"}
+        with_valid_local_rank = {**os.environ, LOCAL_RANK.name: "0"}
         try:
             me = read_rank(
-                rank, world_size, needs_address=needs_address, environ=environ
+                rank,
+                world_size,
+                needs_address=needs_address,
+                environ=with_valid_local_rank,
             )
-        except (LaunchError, SettingError):
+        except (LaunchError, SettingError):  # LOCAL_RANK is not the only problem.
             raise error from None
         return me, error
 
@@ -380,11 +393,11 @@ def _start_group(
             **options,
         )
     except BaseException as error:
-        loss = detector.explain_or_report(error)
+        rank_lost_error = detector.explain_or_report(error)
         detector.stop()
-        if loss is None:
+        if rank_lost_error is None:
             raise
-        raise loss from error
+        raise rank_lost_error from error
 
 
 #: Whether this process has been a rank of a job; `private_names.had_process_group` reads it.
@@ -480,8 +493,8 @@ def _may_be_from_old_store(error: AccelError) -> bool:
     )
 
 
-def _heartbeat_store(me: Rank, start: _Start, timeout: timedelta) -> Store:
-    """Return the store for the heartbeats.
+def _connect_heartbeat_store(me: Rank, start: _Start, timeout: timedelta) -> Store:
+    """Connect to the store for the heartbeats, and return it.
 
     A `TCPStore` gets a separate connection, because torch's long requests block the connection that they use.
     """
@@ -498,10 +511,9 @@ def _heartbeat_store(me: Rank, start: _Start, timeout: timedelta) -> Store:
                 timeout=timeout,
             )
         except RuntimeError as error:
-            cause = str(error).splitlines()[0].rstrip(".")
             raise RankLostError(
-                f"{me} cannot connect to the store at {shared} for its heartbeats: {cause}. Read what rank 0 "
-                "printed, and check that its host can be reached.",
+                f"{me} cannot connect to the store at {shared} for its heartbeats: {first_line(error)}. Read "
+                "what rank 0 printed, and check that its host can be reached.",
                 ranks=(0,),
             ) from error
     heartbeats: Store = distributed.PrefixStore(
@@ -512,7 +524,7 @@ def _heartbeat_store(me: Rank, start: _Start, timeout: timedelta) -> Store:
 
 def _raise_open_files_limit(connections: int) -> None:
     """Raise this process's soft limit of open files if it is too low for `connections` connections."""
-    if resource is None:
+    if resource is None:  # Windows
         return
     soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections + _OTHER_FILES
@@ -596,7 +608,7 @@ def _own_record(
         backend=chosen.accelerator.name,
         communication=chosen.communication,
         build=_torch_build_kind(chosen),
-        selection_reason=How.SET.label,
+        selection_reason=How.SET.label,  # "set by the program", unless replaced below.
     )
     provenance = chosen.accelerator.backend.provenance
     if provenance:
@@ -607,11 +619,10 @@ def _own_record(
     if overriding_accelerator() is not None:
         return record
     selection = accel_core.selection()
-    rejected = {
-        verdict.name: verdict.reason for verdict in selection.verdicts if verdict.reason
-    }
+    reasons = {verdict.name: verdict.reason for verdict in selection.verdicts}
     return record._replace(
-        selection_reason=_selection_reason(selection), rejected=rejected
+        selection_reason=_selection_reason(selection),
+        rejected={name: reason for name, reason in reasons.items() if reason},
     )
 
 

@@ -23,7 +23,14 @@ from accel_train.launch.variables import (
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-__all__ = ["Rank", "Rendezvous", "is_launched", "read_rank", "rendezvous"]
+__all__ = [
+    "Rank",
+    "Rendezvous",
+    "first_line",
+    "is_launched",
+    "read_rank",
+    "rendezvous",
+]
 
 
 class Rank(NamedTuple):
@@ -54,7 +61,8 @@ def read_rank(
     variable's value is not a whole number.
     """
     env = os.environ if environ is None else environ
-    _require_set(_needed_variables(rank, world_size, needs_address=needs_address), env)
+    needed = _needed_variables(rank, world_size, needs_address=needs_address)
+    _raise_if_any_is_not_set(needed, env)
     if needs_address:
         # Read only to raise an error for an invalid port, which is clearer than torch's error.
         MASTER_PORT.read(env)
@@ -88,7 +96,7 @@ def _needed_variables(
     return needed
 
 
-def _require_set(names: Sequence[str], environ: Mapping[str, str]) -> None:
+def _raise_if_any_is_not_set(names: Sequence[str], environ: Mapping[str, str]) -> None:
     """Raise `LaunchError` if any of the variables is not set."""
     missing = [name for name in names if not _is_variable_set(name, environ)]
     if missing:
@@ -104,7 +112,10 @@ def _missing_variables_message(
     missing: Sequence[str], environ: Mapping[str, str]
 ) -> str:
     """Return the message for variables that are not set, with the next step."""
-    verb, pronoun = ("is", "it") if len(missing) == 1 else ("are", "them")
+    if len(missing) == 1:
+        verb, pronoun = "is", "it"
+    else:
+        verb, pronoun = "are", "them"
     problem = f"{', '.join(missing)} {verb} not set"
     launcher = find_launcher(environ)
     if launcher is not None:
@@ -121,11 +132,10 @@ def _missing_variables_message(
 
 def is_launched() -> bool:
     """Return whether a launcher (torchrun, MPI's or Slurm's) started this process as a rank."""
-    if _is_variable_set(RANK.name, os.environ) or _is_variable_set(
-        WORLD_SIZE.name, os.environ
-    ):
-        return True
-    return find_launcher(os.environ) is not None
+    has_torchrun_variables = _is_variable_set(
+        RANK.name, os.environ
+    ) or _is_variable_set(WORLD_SIZE.name, os.environ)
+    return has_torchrun_variables or find_launcher(os.environ) is not None
 
 
 class Rendezvous(NamedTuple):
@@ -158,18 +168,21 @@ def rendezvous(
     cannot listen at the address. Raises `RankLostError` if a rank does not connect within `timeout`.
     """
     if store is not None:
-        host, port = _store_address(store)
+        host, port = _tcp_address_of_store(store)
         return Rendezvous(store, None, host, port)
     distributed = import_torch().distributed
     method = init_method or "env://"
     with _convert_torch_errors(me, method, timeout, had_earlier_job=had_earlier_job):
         shared: Store
-        shared, _, _ = next(
-            distributed.rendezvous(method, me.rank, me.world_size, timeout=timeout)
+        # torch yields the store with the rank and world size, once for each start.
+        rendezvous_of_starts = distributed.rendezvous(
+            method, me.rank, me.world_size, timeout=timeout
         )
+        shared, _rank, _world_size = next(rendezvous_of_starts)
         shared.set_timeout(timeout)
-        host, port = _store_address(shared)
-        if me.rank != 0 or not isinstance(shared, distributed.TCPStore):
+        host, port = _tcp_address_of_store(shared)
+        has_listening_store = me.rank == 0 and isinstance(shared, distributed.TCPStore)
+        if not has_listening_store:
             return Rendezvous(shared, None, host, port)
         # A model may keep the process group alive, and the group keeps its store alive. So the group gets a
         # separate connection instead of the listening store. Then the port is free when `server` is dropped.
@@ -204,22 +217,33 @@ def _convert_torch_errors(
                 "same command"
             )
         other_count = me.world_size - 1
-        others = (
-            "the other rank" if other_count == 1 else f"the {other_count} other ranks"
-        )
-        cause = str(error).splitlines()[0].rstrip(".")
+        if other_count == 1:
+            others = "the other rank"
+        else:
+            others = f"the {other_count} other ranks"
+        seconds = f"{timeout.total_seconds():.3g}"
         raise RankLostError(
-            f"{me} did not connect to {others} at {address} within {timeout.total_seconds():.3g} s: {cause}. "
-            f"Check that {step}."
+            f"{me} did not connect to {others} at {address} within {seconds} s: {first_line(error)}. Check "
+            f"that {step}."
         ) from error
 
 
-def _store_address(store: Store) -> tuple[str | None, int]:
+def first_line(error: BaseException) -> str:
+    """Return the first line of the error's message without its full stop.
+
+    Returns the name of the error's class if the message is empty.
+    """
+    lines = str(error).splitlines() or [type(error).__name__]
+    return lines[0].rstrip(".")
+
+
+def _tcp_address_of_store(store: Store) -> tuple[str | None, int]:
     """Return the host and port of a `TCPStore`, or `None` and 0 for any other store.
 
     Prefix stores around the `TCPStore` are ignored.
     """
     innermost: Any = store
+    # A prefix store contains another store.
     while getattr(innermost, "underlying_store", None) is not None:
         innermost = innermost.underlying_store
     host = getattr(innermost, "host", None)

@@ -38,6 +38,7 @@ def main(arguments: Sequence[str]) -> None:
     plan_option, script_option, *command = arguments
     module_before = ""
     if script_option.startswith("--before="):
+        # With this option, the script's option is the third argument.
         module_before = script_option.removeprefix("--before=")
         script_option, *command = command
     job = json.loads(plan_option.removeprefix("--plan="))
@@ -51,8 +52,10 @@ def main(arguments: Sequence[str]) -> None:
         _run_module_before_script(module_before, plan_of_rank["environment"])
     if script_option != "--command":
         python = os.environ.get("PYTHON_EXEC", sys.executable)  # torchrun's variable
-        module_option = ["-m"] if script_option == "--module" else []
-        command = [python, "-u", *module_option, *command]
+        python_command = [python, "-u"]
+        if script_option == "--module":
+            python_command.append("-m")
+        command = [*python_command, *command]
     if os.name == "nt":
         # On Windows, exec starts a new process and ends this process, for which torchrun waits.
         raise SystemExit(subprocess.call(command))

@@ -23,7 +23,7 @@ from typing import Any, TypedDict
 from accel_core.errors import IntegrationError
 from accel_train.import_hook import ImportHook
 from accel_train.lightning import _auto, _classes
-from accel_train.lightning._kit import launched_rank_count
+from accel_train.lightning._kit import launched_ranks_per_node
 from accel_train.lightning._members import device_indices
 from accel_train.private_names import LIGHTNING_CONNECTORS
 
@@ -165,7 +165,8 @@ def _register_on_import(module: ModuleType) -> Iterator[None]:
 
 
 _hook = ImportHook(
-    contexts=dict.fromkeys(LIGHTNING_CONNECTORS, _register_on_import), callbacks={}
+    contexts=dict.fromkeys(LIGHTNING_CONNECTORS, _register_on_import),
+    callbacks={},
 )
 
 
@@ -183,11 +184,14 @@ def _lightning_options(
     """
     accelerator_class = _classes.accelerator_class(subpackage, name)
     if devices == "auto":
-        devices = (
-            launched_rank_count(num_nodes) or accelerator_class.auto_device_count()
-        )
+        # Under a launcher, one device for each rank of a host; otherwise all devices.
+        devices = launched_ranks_per_node(num_nodes)
+        if devices == 0:
+            devices = accelerator_class.auto_device_count()
     indices = device_indices(accelerator_class.core_accelerator(), devices)
-    strategy_name = "ddp" if strategy == "auto" else strategy
+    strategy_name = strategy
+    if strategy == "auto":
+        strategy_name = "ddp"
     if strategy_name not in _CLASS_OF_STRATEGY:
         raise IntegrationError(
             _UNSUPPORTED_STRATEGY.format(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from accel_core.errors import IntegrationError, IntegrationMissingError
 from accel_train.lightning import _classes
-from accel_train.lightning._kit import launched_rank_count, lightning_module
+from accel_train.lightning._kit import launched_ranks_per_node, lightning_module
 from accel_train.lightning._members import (
     AcceleratorMembers,
     ProcessesMembers,
@@ -41,17 +41,20 @@ def register(subpackage: str) -> None:
     if is_registered:
         return
     ddp_strategy = lightning_module(subpackage, "strategies").DDPStrategy
-    ddp_names = [
-        name for name, entry in strategies.items() if entry["strategy"] is ddp_strategy
-    ]
-    accelerator_entry = _entry_class(_AcceleratorEntry, cpu_accelerator, subpackage)
+    ddp_names = []
+    for name, entry in strategies.items():
+        if entry["strategy"] is ddp_strategy:
+            ddp_names.append(name)
+    accelerator_entry = _derive_entry_class(
+        _AcceleratorEntry, cpu_accelerator, subpackage
+    )
     _replace_entry(accelerators, _CPU, accelerator_entry)
     for name in ddp_names:
-        strategy_entry = _entry_class(_StrategyEntry, ddp_strategy, subpackage)
+        strategy_entry = _derive_entry_class(_StrategyEntry, ddp_strategy, subpackage)
         _replace_entry(strategies, name, strategy_entry)
 
 
-def _entry_class(mixin: Any, lightning_class: Any, subpackage: str) -> Any:
+def _derive_entry_class(mixin: Any, lightning_class: Any, subpackage: str) -> Any:
     """Return a class for a registry entry, derived from `mixin` and `lightning_class`.
 
     Calling the class returns an object of `lightning_class`, or of accel-train's class.
@@ -114,8 +117,7 @@ class _StrategyEntry:
         if not isinstance(accelerator, AcceleratorMembers):
             return cls.lightning_class(**options)
         strategies = _classes.derived_classes(cls.subpackage)
-        is_single = isinstance(accelerator, _AutoMembers) and accelerator.is_single
-        if is_single:
+        if isinstance(accelerator, _AutoMembers) and accelerator.is_single:
             return strategies.SingleDevice()
         return strategies.DataParallel(**options)
 
@@ -136,7 +138,10 @@ class _AutoMembers:
         If no launcher started this process, the result is the number of devices.
         """
         count: int = super().auto_device_count()  # type: ignore[misc]
-        return launched_rank_count(cls.num_nodes) or count
+        launched_count = launched_ranks_per_node(cls.num_nodes)
+        if launched_count > 0:
+            return launched_count
+        return count
 
     @classmethod
     def get_parallel_devices(cls, devices: Any) -> list[torch.device]:
@@ -148,7 +153,8 @@ class _AutoMembers:
         parallel_devices: list[torch.device] = super().get_parallel_devices(devices)  # type: ignore[misc]
         cls.is_single = cls.may_be_single and len(parallel_devices) == 1
         if cls.is_single:
-            return parallel_devices * 2
+            # For one device, Lightning would not request DDP, and so not this module's entry.
+            return [*parallel_devices, *parallel_devices]
         return parallel_devices
 
 
@@ -184,12 +190,13 @@ def _accelerator_for_auto(subpackage: str, arguments: dict[str, Any]) -> Any:
     if accelerator_class.core_accelerator().device().type == _CPU:
         return None
     num_nodes = arguments["num_nodes"]
+    is_strategy_auto = arguments["strategy"] == "auto"
     auto_class = type(
         accelerator_class.__name__,
         (_AutoMembers, accelerator_class),
         {
             "num_nodes": num_nodes,
-            "may_be_single": arguments["strategy"] == "auto" and num_nodes == 1,
+            "may_be_single": is_strategy_auto and num_nodes == 1,
         },
     )
     return auto_class()

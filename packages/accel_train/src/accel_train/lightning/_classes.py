@@ -18,6 +18,7 @@ from accel_train.private_names import VERIFIED_RELEASES
 
 __all__ = ["accelerator_class", "derived_classes", "register", "registries"]
 
+_SUBPACKAGES = ("pytorch", "fabric")
 #: Names of members that differ between Lightning's `Trainer` ("pytorch") and `Fabric` ("fabric").
 _MEMBER_NAMES = {
     "pytorch": _members.Names(
@@ -56,8 +57,10 @@ def derived_classes(subpackage: str) -> Any:
             f"{distribution} {version} is not supported, because it lacks names that accel-train needs "
             f"({error}). Next step: pip install {distribution}=={VERIFIED_RELEASES['lightning']}"
         ) from error
-    class_by_name = {derived_class.__name__: derived_class for derived_class in classes}
-    return SimpleNamespace(**class_by_name)
+    namespace = SimpleNamespace()
+    for derived_class in classes:
+        setattr(namespace, derived_class.__name__, derived_class)
+    return namespace
 
 
 def _derive_classes(subpackage: str) -> list[Any]:
@@ -138,7 +141,7 @@ def accelerator_class(subpackage: str, name: str | None) -> Any:
     derived_classes(subpackage)
     if name is None:
         return _class_for_backend(subpackage, accel_core.get_accelerator().name)
-    accel_core.accelerator(name)
+    accel_core.accelerator(name)  # Raises an error if there is no such backend.
     return _class_for_backend(subpackage, name.strip().lower())
 
 
@@ -177,14 +180,16 @@ def register(strategies: dict[str, str]) -> list[str]:
     of the registered accelerators. These are the names of the backends with an installed plugin, except names
     that Lightning itself uses.
     """
-    backends = sorted({candidate.name for candidate in discover() if candidate.name})
+    backend_names = {candidate.name for candidate in discover()}
+    backend_names.discard("")  # The name of a declaration that cannot be read.
     registered = set()
-    for subpackage in _MEMBER_NAMES:
+    for subpackage in _SUBPACKAGES:
         accelerator_registry, strategy_registry = registries(subpackage)
-        for name in backends:
+        for name in sorted(backend_names):
             accelerator = _class_for_backend(subpackage, name)
             if name not in accelerator_registry:
                 accelerator.register_accelerators(accelerator_registry)
+            # Lightning or another package may have registered the name for a class of its own.
             if accelerator_registry[name]["accelerator"] is accelerator:
                 registered.add(name)
         for name, class_name in strategies.items():
@@ -200,6 +205,6 @@ def register(strategies: dict[str, str]) -> list[str]:
 
 def __getattr__(name: str) -> Any:
     """Return the namespace `pytorch` or `fabric`, because pickle looks up classes as `pytorch.NAME`."""
-    if name not in _MEMBER_NAMES:
+    if name not in _SUBPACKAGES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return derived_classes(name)

@@ -12,7 +12,7 @@ from accel_core.errors import IntegrationMissingError
 from accel_core.torch_import import import_torch
 from accel_train.launch.variables import WORLD_SIZE
 
-__all__ = ["installed_release", "launched_rank_count", "lightning_module"]
+__all__ = ["installed_release", "launched_ranks_per_node", "lightning_module"]
 
 #: Packages with the same code. The first is in the distribution `lightning`, the second in an older one.
 _PACKAGES = {
@@ -82,7 +82,7 @@ def _is_too_old(version: str) -> bool:
         return False
 
 
-def launched_rank_count(num_nodes: int) -> int:
+def launched_ranks_per_node(num_nodes: int) -> int:
     """Return the number of ranks that a launcher started on this host, or 0 if Lightning starts the ranks."""
     if not import_torch().distributed.is_torchelastic_launched():
         return 0

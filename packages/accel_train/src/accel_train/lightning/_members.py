@@ -99,7 +99,9 @@ class AcceleratorMembers:
         """Return the device's memory statistics, as bytes and counts under torch's keys."""
         stats = self.core_accelerator().memory_stats(device.index)
         return {
-            key: value for key, value in stats.items() if isinstance(value, int | float)
+            name: value
+            for name, value in stats.items()
+            if isinstance(value, int | float)
         }
 
     @classmethod
@@ -108,16 +110,18 @@ class AcceleratorMembers:
 
         Raises `ValueError` if a device does not exist.
         """
-        indices = device_indices(cls.core_accelerator(), devices)
-        return len(indices) if _is_cpu(cls.core_accelerator()) else indices
+        accelerator = cls.core_accelerator()
+        indices = device_indices(accelerator, devices)
+        if _is_cpu(accelerator):
+            return len(indices)  # A number of processes.
+        return indices
 
     @classmethod
     def get_parallel_devices(cls, devices: list[int] | int) -> list[torch.device]:
         """Return the `torch.device` of each process on this host."""
         accelerator = cls.core_accelerator()
-        return [
-            accelerator.device(index) for index in device_indices(accelerator, devices)
-        ]
+        indices = device_indices(accelerator, devices)
+        return [accelerator.device(index) for index in indices]
 
     @classmethod
     def auto_device_count(cls) -> int:
@@ -160,19 +164,24 @@ def device_indices(accelerator: Accelerator, devices: Any) -> list[int]:
     all_use_index_0 = False
     if count == 1 and not is_cpu:
         all_use_index_0 = import_torch().distributed.is_torchelastic_launched()
+    available = count
+    limit: int | None = count
+    if is_cpu:
+        # "All devices" is one process, but any number of processes may use the CPU.
+        available, limit = 1, None
     indices = _parse_devices(devices)
     if type(indices) is int:
-        available = 1 if is_cpu else count
         indices = _first_indices(indices, available, all_use_index_0=all_use_index_0)
-    limit = None if is_cpu else count
-    if _are_indices(indices, limit, may_repeat=all_use_index_0):
-        valid_indices: list[int] = indices
-        return valid_indices
-    number = "1 device" if count == 1 else f"{count or 'no'} devices"
-    raise ValueError(
-        f"devices={devices!r}: {accelerator.name} has {number} here; "
-        "expected a count, a list of different indices, or -1 for all devices"
-    )
+    if not _are_indices(indices, limit, may_repeat=all_use_index_0):
+        number = f"{count or 'no'} devices"
+        if count == 1:
+            number = "1 device"
+        raise ValueError(
+            f"devices={devices!r}: {accelerator.name} has {number} here; "
+            "expected a count, a list of different indices, or -1 for all devices"
+        )
+    valid_indices: list[int] = indices
+    return valid_indices
 
 
 def _first_indices(
@@ -212,12 +221,16 @@ def _parse_devices(devices: Any) -> Any:
     """
     if not isinstance(devices, str):
         return devices
+    parts = [part.strip() for part in devices.split(",")]
     try:
-        numbers = [int(part) for part in devices.split(",") if part.strip()]
+        numbers = [int(part) for part in parts if part]
     except ValueError:
         return devices
-    is_single_number = bool(numbers) and "," not in devices
-    return numbers[0] if is_single_number else numbers
+    # "2" is a count, but "2," is a list with one index.
+    is_count = bool(numbers) and "," not in devices
+    if is_count:
+        return numbers[0]
+    return numbers
 
 
 def _is_cpu(accelerator: Accelerator) -> bool:
@@ -347,7 +360,8 @@ def precision_for_device(precision: property, sharded: Any = None) -> property:
         return precision.__get__(strategy)
 
     def set_plugin(strategy: Any, plugin: Any) -> None:
-        if isinstance(strategy.accelerator, AcceleratorMembers) and plugin is not None:
+        uses_own_accelerator = isinstance(strategy.accelerator, AcceleratorMembers)
+        if uses_own_accelerator and plugin is not None:
             accelerator = strategy.accelerator.core_accelerator()
             plugin_precision = str(getattr(plugin, "precision", ""))
             _require_supported_precision(accelerator, plugin_precision)
@@ -363,14 +377,17 @@ def _plugin_for_device(device_type: str, plugin: Any, sharded: Any) -> Any:
     `sharded` is the class that replaces Lightning's `FSDPPrecision`, or `None`.
     """
     if sharded is not None:
-        # Lightning's class comes after the class itself and its mixin.
-        lightning_class = sharded.__mro__[2]
+        _sharded, _mixin, lightning_class, *_ = sharded.__mro__
         if type(plugin) is lightning_class:
             return sharded(plugin.precision, device_type)
     plugin_device = getattr(plugin, "device", None)
-    if not isinstance(plugin_device, str) or plugin_device == device_type:
+    is_for_other_device = (
+        isinstance(plugin_device, str) and plugin_device != device_type
+    )
+    if not is_for_other_device:
         return plugin
-    return type(plugin)(plugin.precision, device_type)
+    plugin_class = type(plugin)
+    return plugin_class(plugin.precision, device_type)
 
 
 def _require_supported_precision(accelerator: Accelerator, precision: str) -> None:
@@ -378,19 +395,20 @@ def _require_supported_precision(accelerator: Accelerator, precision: str) -> No
 
     `precision` is a value of Lightning's argument, such as "bf16-mixed".
     """
-    is_supported = {
-        "16": accelerator.is_fp16_supported,
-        "bf16": accelerator.is_bf16_supported,
-        "64": accelerator.is_fp64_supported,
-    }
     number_format, _, _ = precision.partition("-")
-    if number_format not in is_supported or _is_cpu(accelerator):
+    if number_format not in ("16", "bf16", "64") or _is_cpu(accelerator):
         return
-    if is_supported[number_format]():
+    is_supported = {
+        "16": accelerator.is_fp16_supported(),
+        "bf16": accelerator.is_bf16_supported(),
+        "64": accelerator.is_fp64_supported(),
+    }
+    if is_supported[number_format]:
         return
-    alternatives = [
-        repr(f"{name}-mixed") for name in ("16", "bf16") if is_supported[name]()
-    ]
+    alternatives = []
+    for name in ("16", "bf16"):
+        if is_supported[name]:
+            alternatives.append(f"'{name}-mixed'")
     alternatives.append("'32-true'")
     raise IntegrationError(
         f"precision={precision!r}: {accelerator.name} does not support this number format. Use "
@@ -406,7 +424,8 @@ def _start_process_group(strategy: Any) -> None:
     the group.
     """
     distributed = import_torch().distributed
-    if strategy.root_device.type in ("cpu", "cuda") or distributed.is_initialized():
+    can_lightning_start_it = strategy.root_device.type in ("cpu", "cuda")
+    if can_lightning_start_it or distributed.is_initialized():
         return
     strategy.accelerator.setup_device(strategy.root_device)
     cluster = strategy.cluster_environment

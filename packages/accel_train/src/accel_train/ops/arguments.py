@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from accel_core.errors import OpInputError
@@ -24,9 +25,9 @@ __all__ = [
     "missing_function_error",
     "named_lists",
     "require_tensor",
+    "require_whole_number",
     "require_writable",
     "update_on_host",
-    "whole_number",
 ]
 
 #: The smallest number that float32 rounds to 1. For such a rate, `1 - rate` would be 0, and it is a divisor.
@@ -39,18 +40,20 @@ def _torch() -> Any:
     return import_torch()
 
 
-def whole_number(op: str, name: str, value: Any, minimum: int, bits: int) -> int:
+def require_whole_number(
+    op: str, name: str, value: Any, minimum: int, bits: int
+) -> int:
     """Return `value` as an int. It may also be a float or a tensor, if it contains a whole number.
 
     `name` is the argument's name for error messages. Raises `OpInputError` if `value` is not a whole number,
     is below `minimum`, or does not fit in a signed integer of `bits` bits.
     """
     number = 0
-    try:
+    is_valid = False
+    with suppress(TypeError, ValueError, OverflowError):
         number = int(value)
-        is_valid = number == value and minimum <= number < 2 ** (bits - 1)
-    except (TypeError, ValueError, OverflowError):
-        is_valid = False
+        is_whole = number == value
+        is_valid = is_whole and minimum <= number < 2 ** (bits - 1)
     if not is_valid:
         expected = "a whole number"
         if minimum >= 0:
@@ -94,6 +97,7 @@ def check_undoable(
 
     The step's factors are `beta1`, `beta2` and, with decoupled weight decay, `1 - lr * decoupled_decay`.
     """
+    # A step multiplied the averages by the rates, and the parameter by the last factor.
     factors = (beta1, beta2, 1 - lr * decoupled_decay)
     if 0 in factors:
         raise OpInputError(
@@ -174,7 +178,8 @@ def require_writable(argument_name: str, tensor: Any) -> None:
     if tensor.is_contiguous():
         return
     for stride, size in zip(tensor.stride(), tensor.shape, strict=True):
-        if stride == 0 and size > 1:
+        are_elements_shared = stride == 0 and size > 1
+        if are_elements_shared:
             raise OpInputError(
                 f"{argument_name} has elements that share memory, for example after expand(); expected "
                 "separate memory for each element. Call clone() on the tensor."
@@ -211,14 +216,14 @@ def update_on_host(
         contiguous_rows.append([tensor.detach().contiguous() for tensor in row])
     result = update(contiguous_rows)
     for row, contiguous_row in zip(rows, contiguous_rows, strict=True):
-        _, *updated_tensors = row  # The first tensor is the gradient.
-        _, *contiguous_tensors = contiguous_row
-        for tensor, updated in zip(updated_tensors, contiguous_tensors, strict=True):
-            _write_back(tensor, updated)
+        _gradient, *changed_tensors = row
+        _gradient, *contiguous_tensors = contiguous_row
+        for tensor, updated in zip(changed_tensors, contiguous_tensors, strict=True):
+            _copy_back_and_notify_autograd(tensor, updated)
     return result
 
 
-def _write_back(tensor: Any, contiguous_tensor: Any) -> None:
+def _copy_back_and_notify_autograd(tensor: Any, contiguous_tensor: Any) -> None:
     """Copy `contiguous_tensor` back to `tensor`, from which it was made, and notify autograd of the change.
 
     If `tensor` is contiguous, both have the same memory, and nothing is copied.
@@ -239,8 +244,9 @@ def _check_host_tensor(argument_name: str, tensor: Any) -> None:
             f"{argument_name} is a {tensor.layout} tensor on {tensor.device}; expected a dense tensor on cpu"
         )
     if tensor.dtype not in supported:
+        expected = ", ".join(str(dtype) for dtype in supported)
         raise OpInputError(
-            f"{argument_name} is {tensor.dtype}; expected one of {', '.join(map(str, supported))}"
+            f"{argument_name} is {tensor.dtype}; expected one of {expected}"
         )
     # A subclass that dispatches operators itself (a fake tensor, a wrapper) has no memory with its elements.
     is_ordinary = type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
@@ -271,15 +277,14 @@ def _check_row(op: str, names: Sequence[str], row: Sequence[Any]) -> None:
     allowed_dtypes = {parameter.dtype, torch.float32}
     state_dtypes = {state.dtype for state in states}
     if len(state_dtypes) > 1 or not state_dtypes <= allowed_dtypes:
-        _, _, *state_names = names
-        dtype_of_states = ", ".join(
-            f"{name} is {state.dtype}"
-            for name, state in zip(state_names, states, strict=True)
-        )
+        _gradient_name, _parameter_name, *state_names = names
+        dtypes = []
+        for name, state in zip(state_names, states, strict=True):
+            dtypes.append(f"{name} is {state.dtype}")
         expected = "all states in torch.float32"
         if parameter.dtype != torch.float32:
             expected += f", or all in {parameter.dtype}"
-        raise OpInputError(f"{op}: {dtype_of_states}; expected {expected}")
+        raise OpInputError(f"{op}: {', '.join(dtypes)}; expected {expected}")
 
 
 def _has_enough_storage(tensor: Any) -> bool:

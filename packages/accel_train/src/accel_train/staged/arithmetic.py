@@ -98,17 +98,23 @@ def _premultiplied_sum(dtype: torch.dtype, factor: Any, ranks: int) -> Reduction
     summed = reduction_for(dtype, _ReduceOp.SUM, ranks)
 
     def to_gloo(host: Tensor) -> Tensor:
+        # The factor is a number or a tensor on any device.
         host_factor = factor.cpu() if isinstance(factor, Tensor) else factor
         return summed.to_gloo(host.mul(host_factor))
 
-    return summed._replace(to_gloo=to_gloo, from_gloo=summed.from_gloo or copy_bytes)
+    # The product has memory of its own, so gloo's result must be copied in any case.
+    from_gloo = summed.from_gloo
+    if from_gloo is None:
+        from_gloo = copy_bytes
+    return summed._replace(to_gloo=to_gloo, from_gloo=from_gloo)
 
 
 def _average(dtype: torch.dtype, ranks: int) -> Reduction:
     """Return the reduction to the mean over `ranks` ranks. Integers are rounded toward 0."""
     if dtype is torch.bool:
         raise _undefined_op_error("AVG", dtype)
-    rounding = None if dtype.is_floating_point or dtype.is_complex else "trunc"
+    is_integer = not (dtype.is_floating_point or dtype.is_complex)
+    rounding = "trunc" if is_integer else None
     summed = reduction_for(dtype, _ReduceOp.SUM, ranks)
     return summed._replace(finish=lambda host: _divide(host, ranks, rounding))
 
@@ -119,17 +125,15 @@ def _plain_reduction(dtype: torch.dtype, name: str) -> Reduction:
         raise _undefined_op_error(name, dtype)
     op = getattr(_ReduceOp, name)
     if dtype is torch.bool:
-        uint8_op = getattr(_ReduceOp, _UINT8_OP_OF_BOOL[name])
-        reduction = Reduction(uint8_op, lambda host: host.view(torch.uint8), None)
-    elif dtype.is_complex:
-        reduction = Reduction(op, _as_real_row, None)
-    elif dtype in _GLOO_TYPES or (dtype is torch.bfloat16 and _can_gloo_sum(dtype)):
-        reduction = Reduction(op, lambda host: host, None)
-    elif dtype is torch.uint64:
-        reduction = _uint64_reduction(name)
-    else:
-        reduction = _reduction_in_wider_type(op, dtype)
-    return reduction
+        op_of_bool = getattr(_ReduceOp, _UINT8_OP_OF_BOOL[name])
+        return Reduction(op_of_bool, lambda host: host.view(torch.uint8), None)
+    if dtype.is_complex:
+        return Reduction(op, _as_real_row, None)
+    if dtype in _GLOO_TYPES or (dtype is torch.bfloat16 and _can_gloo_sum(dtype)):
+        return Reduction(op, lambda host: host, None)
+    if dtype is torch.uint64:
+        return _uint64_reduction(name)
+    return _reduction_in_wider_type(op, dtype)
 
 
 def _is_defined(name: str, dtype: torch.dtype) -> bool:
@@ -205,12 +209,13 @@ def _copy_narrowed(host: Tensor, reduced: Tensor) -> None:
         host.copy_(reduced)
         return
     # Copy the low bytes: a cast of an integer that is out of range is undefined in C++.
-    wide_bytes = bytes_of(reduced).view(-1, reduced.element_size())
+    size = host.element_size()
+    bytes_of_elements = bytes_of(reduced).view(-1, reduced.element_size())
     if sys.byteorder == "little":
-        low_bytes = slice(0, host.element_size())
+        low_bytes = bytes_of_elements[:, :size]
     else:
-        low_bytes = slice(-host.element_size(), None)
-    bytes_of(host).view(-1, host.element_size()).copy_(wide_bytes[:, low_bytes])
+        low_bytes = bytes_of_elements[:, -size:]
+    bytes_of(host).view(-1, size).copy_(low_bytes)
 
 
 def _uint64_reduction(name: str) -> Reduction:
@@ -221,7 +226,9 @@ def _uint64_reduction(name: str) -> Reduction:
     """
     op = getattr(_ReduceOp, name)
     if name not in ("MIN", "MAX"):
+        # The other operations give the same bits for signed numbers.
         return Reduction(op, lambda host: host.view(torch.int64), None)
+    # With this bit inverted, signed numbers have the order of the unsigned numbers.
     highest_bit = torch.iinfo(torch.int64).min
 
     def to_gloo(host: Tensor) -> Tensor:

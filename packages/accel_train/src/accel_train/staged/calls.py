@@ -22,7 +22,9 @@ __all__ = [
 
 def tensor_list(tensors: Any) -> list[Tensor]:
     """Return `tensors`, a single tensor or several tensors, as a list."""
-    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    if isinstance(tensors, Tensor):
+        return [tensors]
+    return list(tensors)
 
 
 def gloo_options(options_class: Any, torch_options: Any, op: Any = None) -> Any:
@@ -73,6 +75,7 @@ def split_sizes(tensor: Tensor, row_counts: list[int], ranks: int) -> list[int]:
     """
     length = tensor.shape[0] if tensor.dim() else 0
     if not row_counts:
+        # Without explicit splits, all ranks get the same number of rows.
         if length % ranks:
             raise ValueError(
                 f"dimension 0 is {length}, expected a multiple of the number of ranks, {ranks}, or explicit "
@@ -83,5 +86,7 @@ def split_sizes(tensor: Tensor, row_counts: list[int], ranks: int) -> list[int]:
         raise ValueError(
             f"splits {row_counts} for {ranks} ranks do not add up to dimension 0, which is {length}"
         )
-    row_bytes = tensor.nbytes // length if length else 0
+    if length == 0:
+        return [0] * ranks
+    row_bytes = tensor.nbytes // length
     return [count * row_bytes for count in row_counts]

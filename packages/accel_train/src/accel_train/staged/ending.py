@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +11,8 @@ __all__ = ["wait_for_gloo"]
 
 #: The time limit of the wait, in seconds. A thread that waits for another rank sleeps and is not awaited.
 _TIMEOUT = 60.0
+#: The kernel's letter for a thread that sleeps (man 5 proc_pid_stat).
+_SLEEPING = "S"
 #: Seconds between two checks. A thread that waits for Python's lock (GIL) requests it again after 5 ms, so
 #: the interval is longer.
 _POLL_INTERVAL = 0.01
@@ -29,16 +30,22 @@ def wait_for_gloo() -> None:
     after Python has shut down, the process aborts (pytorch#190489).
     """
     end = time.monotonic() + _TIMEOUT
-    while any(_gloo_thread_states()) and time.monotonic() < end:
+    has_gloo_threads = bool(_gloo_thread_states())
+    while has_gloo_threads and time.monotonic() < end:
         time.sleep(_POLL_INTERVAL)
-        if all(state == "S" for state in _gloo_thread_states()):
+        states = _gloo_thread_states()
+        if all(state == _SLEEPING for state in states):  # Also if no thread is left.
             return
 
 
-def _gloo_thread_states() -> Iterator[str]:
+def _gloo_thread_states() -> list[str]:
     """Yield Linux's state of each gloo thread, such as `S` (sleeping) or `R` (running or runnable)."""
+    states = []
     for path in glob.iglob("/proc/self/task/*/stat"):
         with suppress(OSError):  # Raised if the thread has ended.
+            # The form is `ID (NAME) STATE ...`.
             name, _, rest = Path(path).read_text("ascii", "replace").rpartition(")")
             if "gloo" in name:
-                yield rest.split()[0]
+                state, *_ = rest.split()
+                states.append(state)
+    return states

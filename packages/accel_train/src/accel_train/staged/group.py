@@ -133,11 +133,12 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         if result is None:
             result = writes or reads
         work = self._worker.submit(name, compute, reads, writes, result)
-        if sum(tensor.nbytes for tensor in [*reads, *writes]) <= _MAX_SMALL_BYTES:
+        total_bytes = sum(tensor.nbytes for tensor in [*reads, *writes])
+        if total_bytes <= _MAX_SMALL_BYTES:
             self._small_works.append(work)
-        return self._add_to_coalesced(work)
+        return self._coalesce_if_requested(work)
 
-    def _add_to_coalesced(self, work: Any) -> Any:
+    def _coalesce_if_requested(self, work: Any) -> Any:
         """Record the handle `work` if torch is coalescing calls, and return the handle."""
         if self._coalesced is not None:
             self._coalesced.append(work)
@@ -147,7 +148,8 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         self._coalesced = []
 
     def _end_coalescing(self, _device: torch.device) -> Any:
-        works, self._coalesced = self._coalesced or [], None
+        works = self._coalesced or []
+        self._coalesced = None
         return CoalescedWork(works)
 
     # Messages between two ranks, and the barrier
@@ -155,16 +157,16 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     def send(self, tensors: Any, destination: int, tag: int = 0) -> Any:
         """Send a tensor with a `tag` to the rank `destination`, which may be this rank."""
         [tensor] = tensor_list(tensors)
-        self._begin_message(tensor)
+        self._check_message(tensor)
         with self._copies.on_current_stream(self._copies.device_index([tensor])):
             host_tensor = tensor.detach().to("cpu", copy=True)
-        row = bytes_of(host_tensor.contiguous())
+        message = bytes_of(host_tensor.contiguous())
         gloo_work: Any
-        if destination == self.rank():
-            gloo_work = self._own_messages.send(row, tag)
+        if destination == self.rank():  # gloo cannot send to the same rank.
+            gloo_work = self._own_messages.send(message, tag)
         else:
-            gloo_work = self._gloo.send([row], destination, tag)
-        return self._message_work("send", tensor, gloo_work, finish=lambda: None)
+            gloo_work = self._gloo.send([message], destination, tag)
+        return self._create_message_work("send", tensor, gloo_work, _do_nothing)
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> Any:
         """Receive a tensor from the rank `source`, which may be this rank."""
@@ -178,9 +180,11 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
         """Receive a tensor from any rank. The returned `Work` reports which rank sent it."""
-        return self._receive(
-            tensors, lambda row: self._gloo.recv_anysource([row], tag), "recv"
-        )
+
+        def receive_bytes(row: Tensor) -> Any:
+            return self._gloo.recv_anysource([row], tag)
+
+        return self._receive(tensors, receive_bytes, "recv")
 
     def _receive(
         self, tensors: Any, receive_bytes: Callable[[Tensor], Any], name: str
@@ -191,7 +195,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         gloo's `Work`.
         """
         [tensor] = tensor_list(tensors)
-        self._begin_message(tensor)
+        self._check_message(tensor)
         host_tensor = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
 
         def copy_to_device() -> None:
@@ -202,20 +206,20 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
                 tensor.data.copy_(host_tensor)
 
         gloo_work = receive_bytes(bytes_of(host_tensor))
-        return self._message_work(name, tensor, gloo_work, copy_to_device)
+        return self._create_message_work(name, tensor, gloo_work, copy_to_device)
 
-    def _begin_message(self, tensor: Tensor) -> None:
+    def _check_message(self, tensor: Tensor) -> None:
         """Check that the tensor can be sent or received, and that the group is open."""
         self.on_call()
         require_dense([tensor])
         self._worker.require_open()
 
-    def _message_work(
+    def _create_message_work(
         self, name: str, tensor: Tensor, gloo_work: Any, finish: Callable[[], None]
     ) -> Any:
         """Return the handle of a message. Its `wait()` waits for gloo's `Work`, and then calls `finish`."""
         description = f"{self._description}: {describe_collective(name, [tensor])}"
-        return self._add_to_coalesced(MessageWork(description, gloo_work, finish))
+        return self._coalesce_if_requested(MessageWork(description, gloo_work, finish))
 
     def barrier(self, opts: Any = None) -> Any:
         """Start a barrier, which runs after all earlier collectives.
@@ -224,7 +228,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         """
         options = gloo_options(c10d.BarrierOptions, opts)
 
-        def barrier_on_host(_: list[Tensor]) -> list[Tensor]:
+        def barrier_on_host(_host_tensors: list[Tensor]) -> list[Tensor]:
             self._gloo.barrier(options).wait()
             return []
 
@@ -264,7 +268,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         for reduction, host_tensor in zip(reductions, host_tensors, strict=True):
             gloo_tensor = reduction.to_gloo(host_tensor)
             gloo_tensors.append(gloo_tensor)
-            if gloo_tensor.numel():
+            if gloo_tensor.numel():  # An empty tensor needs no communication.
                 options = gloo_options(c10d.AllreduceOptions, opts, reduction.op)
                 works.append(self._gloo.allreduce([gloo_tensor], options))
         _wait_for_all(works)
@@ -289,12 +293,10 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
                     reduction.write_result(host_tensor, gloo_tensor)
             return host_tensors if is_root else []
 
+        # Only the root's tensors change.
+        changed = tensors if is_root else []
         return self._run(
-            "reduce",
-            reduce_on_host,
-            reads=tensors,
-            writes=tensors if is_root else [],
-            result=tensors,
+            "reduce", reduce_on_host, reads=tensors, writes=changed, result=tensors
         )
 
     def reduce_scatter_single(
@@ -352,7 +354,9 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
         The tensors for different ranks may differ in size.
         """
-        output, parts = tensor_list(outputs)[0], list(inputs[0])
+        [output] = tensor_list(outputs)
+        [parts_for_ranks] = inputs
+        parts = list(parts_for_ranks)
         require_parts(parts[self.rank()].numel(), output.numel(), 1)
         reductions = self._reductions(parts, opts)
         have_equal_sizes = len({part.numel() for part in parts}) == 1
@@ -360,11 +364,10 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         def reduce_scatter_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
             if have_equal_sizes:
                 joined = torch.cat([part.view(-1) for part in host_tensors])
-                return [
-                    self._reduce_and_take_own_part(
-                        reductions[0], joined, output.shape, opts
-                    )
-                ]
+                own_part = self._reduce_and_take_own_part(
+                    reductions[0], joined, output.shape, opts
+                )
+                return [own_part]
             # gloo scatters only equal parts, so each rank reduces all parts.
             self._reduce_hosts(reductions, host_tensors, opts)
             return [host_tensors[self.rank()].view(output.shape)]
@@ -382,16 +385,18 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         is_root = options.rootRank == self.rank()
 
         def broadcast_hosts(host_tensors: list[Tensor]) -> None:
-            rows = [bytes_of(host_tensor) for host_tensor in host_tensors]
-            _wait_for_all(
-                self._gloo.broadcast([row], options) for row in rows if row.numel()
-            )
+            works = []
+            for host_tensor in host_tensors:
+                row = bytes_of(host_tensor)
+                if row.numel():
+                    works.append(self._gloo.broadcast([row], options))
+            _wait_for_all(works)
 
         def send(host_tensors: list[Tensor]) -> list[Tensor]:
             broadcast_hosts(host_tensors)
             return []
 
-        def receive(_: list[Tensor]) -> list[Tensor]:
+        def receive(_host_tensors: list[Tensor]) -> list[Tensor]:
             results = self._empty_like(tensors)
             broadcast_hosts(results)
             return results
@@ -468,8 +473,10 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         `result` is the handle's result.
         """
         inputs = tensor_list(inputs)
+        all_parts: list[Tensor] = []
         for parts, source in zip(parts_of_inputs, inputs, strict=True):
             require_parts(parts[self.rank()].nbytes, source.nbytes, 1)
+            all_parts += parts
 
         def all_gather_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
             all_results = []
@@ -484,7 +491,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
             "all_gather",
             all_gather_on_host,
             reads=inputs,
-            writes=[part for parts in parts_of_inputs for part in parts],
+            writes=all_parts,
             result=result,
         )
 
@@ -519,13 +526,15 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         source = tensor_list(inputs)[0]
         options = gloo_options(c10d.GatherOptions, opts)
         is_root = options.rootRank == self.rank()
+        # Only the root receives the parts of all ranks.
         parts = list(outputs[0]) if is_root else []
 
         def gather_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
+            [host_source] = host_tensors
             results = self._empty_like(parts)
             rows = [[bytes_of(part) for part in results]] if is_root else []
             if source.numel():
-                self._gloo.gather(rows, [bytes_of(host_tensors[0])], options).wait()
+                self._gloo.gather(rows, [bytes_of(host_source)], options).wait()
             return results
 
         return self._run(
@@ -540,11 +549,12 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         target = tensor_list(outputs)[0]
         options = gloo_options(c10d.ScatterOptions, opts)
         is_root = options.rootRank == self.rank()
+        # Only the root has a part for each rank.
         parts = list(inputs[0]) if is_root else []
 
-        def scatter_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
+        def scatter_on_host(host_parts: list[Tensor]) -> list[Tensor]:
             [result] = self._empty_like([target])
-            rows = [[bytes_of(part) for part in host_tensors]] if is_root else []
+            rows = [[bytes_of(part) for part in host_parts]] if is_root else []
             if target.numel():
                 self._gloo.scatter([bytes_of(result)], rows, options).wait()
             return [result]
@@ -607,9 +617,13 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         return self._run("all_to_all", all_to_all_on_host, reads=inputs, writes=outputs)
 
 
-def _wait_for_all(works: Iterable[Any]) -> None:
+def _do_nothing() -> None:
+    """Finish a send, which has no result."""
+
+
+def _wait_for_all(works: list[Any]) -> None:
     """Start all operations by iterating over `works`, then wait for each of them."""
-    for work in list(works):
+    for work in works:
         work.wait()
 
 

@@ -47,6 +47,7 @@ class HostMemory:
         aligned_size = math.ceil(size / _ALIGNMENT) * _ALIGNMENT
         self._used_bytes += aligned_size
         if self._used_bytes > self._buffer.numel():
+            # The buffer is too small. It grows before the next collective.
             return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
         part = self._buffer[start : start + size]
         return part.view(tensor.dtype).view(tensor.shape)
@@ -60,7 +61,8 @@ class HostMemory:
 
         The memory grows to the size that the previous collective needed, up to 256 MiB.
         """
-        if self._buffer.numel() < self._used_bytes <= _MAX_REUSED_BYTES:
+        was_too_small = self._used_bytes > self._buffer.numel()
+        if was_too_small and self._used_bytes <= _MAX_REUSED_BYTES:
             self._buffer = torch.empty(
                 self._used_bytes, dtype=torch.uint8, device="cpu"
             )
@@ -76,13 +78,13 @@ class Copies:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._type = device.device_name()
+        self._device_type = device.device_name()
         self._streams: dict[int, Any] = {}
 
     def device_index(self, tensors: Iterable[Tensor]) -> int | None:
         """Return the index of the tensors' device, or `None` if all tensors are on the host."""
         for tensor in tensors:
-            if tensor.device.type == self._type:
+            if tensor.device.type == self._device_type:
                 return tensor.device.index or 0
         return None
 
@@ -112,15 +114,15 @@ class Copies:
             yield
             return
         with self._device.device_guard(index):
-            if event is None:
+            if event is None:  # The device has a single queue, which keeps the order.
                 yield
                 return
             # Wait on the host, not in the stream: earlier work on the outputs must have
             # ended too before gloo's result is copied to them.
             event.synchronize()
-            stream = self._streams.get(index)
-            if stream is None:
-                stream = self._streams[index] = self._device.Stream()
+            if index not in self._streams:
+                self._streams[index] = self._device.Stream()
+            stream = self._streams[index]
             with self._device.stream(stream):
                 yield
             stream.synchronize()

@@ -38,6 +38,7 @@ def unusable_reason(name: str, device_type: str) -> str:
             "this build of torch has no torch.distributed. Install a build that has it."
         )
     named_devices = set()
+    # `name` is one backend, or a list of pairs such as "cpu:gloo,cuda:nccl".
     for pair in name.lower().split(","):
         device, _, backend = pair.strip().rpartition(":")
         if device:
@@ -63,11 +64,10 @@ def _unusable_backend_reason(backend: str, device_type: str | None) -> str:
     """
     distributed = import_torch().distributed
     if not distributed.is_backend_available(backend):
-        available = [
-            name
-            for name in distributed.Backend.backend_list
-            if distributed.is_backend_available(name)
-        ]
+        available = []
+        for name in distributed.Backend.backend_list:
+            if distributed.is_backend_available(name):
+                available.append(name)
         return (
             f"torch.distributed has no communication backend {backend!r} here, expected one of "
             f"{', '.join(available)}. A package that provides {backend!r} must be imported first"
@@ -85,11 +85,11 @@ def _unusable_backend_reason(backend: str, device_type: str | None) -> str:
 def _usable_backends_sentence(device_type: str) -> str:
     """Return the sentence that names the communication backends to use for the device type."""
     capability = import_torch().distributed.Backend.backend_capability
-    backends = [
-        name
-        for name in capability
-        if name != "fake" and is_registered_for(name, device_type)
-    ]
+    backends = []
+    for name in capability:
+        is_for_tests = name == "fake"
+        if is_registered_for(name, device_type) and not is_for_tests:
+            backends.append(name)
     if STAGED not in backends:
         backends.append(STAGED)
     return f"Use {' or '.join(backends)} (staged: through host memory, over gloo)."
@@ -102,16 +102,15 @@ def register(device: Device) -> None:
     without gloo, the function does nothing.
     """
     distributed = getattr(import_torch(), "distributed", None)
-    if (
-        distributed is None
-        or not distributed.is_available()
-        or not distributed.is_gloo_available()
-    ):
+    if distributed is None or not distributed.is_available():
         return
-    plugins = distributed.Backend._plugins
-    registered = plugins.get(STAGED.upper())
-    is_registered = registered is not None and registered.creator_fn.args == (device,)
-    if is_registered:
+    if not distributed.is_gloo_available():
+        return
+    plugin = distributed.Backend._plugins.get(STAGED.upper())
+    is_registered_for_device = plugin is not None and plugin.creator_fn.args == (
+        device,
+    )
+    if is_registered_for_device:
         return
     create_group = partial(_create_group, device)
     distributed.Backend.register_backend(

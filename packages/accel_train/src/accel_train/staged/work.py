@@ -26,13 +26,15 @@ def describe_collective(name: str, tensors: Sequence[Tensor]) -> str:
     """
     if not tensors:
         return name
-    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-    unique_types = dict.fromkeys(
-        str(tensor.dtype).removeprefix("torch.") for tensor in tensors
-    )
-    types = ", ".join(unique_types)
+    total_bytes = 0
+    types: list[str] = []
+    for tensor in tensors:
+        total_bytes += tensor.numel() * tensor.element_size()
+        type_name = str(tensor.dtype).removeprefix("torch.")
+        if type_name not in types:
+            types.append(type_name)
     noun = "tensor" if len(tensors) == 1 else "tensors"
-    return f"{name} of {len(tensors)} {noun} ({types}), {size} bytes"
+    return f"{name} of {len(tensors)} {noun} ({', '.join(types)}), {total_bytes} bytes"
 
 
 def _call_immediately(function: Callable[[], None]) -> None:
@@ -139,10 +141,12 @@ class MessageWork(c10d.Work):
     A received tensor is copied to the device by the thread that waits for the message.
     """
 
-    def __init__(self, description: str, gloo: Any, finish: Callable[[], None]) -> None:
+    def __init__(
+        self, description: str, gloo_work: Any, finish: Callable[[], None]
+    ) -> None:
         super().__init__()
         self._description = description
-        self._gloo = gloo
+        self._gloo_work = gloo_work
         #: Copies a received tensor to the device, or `None` once it has run or failed.
         self._finish: Callable[[], None] | None = finish
         self._error: CommunicationError | None = None
@@ -152,18 +156,20 @@ class MessageWork(c10d.Work):
         """Wait until the message is sent or received. Raises `CommunicationError` if the operation failed."""
         with self._lock:
             if self._finish is not None:
-                self._complete(self._finish, timeout)
+                self._wait_and_finish(self._finish, timeout)
         if self._error is not None:
             raise self._error
         return True
 
-    def _complete(self, finish: Callable[[], None], timeout: timedelta | None) -> None:
+    def _wait_and_finish(
+        self, finish: Callable[[], None], timeout: timedelta | None
+    ) -> None:
         """Wait for gloo, then call `finish`. If gloo or `finish` fails, store the error for `wait`."""
         try:
             if timeout is not None and timeout > timedelta(0):
-                self._gloo.wait(timeout)
+                self._gloo_work.wait(timeout)
             else:
-                self._gloo.wait()
+                self._gloo_work.wait()
             finish()
         except Exception as error:
             self._error = _communication_error(self._description, error)
@@ -175,7 +181,7 @@ class MessageWork(c10d.Work):
 
     def is_completed(self) -> bool:
         """Return whether `wait()` would return without waiting for the other rank."""
-        return self._finish is None or bool(self._gloo.is_completed())
+        return self._finish is None or bool(self._gloo_work.is_completed())
 
     def is_success(self) -> bool:
         """Return whether the message was sent or received."""
@@ -191,7 +197,7 @@ class MessageWork(c10d.Work):
 
     def _source_rank(self) -> int:
         """Return the rank from which the message was received."""
-        return int(self._gloo._source_rank())
+        return int(self._gloo_work._source_rank())
 
 
 class CoalescedWork(c10d.Work):

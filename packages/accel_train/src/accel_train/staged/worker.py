@@ -67,13 +67,17 @@ class Worker:
         """
         tensors = list(reads)
         for tensor in writes:
-            if not any(tensor is other for other in reads):
+            is_also_read = any(tensor is other for other in reads)
+            if not is_also_read:
                 tensors.append(tensor)
         description = f"{self._group_name}: {describe_collective(name, tensors)}"
         work = StagedWork(description, result, self._callbacks.submit)
         index = self._copies.device_index(tensors)
-        event = self._copies.record_event(index)
-        job = partial(self._execute, work, compute, reads, writes, index, event)
+        # The copies wait for the work that the program has queued on the device so far.
+        earlier_work = self._copies.record_event(index)
+        job = partial(
+            self._run_collective, work, compute, reads, writes, index, earlier_work
+        )
         with self._lock:
             self.require_open()
             if self._thread is None:
@@ -121,24 +125,24 @@ class Worker:
             # wait for the next job.
             del job
 
-    def _execute(
+    def _run_collective(
         self,
         work: StagedWork,
         compute: Callable[[list[Tensor]], list[Tensor]],
         reads: Sequence[Tensor],
         writes: Sequence[Tensor],
-        index: int | None,
-        event: Any,
+        device_index: int | None,
+        earlier_work: Any,
     ) -> None:
         """Copy `reads` to the host, call `compute`, copy its results, and end `work`."""
         try:
             # The program's inference tensors can be written only in inference mode.
             with torch.inference_mode():
                 self.memory.start_reuse()
-                with self._copies.on_side_stream(index, event):
+                with self._copies.on_side_stream(device_index, earlier_work):
                     host_copies = [self.memory.copy_of(tensor) for tensor in reads]
                 results = compute(host_copies)
-                with self._copies.on_side_stream(index, event):
+                with self._copies.on_side_stream(device_index, earlier_work):
                     for tensor, result in zip(writes, results, strict=True):
                         # `data` is used because autograd would treat a `copy_` to the
                         # tensor itself as a change by the program.

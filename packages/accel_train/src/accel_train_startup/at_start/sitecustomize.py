@@ -17,23 +17,24 @@ from typing import Any
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - before every program: as little as can be
 
 
-class _AfterTorch:
+class _TorchFinder:
     """A finder that finds torch once, with a loader that calls `autoload` after the import."""
 
     @staticmethod
     def find_spec(
         name: str, _path: object = None, _target: object = None
     ) -> ModuleSpec | None:
-        if name != "torch" or _AfterTorch not in sys.meta_path:
+        if name != "torch" or _TorchFinder not in sys.meta_path:
             return None
-        sys.meta_path.remove(_AfterTorch)
+        # Without this finder, the next call finds torch as usual.
+        sys.meta_path.remove(_TorchFinder)
         spec = importlib.util.find_spec("torch")
         if spec is not None and spec.loader is not None:
-            _autoload_after_import(spec.loader)
+            _make_loader_call_autoload(spec.loader)
         return spec
 
 
-def _autoload_after_import(loader: Any) -> None:
+def _make_loader_call_autoload(loader: Any) -> None:
     """Make `loader` call `accel_train_startup.autoload` after it has executed its module."""
     original_exec_module = loader.exec_module
 
@@ -48,8 +49,8 @@ def _autoload_after_import(loader: Any) -> None:
 
 def _run_shadowed_sitecustomize() -> None:
     """Import the environment's own `sitecustomize` module, if there is one, in place of this module."""
-    others = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]  # noqa: PTH100
-    spec = PathFinder.find_spec("sitecustomize", others)
+    other_folders = [folder for folder in sys.path if os.path.abspath(folder) != _HERE]  # noqa: PTH100
+    spec = PathFinder.find_spec("sitecustomize", other_folders)
     if spec is not None and spec.loader is not None:
         module = importlib.util.module_from_spec(spec)
         sys.modules["sitecustomize"] = module
@@ -58,5 +59,5 @@ def _run_shadowed_sitecustomize() -> None:
 
 # With its autoload on, torch calls the entry point itself.
 if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") != "1":
-    sys.meta_path.insert(0, _AfterTorch)
+    sys.meta_path.insert(0, _TorchFinder)
 _run_shadowed_sitecustomize()

@@ -73,7 +73,7 @@ def _examine_backends(context: DiagnosticContext) -> Iterator[Finding]:
 def _has_working_device(survey: Survey) -> bool:
     """Return whether the probe of a plugin's backend has used torch successfully."""
     for verdict in survey.verdicts:
-        was_probed = verdict.ms != 0
+        was_probed = verdict.ms != 0  # Probing imports torch.
         if verdict.usable and was_probed and not verdict.builtin:
             return True
     return False
@@ -100,17 +100,17 @@ def _unknown_name_findings(
 ) -> Iterator[Finding]:
     """Yield a finding about each requested name that no plugin declares."""
     for pin in context.requested:
-        is_known = any(
-            pin.matches(verdict.name, verdict.distribution)
-            for verdict in survey.verdicts
-        )
+        is_known = False
+        for verdict in survey.verdicts:
+            if pin.matches(verdict.name, verdict.distribution):
+                is_known = True
         if is_known:
             continue
-        verdict = messages.not_declared_verdict(pin)
+        missing = messages.not_declared_verdict(pin)
         suggestion = did_you_mean(pin.name, installed_names()).strip()
-        step = suggestion or verdict.hint
+        step = suggestion or missing.hint
         code = "candidates.not-declared"
-        yield Finding(Level.ERROR, code, verdict.reason, step, about=str(pin))
+        yield Finding(Level.ERROR, code, missing.reason, step, about=str(pin))
 
 
 def _selection_findings(
@@ -121,7 +121,7 @@ def _selection_findings(
     `is_explained` means that an error on a backend already explains why no backend can be chosen.
     """
     is_nothing_chosen = selection.name is None and not selection.is_unknown
-    if is_nothing_chosen and not is_explained:
+    if is_nothing_chosen and not is_explained:  # No other finding has the reason.
         problem = strip_period(selection.problem_summary)
         yield Finding(Level.ERROR, "candidates.nothing-chosen", problem, "accel why")
     chosen = selection.chosen
@@ -150,14 +150,18 @@ class _BackendExaminer:
             for package in packages:
                 unmet += self._unmet_dependencies(package)
         facts = dict(self._facts(verdict, packages, unmet))
+        known_facts = {name: value for name, value in facts.items() if value}
         level = _finding_level(verdict, self._context)
+        step = ""
+        if level is not Level.OK:
+            step = _next_step(verdict, unmet)
         finding = Finding(
             level=level,
             code=f"candidates.{verdict.status.value.replace('_', '-')}",
             what=_describe_verdict(verdict, unmet),
-            step=_next_step(verdict, unmet) if level is not Level.OK else "",
+            step=step,
             about=verdict.name,
-            facts={name: value for name, value in facts.items() if value},
+            facts=known_facts,
         )
         damage = _damage_of_failing_backend(verdict, packages)
         if damage is not None:
@@ -202,9 +206,17 @@ class _BackendExaminer:
 
         A value is an empty string if it is unknown.
         """
-        is_reason_shown = verdict.reason in _describe_verdict(verdict, [])
+        plain_reason = words_of(verdict, plain=True).text
+        is_reason_shown = (
+            verdict.package_failure is None and plain_reason == verdict.reason
+        )
+        package_texts = [_describe_package(package) for package in packages]
         yield "distribution", str(verdict.provenance)
-        yield "vendor's package", ", ".join(map(_describe_package, packages))
+        if verdict.status is Status.CONFLICT:
+            yield "pin", f"{verdict.name}@{verdict.distribution}"
+        if verdict.package_failure is not None:
+            yield "missing device", verdict.hardware
+        yield "vendor's package", ", ".join(package_texts)
         yield "reason", "" if is_reason_shown else verdict.reason
         yield "root cause", verdict.cause
         yield "raised by", verdict.where
@@ -224,7 +236,9 @@ class _BackendExaminer:
         backend = verdict.name
         for package in packages:
             for misfit in find_misfits(package):
-                if misfit in self._reported_misfits:
+                if (
+                    misfit in self._reported_misfits
+                ):  # Another backend uses the package too.
                     continue
                 self._reported_misfits.add(misfit)
                 step = misfit.step
@@ -283,6 +297,7 @@ def _is_resolved_conflict(verdict: Verdict, context: DiagnosticContext) -> bool:
     """Return whether several distributions declare the backend, and a pin selects one of them."""
     if verdict.status is not Status.CONFLICT:
         return False
+    # A pin such as cuda@accel-cuda chooses one of the distributions that declare the backend.
     pins = [pin for pin in context.settings.pins if pin.name == verdict.name]
     return any(pin.distribution for pin in pins)
 
@@ -316,7 +331,7 @@ def _is_installed_without_device(verdict: Verdict, context: DiagnosticContext) -
 
 def _is_failure(verdict: Verdict) -> bool:
     """Return whether the backend fails, even if its device is missing too."""
-    return verdict.status.is_failure or verdict.also is not None
+    return verdict.status.is_failure or verdict.package_failure is not None
 
 
 # --- The texts -----------------------------------------------------------------------
@@ -335,12 +350,13 @@ def _describe_verdict(verdict: Verdict, unmet: Sequence[UnmetDependency]) -> str
     if verdict.usable:
         return _describe_usable(verdict)
     library_clauses = _missing_library_clauses(verdict, unmet)
-    failure = verdict.also
+    failure = verdict.package_failure
     if failure is None:
         reason = words_of(verdict, plain=True).text
         return f"{verdict.status.label}: {reason}{library_clauses}"
     # The backend fails, and its device is missing too.
-    missing_device = words_of(replace(verdict, also=None), plain=True).text
+    without_failure = replace(verdict, package_failure=None)
+    missing_device = words_of(without_failure, plain=True).text
     return f"{failure.reason}{library_clauses}; and {missing_device}"
 
 
@@ -362,9 +378,9 @@ def _missing_library_clauses(verdict: Verdict, unmet: Sequence[UnmetDependency])
     if not _is_failure(verdict):
         return ""
     is_loader_error = "shared object file" in verdict.cause
-    unknown = why_not_examined()
-    if unknown and is_loader_error:
-        return f"; other missing libraries are {unknown}"
+    why_unknown = why_not_examined()
+    if why_unknown and is_loader_error:
+        return f"; other missing libraries are {why_unknown}"
     clauses = _library_clauses(verdict.reason, unmet)
     return "".join(f"; {clause}" for clause in clauses)
 
@@ -377,9 +393,10 @@ def _library_clauses(reason: str, unmet: Sequence[UnmetDependency]) -> Iterator[
     not_found_names = []
     unfit_reasons = []
     for dependency in unmet:
+        is_in_reason = dependency.name in reason
         if dependency.reason != NOT_FOUND:
             unfit_reasons.append(dependency.reason)
-        elif dependency.name not in reason:
+        elif not is_in_reason:
             not_found_names.append(dependency.name)
     if not_found_names:
         names = _unique(not_found_names)
@@ -412,8 +429,8 @@ def _describe_package(package: VendorPackage) -> str:
     """Return a package's name, version and folder, with its requirement for torch and wheel tags."""
     text = f"{package} in {package.folder}"
     # A requirement for torch-npu begins with "torch" too.
-    is_for_torch = re.compile(r"torch\b(?!-)").match
-    requirements = [text for text in package.requires if is_for_torch(text)]
+    torch_alone = re.compile(r"torch\b(?!-)")
+    requirements = [text for text in package.requires if torch_alone.match(text)]
     built_for = [*requirements, *package.tags]
     if built_for:
         text += f" (for {', '.join(built_for)})"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from accel_core import Backend, Check, CheckResult, Fix, Provenance, packages
 from accel_core.backend import ENTRY_POINT_GROUP
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause
-from accel_core.plugins import Plugin, declare
+from accel_core.plugins import Plugin, load_plugin
 from accel_core.sandbox import child, guard
 from accel_core.text import one_line
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
@@ -106,7 +106,8 @@ def apply_fix(check: CheckReport, context: DiagnosticContext) -> CheckReport:
     job = {**_make_job(context), "fix": check.key}
     child_report = child.run(run_checks_in_child, job, _FIX_SECONDS)
     if child_report.answer is not None and child_report.answer["rows"]:
-        return CheckReport(**child_report.answer["rows"][0])
+        [new_report] = child_report.answer["rows"]
+        return CheckReport(**new_report)
     if child_report.timed_out:
         what = f"the fix {child_report.ending}"
     else:
@@ -138,6 +139,7 @@ def _run_in_child_processes(
             yield from _parse_reports(report.answer["rows"])
             yield from _drop_steps_if_several_plugins_crash(crashed)
             return
+        # The next process continues after the check that ended this process.
         progress = _read_progress(report)
         yield from progress.finished
         for check in (*progress.finished, progress.current):
@@ -251,7 +253,7 @@ def _drop_steps_if_several_plugins_crash(
     would be to report the crash to the maintainers of the plugin.
     """
     plugins = {check.origin for check in crashed}
-    if len(plugins) < 2:
+    if len(plugins) < 2:  # The plugin is probably the cause.
         return crashed
     return [check._replace(step="") for check in crashed]
 
@@ -270,19 +272,19 @@ def run_checks_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, ob
         return _apply_fix_in_child(job)
     rows: list[dict[str, object]] = []
 
-    def begin(report: CheckReport) -> bool:
-        """Call `stage` with a check if the check is not done yet.
+    def begin_unless_done(report: CheckReport) -> bool:
+        """Report the check as begun, unless an earlier child process has run it.
 
-        Returns whether the check is not done yet.
+        Returns whether the check has begun.
         """
-        if report.key in job["done"]:
+        if report.key in job["done"]:  # An earlier child process has run the check.
             return False
         description = f"checks of {report.origin}"
         stage(description, check=report._asdict(), finished=rows)
         return True
 
-    for report, check in _iterate_checks(job["plugins"], begin):
-        if not begin(report):
+    for report, check in _checks_with_empty_reports(job["plugins"], begin_unless_done):
+        if not begin_unless_done(report):
             continue
         if check is not None and not job["list"]:
             rows.append(_run_check(report, check)._asdict())
@@ -293,7 +295,11 @@ def run_checks_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, ob
 
 def _apply_fix_in_child(job: dict[str, Any]) -> dict[str, object]:
     """Apply the fix of the check whose key is `job["fix"]`, and return the check's new report."""
-    for report, check in _iterate_checks(job["plugins"], lambda _report: True):
+
+    def examine_all(_report: CheckReport) -> bool:
+        return True
+
+    for report, check in _checks_with_empty_reports(job["plugins"], examine_all):
         if check is not None and report.key == job["fix"]:
             new_report = _apply_fix_and_rerun(report, check)
             return {"rows": [new_report._asdict()]}
@@ -303,8 +309,8 @@ def _apply_fix_in_child(job: dict[str, Any]) -> dict[str, object]:
 _ReportsWithChecks = Iterator[tuple[CheckReport, Check | None]]
 
 
-def _iterate_checks(
-    plugins: list[Any], begin: Callable[[CheckReport], bool]
+def _checks_with_empty_reports(
+    plugins: list[Any], begin_unless_done: Callable[[CheckReport], bool]
 ) -> _ReportsWithChecks:
     """Yield each check together with a report.
 
@@ -312,8 +318,8 @@ def _iterate_checks(
 
     Args:
         plugins: The entry point, the distribution and the backends of each plugin.
-        begin: A function called with a report before each plugin and each backend. It returns whether to
-            examine the plugin or the backend.
+        begin_unless_done: A function called with a report before each plugin and each backend. It returns
+            whether to examine the plugin or the backend.
     """
     backends_by_plugin = {
         (entry_point, distribution): backends
@@ -326,9 +332,9 @@ def _iterate_checks(
             continue
         origin = str(entry_point)
         plugin_report = _empty_report(f"{origin} {entry_point.name}", origin)
-        if not begin(plugin_report):
+        if not begin_unless_done(plugin_report):
             continue
-        for candidate in declare(entry_point):
+        for candidate in load_plugin(entry_point):
             if candidate.backend is None or candidate.name not in backends:
                 continue
             report = _empty_report(
@@ -336,7 +342,7 @@ def _iterate_checks(
                 origin,
                 backend=candidate.name,
             )
-            if begin(report):
+            if begin_unless_done(report):
                 yield from _checks_of_backend(candidate.backend, entry_point, report)
 
 
@@ -361,7 +367,7 @@ def _checks_of_backend(
     names: set[str] = set()
     for index, check in enumerate(checks):
         problem = _describe_invalid_check(check)
-        if not problem and check.name in names:
+        if not problem and check.name in names:  # Names must be unique.
             problem = f"two checks called {check.name!r}, expected different names"
         if problem:
             report = template._replace(key=f"{template.key} !{index}")
@@ -428,11 +434,11 @@ def _run_check(report: CheckReport, check: Check) -> CheckReport:
         _limit_text(name): _limit_text(value)
         for name, value in dict(result.facts).items()
     }
+    # The text becomes part of a sentence.
+    what_without_period = _limit_text(result.what).rstrip(".")
     return report._replace(
         level=str(result.level),
-        what=_limit_text(result.what).rstrip(
-            "."
-        ),  # The text becomes part of a sentence.
+        what=what_without_period,
         step=_limit_text(result.step),
         facts=facts,
     )

@@ -45,7 +45,7 @@ def _examine_computation(context: DiagnosticContext) -> Iterator[Finding]:
     survey = context.survey()
     programs = []
     for verdict in survey.verdicts:
-        if _should_try(verdict, context, survey):
+        if _should_compute(verdict, context, survey):
             programs.append(_make_program(context, verdict, survey))
     if not programs:
         programs = [_make_program(context, verdict=None, survey=survey)]
@@ -62,7 +62,9 @@ def _examine_computation(context: DiagnosticContext) -> Iterator[Finding]:
 # --- What is tried -------------------------------------------------------------------
 
 
-def _should_try(verdict: Verdict, context: DiagnosticContext, survey: Survey) -> bool:
+def _should_compute(
+    verdict: Verdict, context: DiagnosticContext, survey: Survey
+) -> bool:
     """Return whether to run a program on the backend.
 
     This is the case for the chosen backend. It is also the case for a backend that is named by the user, or
@@ -72,8 +74,9 @@ def _should_try(verdict: Verdict, context: DiagnosticContext, survey: Survey) ->
     if _is_chosen(verdict, survey):
         return True
     is_named = _is_requested(verdict, context) or _is_pinned(verdict, context)
-    is_interesting = is_named or _is_expected_to_work(verdict, context, survey)
-    return is_interesting and _can_be_tried(verdict)
+    if is_named or _is_expected_to_work(verdict, context, survey):
+        return _may_compute(verdict)
+    return False
 
 
 def _is_chosen(verdict: Verdict, survey: Survey) -> bool:
@@ -106,10 +109,10 @@ def _is_expected_to_work(
     if is_other_chosen or verdict.builtin:
         return False
     is_simulated = _simulated_devices(verdict, context, survey) is not None
-    return is_simulated or bool(verdict.seen)
+    return is_simulated or bool(verdict.hardware_signs)
 
 
-def _can_be_tried(verdict: Verdict) -> bool:
+def _may_compute(verdict: Verdict) -> bool:
     """Return whether a program may get further than the probe of the backend did."""
     if verdict.backend is None:
         return False
@@ -156,7 +159,7 @@ def _expected_devices(
     backend = verdict.declaration
     physical_devices = inventory(backend)
     visibility = read_visible_devices(backend, context.environ, physical_devices)
-    if visibility.devices and not visibility.faulty:
+    if visibility.devices and not visibility.faulty:  # A variable lists the devices.
         return len(visibility.devices)
     simulated = _simulated_devices(verdict, context, survey)
     if simulated is not None:
@@ -173,7 +176,7 @@ def _is_device_expected(
 
     A variable counts only if the backend is requested or chosen.
     """
-    is_hardware_present = bool(verdict.seen)
+    is_hardware_present = bool(verdict.hardware_signs)
     if is_hardware_present or _is_pinned(verdict, context):
         return True
     is_named = _is_requested(verdict, context) or _is_chosen(verdict, survey)
@@ -189,9 +192,11 @@ def _simulated_devices(
     Returns `None` if the backend's devices are not simulated. The backend `generic` serves a device that no
     plugin declares.
     """
+    # The variable is such as "acme:2": the name of a backend, and the number of devices.
     name, _, count = context.environ.get("ACCEL_SIMULATE", "").partition(":")
     backend = name.strip().lower()
-    if backend and not any(other.name == backend for other in survey.verdicts):
+    known_backends = [other.name for other in survey.verdicts]
+    if backend and backend not in known_backends:
         backend = "generic"
     if verdict.name != backend:
         return None
@@ -214,10 +219,9 @@ def _missing_devices_findings(
     verdict = program.verdict
     if verdict is None or expected is None or not outcome.count:
         return
-    is_variable_wrong = read_visible_devices(
-        verdict.declaration, context.environ
-    ).faulty
-    if outcome.count < expected and not is_variable_wrong:
+    visibility = read_visible_devices(verdict.declaration, context.environ)
+    # A wrong variable has a finding of its own.
+    if outcome.count < expected and not visibility.faulty:
         yield missing_devices_finding(verdict.name, outcome.count, expected)
 
 
@@ -258,7 +262,7 @@ def _failure_level(
         return Level.WARNING
     if verdict is None or failed_module(program, outcome) == "torch":
         return Level.ERROR
-    is_hardware_present = bool(verdict.seen)
+    is_hardware_present = bool(verdict.hardware_signs)
     is_selected = _is_chosen(verdict, survey) or _is_pinned(verdict, context)
     if is_hardware_present or is_selected:
         return Level.ERROR
@@ -294,7 +298,7 @@ def _unusable_devices_finding(
 ) -> Finding:
     """Return the finding about devices that cannot compute, with the error of the first such device."""
     first = failed[0]
-    if len(failed) > 2:
+    if len(failed) > 2:  # A longer list would be hard to read.
         subject = f"{len(failed)} of {len(outcome.devices)} devices"
     else:
         subject = " and ".join(device.device for device in failed)

@@ -58,11 +58,11 @@ def _examine_frameworks(context: DiagnosticContext) -> Iterator[Finding]:
     for framework in versions:
         if framework.distributions[0] not in integrated_names:
             queried.append(framework)
-    choices = child.run_in_parallel(
-        lambda framework: _query_in_child_process(framework, timeout),
-        queried,
-        hardware.usable_cores(),
-    )
+
+    def query(framework: Framework) -> _FrameworkChoice:
+        return _query_in_child_process(framework, timeout)
+
+    choices = child.run_in_parallel(query, queried, hardware.usable_cores())
     choice_by_framework = dict(zip(queried, choices, strict=True))
     accel_choice = _accel_choice(context.survey())
     for framework, version in versions.items():
@@ -70,7 +70,7 @@ def _examine_frameworks(context: DiagnosticContext) -> Iterator[Finding]:
         choice = choice_by_framework.get(framework)
         if choice is not None:
             yield _comparison_finding(framework, title, choice, accel_choice)
-        else:
+        else:  # accel's integration makes the framework use accel's choice.
             backend = accel_choice.backend
             what = f"{title} uses {backend}, because {_INTEGRATIONS} names {framework.name}"
             yield Finding(Level.OK, "frameworks.integrated", what)
@@ -84,7 +84,9 @@ def _installed_frameworks() -> dict[Framework, str]:
             versions = [metadata.version(name) for name in framework.distributions]
         except metadata.PackageNotFoundError:
             continue
-        installed[framework] = versions[0]
+        installed[framework] = versions[
+            0
+        ]  # The framework's own distribution comes first.
     return installed
 
 
@@ -149,16 +151,17 @@ def _accel_choice(survey: Survey) -> _AccelChoice:
 
     For the backend `generic`, which has no device type of its own, both are torch's device type.
     """
-    name = survey.selection.name if survey.selection else None
-    if name is None:
-        return _AccelChoice("", "")
-    if name == builtin.GENERIC.name:
+    backend = survey.selection.name if survey.selection else None
+    if backend is None:
+        return _AccelChoice(backend="", device="")
+    if backend == builtin.GENERIC.name:
+        # The generic backend drives the device of the torch build.
         device = _device_of_torch_build()
-        return _AccelChoice(device, device)
+        return _AccelChoice(backend=device, device=device)
     for verdict in survey.verdicts:
-        if verdict.name == name:
-            return _AccelChoice(name, verdict.device_type)
-    return _AccelChoice(name, name)
+        if verdict.name == backend:
+            return _AccelChoice(backend, device=verdict.device_type)
+    return _AccelChoice(backend, device=backend)
 
 
 def _device_of_torch_build() -> str:

@@ -153,9 +153,10 @@ def _group_finding(
     for entry_point in entry_points:
         declaration = f"{one_line(entry_point.name)} = {one_line(entry_point.value)}"
         facts[declaration] = _distribution_and_version(entry_point)
-    owners = list(dict.fromkeys(facts.values()))
-    verb = "runs" if len(owners) == 1 else "run"
-    what = f"{group.name}: {', '.join(owners)} {verb} code {group.when}"
+    packages_without_duplicates = list(dict.fromkeys(facts.values()))
+    verb = "runs" if len(packages_without_duplicates) == 1 else "run"
+    subject = ", ".join(packages_without_duplicates)
+    what = f"{group.name}: {subject} {verb} code {group.when}"
     if not is_installed(group.reader):
         what += f" ({group.reader} is not installed)"
     return Finding(Level.OK, "import-hooks.group", what, facts=facts)
@@ -264,6 +265,7 @@ def _find_failures_and_conflicts(
     process can be started.
     """
     try:
+        # The conflicts are searched in a second thread, to save time.
         with ThreadPoolExecutor(max_workers=1) as pool:
             try:
                 conflicts = pool.submit(_find_autoload_conflicts, timeout)
@@ -280,9 +282,11 @@ def _is_reported_by_conflict(
     failure: _Failure, conflicts: Sequence[AutoloadConflict]
 ) -> bool:
     """Return whether the reason of a conflict with torch's autoload already names the failure."""
-    owner, error = failure.hook.owner, failure.error
-    reasons = [conflict.reason for conflict in conflicts]
-    return any(owner in reason and error in reason for reason in reasons)
+    for conflict in conflicts:
+        reason = conflict.reason
+        if failure.hook.owner in reason and failure.error in reason:
+            return True
+    return False
 
 
 def _failure_finding(failures: Sequence[_Failure]) -> Finding:
@@ -297,7 +301,10 @@ def _failure_finding(failures: Sequence[_Failure]) -> Finding:
         step = "allow more time: --timeout 300"
         return Finding(Level.WARNING, "import-hooks.unknown", what, step)
     what = f"{owner} ({where}) fails {when}: {first.error}"
-    return Finding(Level.WARNING, "import-hooks.fails", what, first.hook.step)
+    facts = {"root cause": first.error}
+    return Finding(
+        Level.WARNING, "import-hooks.fails", what, first.hook.step, facts=facts
+    )
 
 
 def _autoload_finding(conflict: AutoloadConflict) -> Finding:
@@ -305,7 +312,8 @@ def _autoload_finding(conflict: AutoloadConflict) -> Finding:
     is_certain = conflict.known
     level = Level.ERROR if is_certain else Level.WARNING
     code = "import-hooks.torch-fails" if is_certain else "import-hooks.unknown"
-    return Finding(level, code, conflict.reason, conflict.hint)
+    facts = {"root cause": conflict.cause} if conflict.cause else {}
+    return Finding(level, code, conflict.reason, conflict.hint, facts=facts)
 
 
 # --- In child processes --------------------------------------------------------------
@@ -334,17 +342,16 @@ def _find_failures(hooks: Sequence[_Hook], timeout: float) -> list[_Failure]:
     failures: dict[int, _Failure] = {}
     for index, error in run.errors.items():
         failures[index] = _Failure(hooks[index], error)
-    if run.ending:
-        first_to_repeat = 0
-        if run.last_index is not None:
-            # A thread of an earlier hook may have terminated the process, so the last hook is
-            # tried again, unless it exceeded the time limit.
-            first_to_repeat = run.last_index
-            if run.timed_out:
-                hook = hooks[run.last_index]
-                failures[run.last_index] = _Failure(hook, run.ending, timed_out=True)
-                first_to_repeat = run.last_index + 1
-        indices = range(first_to_repeat, len(hooks))
+    has_ended_early = run.ending != ""
+    if has_ended_early:
+        # The remaining hooks are run in processes of their own. A thread of an earlier hook may have
+        # terminated the process, so the last hook is among them, unless it exceeded the time limit.
+        first_remaining = run.last_index or 0
+        if run.timed_out and run.last_index is not None:
+            hook = hooks[run.last_index]
+            failures[run.last_index] = _Failure(hook, run.ending, timed_out=True)
+            first_remaining = run.last_index + 1
+        indices = range(first_remaining, len(hooks))
         failures.update(_find_failures_separately(hooks, indices, timeout))
     return [failures[index] for index in sorted(failures)]
 
@@ -358,14 +365,13 @@ def _find_failures_separately(
     """
     from accel_core.sandbox import child
 
-    runs = child.run_in_parallel(
-        lambda index: _run_in_child_process([hooks[index]], timeout),
-        indices,
-        hardware.usable_cores(),
-    )
+    def run_one_hook(index: int) -> _HooksRun:
+        return _run_in_child_process([hooks[index]], timeout)
+
+    runs = child.run_in_parallel(run_one_hook, indices, hardware.usable_cores())
     for index, run in zip(indices, runs, strict=True):
-        # The process ran one hook, which has the index 0.
-        error = run.errors.get(0) or run.ending
+        # The process ran one hook, which has the index 0 there.
+        error = run.errors.get(0, run.ending)
         if error:
             yield index, _Failure(hooks[index], error, run.timed_out)
 

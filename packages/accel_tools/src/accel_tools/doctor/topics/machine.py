@@ -88,8 +88,8 @@ def _hardware_finding(
         "runs in": _describe_environment(root, context),
         **dict(_device_facts(present, root)),
     }
-    facts = {name: value for name, value in facts.items() if value}
-    return Finding(Level.OK, "machine.seen", what, facts=facts)
+    known_facts = {name: value for name, value in facts.items() if value}
+    return Finding(Level.OK, "machine.seen", what, facts=known_facts)
 
 
 def _control_group_facts(root: str) -> Iterator[tuple[str, str]]:
@@ -122,9 +122,11 @@ def _device_facts(present: _Vendors, root: str) -> Iterator[tuple[str, str]]:
     """Yield the evidence of each kind of accelerator, and the driver of each PCI device."""
     for vendor in present:
         yield vendor.label, str(vendor.evidence)
+    accelerators: list[str] = []
+    for vendor in present:
+        accelerators += vendor.evidence.pci
     for device in bus.pci_devices(root):
-        is_accelerator = any(str(device) in vendor.evidence.pci for vendor in present)
-        if is_accelerator:
+        if str(device) in accelerators:
             yield f"driver of {device.address}", driver_of(device.address, root)
 
 
@@ -153,7 +155,7 @@ def _torch_build_findings(
         )
         if problem:
             fits_hardware = False
-            level = _problem_level(context, vendor.backend)
+            level = _level_of_hardware_problem(context, vendor.backend)
             step = _step_for_fitting_build(vendor)
             yield Finding(level, code, problem, step, vendor.backend)
     if fits_hardware:
@@ -170,12 +172,13 @@ def _step_for_fitting_build(vendor: vendors.Vendor) -> str:
     return f"accel setup {name}"
 
 
-def _problem_level(context: DiagnosticContext, backend: str) -> Level:
+def _level_of_hardware_problem(context: DiagnosticContext, backend: str) -> Level:
     """Return the level of a problem with present hardware.
 
     The level is `WARNING` if settings exclude the hardware's backend, and `ERROR` otherwise.
     """
     settings = context.settings
+    # A name such as xpu.external belongs to the hardware of xpu.
     pinned = [pin.name.partition(".")[0] for pin in settings.pins]
     blocked = [pin.name.partition(".")[0] for pin in settings.block]
     is_other_pinned = pinned != [] and backend not in pinned
@@ -211,7 +214,7 @@ def _nvidia_driver_findings(
         what = f"NVIDIA driver {version} is new enough for CUDA {build.cuda}"
         yield Finding(Level.OK, "machine.driver", what, about="cuda", facts=facts)
         return
-    level = _problem_level(context, "cuda")
+    level = _level_of_hardware_problem(context, "cuda")
     # An old driver may have no effect: a newer libcuda may replace the driver's libcuda, and CUDA 13
     # can run code for CUDA 12.
     has_newer_libcuda = hardware.path_exists(_FORWARD_COMPATIBILITY, root)
@@ -278,23 +281,26 @@ def has_no_code(capability: tuple[int, int], architectures: Iterable[str]) -> bo
 
     Returns False if `architectures` does not contain a CUDA architecture.
     """
-    pattern = re.compile(r"(sm|compute)_[0-9]+[0-9][af]?")
-    cuda_architectures = [name for name in architectures if pattern.fullmatch(name)]
+    # Other names, such as gfx90a, are not architectures of CUDA.
+    cuda_name = re.compile(r"(sm|compute)_[0-9]+[0-9][af]?")
+    cuda_architectures = [name for name in architectures if cuda_name.fullmatch(name)]
     if not cuda_architectures:
         return False
-    return not any(_runs_on(name, capability) for name in cuda_architectures)
+    has_code = any(_code_runs_on_gpu(name, capability) for name in cuda_architectures)
+    return not has_code
 
 
-def _runs_on(architecture: str, capability: tuple[int, int]) -> bool:
+def _code_runs_on_gpu(architecture: str, capability: tuple[int, int]) -> bool:
     """Return whether code for an architecture such as `sm_86` runs on GPUs with the capability."""
     kind, _, number = architecture.partition("_")
     # The last digit is the minor version: 90 means 9.0, and 120 means 12.0.
     code_major, code_minor = divmod(int(number.rstrip("af")), 10)
     gpu_major, gpu_minor = capability
-    if number.endswith("a"):
+    if number.endswith("a"):  # This code runs on exactly one kind of GPU.
         return (code_major, code_minor) == capability
-    is_compiled_for_newer_gpus = kind == "compute" and not number.endswith("f")
-    if is_compiled_for_newer_gpus:
+    # The driver compiles the code of compute_90 for newer GPUs.
+    is_compiled_by_driver = kind == "compute" and not number.endswith("f")
+    if is_compiled_by_driver:
         return (code_major, code_minor) <= capability
     return code_major == gpu_major and code_minor <= gpu_minor
 
@@ -339,6 +345,7 @@ def _container_findings(
     if not environment.container:
         return
     labels_with_nodes = {vendor.label for vendor in vendors.VENDORS if vendor.nodes}
+    # A container sees the PCI bus of its host, but only the device nodes that it was given.
     for vendor in present:
         is_only_on_bus = vendor.evidence.pci and not vendor.evidence.nodes
         if vendor.label in labels_with_nodes and is_only_on_bus:
@@ -350,7 +357,7 @@ def _container_findings(
                 "start the container with the devices; `accel why "
                 f"{vendor.backend}` shows how, with {vendor.distribution} installed"
             )
-            level = _problem_level(context, vendor.backend)
+            level = _level_of_hardware_problem(context, vendor.backend)
             yield Finding(level, "machine.no-nodes", what, step, vendor.backend)
 
 
@@ -401,6 +408,7 @@ def _stale_lock_findings(context: DiagnosticContext) -> Iterator[Finding]:
     A build that is killed leaves its lock, and later builds wait for this lock forever.
     """
     folder = _extensions_folder(context.environ)
+    # torch creates the file `lock` in an extension's folder, and removes it after the build.
     locks = [*folder.glob("*/lock"), *folder.glob("*/*/lock")]
     stale = [lock for lock in locks if _seconds_since_change(lock) > _LONGEST_BUILD]
     if stale:

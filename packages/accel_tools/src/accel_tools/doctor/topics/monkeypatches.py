@@ -115,10 +115,12 @@ def _vendor_package_findings(
     if not candidate_by_module or not is_installed("torch"):
         return
     timeout = context.settings.probe_timeout
+
+    def find_changes(module: str) -> list[Change] | None:
+        return _find_changes(module, timeout)
+
     results = child.run_in_parallel(
-        lambda module: _find_changes(module, timeout),
-        candidate_by_module,
-        hardware.usable_cores(),
+        find_changes, candidate_by_module, hardware.usable_cores()
     )
     for module, changes in zip(candidate_by_module, results, strict=True):
         candidate = candidate_by_module[module]
@@ -155,33 +157,40 @@ def _change_findings(
 
     Changes to the namespace of the vendor's own device, such as `torch.npu`, are left out.
     """
+    # A vendor's package is expected to change its own namespace, such as torch.npu.
     own_namespace = f"torch.{candidate.declaration.device_type}."
     changes_by_category: dict[_Category, list[Change]] = {}
     for change in changes:
         is_own = f"{change.name}.".startswith(own_namespace)
         if not is_own:
-            changes_by_category.setdefault(_categorize(change), []).append(change)
+            changes_by_category.setdefault(_category_of(change), []).append(change)
     for category in sorted(changes_by_category, key=lambda category: category.code):
-        values_by_name = {}
+        new_value_by_name = {}
         for change in changes_by_category[category]:
-            values_by_name[one_line(change.name)] = one_line(change.to)
-        names = list(values_by_name)
-        objects = ", ".join(names[:_MAX_NAMES])
-        if len(names) > _MAX_NAMES:
-            objects += f" and {len(names) - _MAX_NAMES} more"
+            new_value_by_name[one_line(change.name)] = one_line(change.to)
         step = ""
         if category.level is not Level.OK:
             step = (
                 f"ACCEL_BLOCK={candidate.name} keeps accel_core from importing {module}"
             )
+        objects = _list_first_names(list(new_value_by_name))
         yield Finding(
             level=category.level,
             code=category.code,
             what=f"importing {module} {category.verb} {objects}",
             step=step,
             about=candidate.name,
-            facts=values_by_name,
+            facts=new_value_by_name,
         )
+
+
+def _list_first_names(names: Sequence[str]) -> str:
+    """Return the first names as text, with the number of the others."""
+    text = ", ".join(names[:_MAX_NAMES])
+    others = len(names) - _MAX_NAMES
+    if others > 0:
+        text += f" and {others} more"
+    return text
 
 
 class _Category(NamedTuple):
@@ -223,7 +232,7 @@ _CATEGORIES = {
 }
 
 
-def _categorize(change: Change) -> _Category:
+def _category_of(change: Change) -> _Category:
     if change.kind == "function":
         if change.name.startswith(_DEVICES):
             return _OTHER_DEVICES

@@ -21,11 +21,10 @@ __all__ = ["TOPIC"]
 
 def _examine_slot(context: DiagnosticContext) -> Iterator[Finding]:
     yield from _unregistered_package_findings(context)
-    claimants = [
-        candidate
-        for candidate in context.examined_candidates()
-        if _claims_slot(candidate)
-    ]
+    claimants = []
+    for candidate in context.examined_candidates():
+        if _claims_slot(candidate):
+            claimants.append(candidate)
     autoloaded = builtin.autoload_packages()
     facts = _describe_claimants(claimants, autoloaded)
     if not claimants:
@@ -75,7 +74,7 @@ def _claimants_finding(
         f"{_join_names(names)} claim torch's only PrivateUse1 slot; {outcome}; "
         "a process can use only one of these backends"
     )
-    other = next(name for name in names if name != chosen)
+    other = names[0] if names[0] != chosen else names[1]
     step = (
         f"DS_ACCELERATOR={other} selects {other} in a separate process; "
         "or uninstall the package that you do not use"
@@ -136,6 +135,7 @@ def _autoload_conflict_findings(
 
     This affects programs that import torch before accel_core.
     """
+    # Only the first autoloaded package that claims the slot gets it.
     for package in autoloaded:
         claimant = _claimant_of(package, claimants)
         if claimant is winner:

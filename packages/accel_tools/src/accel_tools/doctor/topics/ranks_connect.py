@@ -22,10 +22,14 @@ def topic(rank_count: int, experiment_seconds: float) -> Topic:
     If the ranks cannot connect, experiments look for the cause for `experiment_seconds` seconds. If this is
     0, no experiments run.
     """
-    return Topic("ranks", "Ranks", partial(_examine, rank_count, experiment_seconds))
+    return Topic(
+        "ranks",
+        "Ranks",
+        partial(_examine_rank_connections, rank_count, experiment_seconds),
+    )
 
 
-def _examine(
+def _examine_rank_connections(
     rank_count: int, experiment_seconds: float, context: DiagnosticContext
 ) -> Iterator[Finding]:
     """Yield the finding whether this host can connect to itself, and its ranks to each other."""
@@ -63,8 +67,11 @@ def _torchrun_variable_findings(context: DiagnosticContext) -> Iterator[Finding]
     topic are started without torchrun, so they do not show the effect of these variables.
     """
     effects: dict[str, str] = {}
-    nnodes = context.environ.get("PET_NNODES") or "1"
-    if nnodes.rpartition(":")[2] != "1":
+    nnodes = (
+        context.environ.get("PET_NNODES") or "1"
+    )  # such as "2", or "1:4" for a range
+    most_hosts = nnodes.rpartition(":")[2]
+    if most_hosts != "1":
         effects["PET_NNODES"] = "wait for other hosts"
     if context.environ.get("PET_RDZV_ENDPOINT"):
         effects["PET_RDZV_ENDPOINT"] = "connect to this address before ranks start"

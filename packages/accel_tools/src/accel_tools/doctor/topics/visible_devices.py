@@ -40,7 +40,8 @@ def _examine_variables(context: DiagnosticContext) -> Iterator[Finding]:
         variables = _visibility_variables(candidate.declaration)
         if variables:
             variables_by_backend.setdefault(candidate.name, []).extend(variables)
-        if any(variable in context.environ for variable in variables):
+        has_set_variable = any(name in context.environ for name in variables)
+        if has_set_variable:
             is_any_variable_set = True
             yield from _variable_findings(candidate, context)
     if not is_any_variable_set:
@@ -63,7 +64,7 @@ def _variable_findings(
     """Yield findings about wrong values of a backend's variables, or otherwise about the visible devices."""
     backend = candidate.declaration
     verdict = _verdict_on(candidate, context)
-    reason = _reason_without_effect(backend, verdict)
+    reason = _why_variables_have_no_effect(backend, verdict)
     if reason and verdict is not None:
         yield _no_effect_finding(candidate, context.environ, reason)
         return
@@ -75,8 +76,8 @@ def _variable_findings(
     if problems:
         yield from problems
     else:
-        yield _mapping_finding(candidate, combined, devices.count, facts)
-    yield from _numbering_findings(candidate, context.environ)
+        yield _visible_devices_finding(candidate, combined, devices.count, facts)
+    yield from _gpu_order_findings(candidate, context.environ)
 
 
 def _verdict_on(candidate: Verdict, context: DiagnosticContext) -> Verdict | None:
@@ -90,7 +91,7 @@ def _verdict_on(candidate: Verdict, context: DiagnosticContext) -> Verdict | Non
     return None
 
 
-def _reason_without_effect(backend: Backend, verdict: Verdict | None) -> str:
+def _why_variables_have_no_effect(backend: Backend, verdict: Verdict | None) -> str:
     """Return why the backend's variables have no effect, as a clause.
 
     Returns an empty string if they have an effect.
@@ -130,10 +131,11 @@ def _describe_mapping(
     """Return the value of each variable, and the logical device of each physical device, as facts."""
     facts = {effect.variable: repr(effect.value) for effect in combined.effects}
     if combined.devices is not None:
-        for index in range(count or 0):
-            facts[f"{_PHYSICAL} {index}"] = _NOT_VISIBLE
-        for index, device in enumerate(combined.devices):
-            facts[f"{_PHYSICAL} {device}"] = f"{backend.device_type}:{index}"
+        for physical_index in range(count or 0):
+            facts[f"{_PHYSICAL} {physical_index}"] = _NOT_VISIBLE
+        # torch numbers the visible devices from 0.
+        for index, physical_device in enumerate(combined.devices):
+            facts[f"{_PHYSICAL} {physical_device}"] = f"{backend.device_type}:{index}"
     if verdict is not None and verdict.devices is not None:
         facts["devices that the vendor counts"] = str(verdict.devices)
     return facts
@@ -149,7 +151,7 @@ def _describe_origins(combined: visible_devices.VisibleDevices) -> dict[str, str
     return facts
 
 
-def _mapping_finding(
+def _visible_devices_finding(
     candidate: Verdict,
     combined: visible_devices.VisibleDevices,
     count: int | None,
@@ -229,7 +231,7 @@ def _problem_findings(
 ) -> Iterator[Finding]:
     """Yield a finding if all devices are hidden, or otherwise on each variable with a wrong value."""
     about = candidate.name
-    if combined.devices == ():
+    if combined.devices == ():  # The variables hide all devices.
         code = "visible-devices.none"
         step = _step_if_hidden(combined, verdict)
         what = f"{combined}{_describe_late_variables(combined)}"
@@ -237,7 +239,7 @@ def _problem_findings(
         return
     is_usable = verdict is not None and verdict.usable
     for effect in combined.effects:
-        finding = _problem_finding(effect, is_usable=is_usable)
+        finding = _finding_on_effect(effect, is_usable=is_usable)
         if finding is not None:
             yield finding._replace(about=about, facts=facts)
 
@@ -252,11 +254,11 @@ def _step_if_hidden(
     if verdict is None or verdict.backend is None or not verdict.hint:
         return combined.next_step
     if detect_placement().is_withheld_by_slurm(verdict.backend):
-        return verdict.hint
+        return verdict.hint  # It shows how to request devices from Slurm.
     return combined.next_step
 
 
-def _problem_finding(
+def _finding_on_effect(
     effect: visible_devices.Effect, *, is_usable: bool
 ) -> Finding | None:
     """Return the finding about a variable with a wrong value.
@@ -281,7 +283,7 @@ def _problem_finding(
     return None
 
 
-def _numbering_findings(
+def _gpu_order_findings(
     candidate: Verdict, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
     """Yield a finding if the machine has different GPUs, which CUDA and nvidia-smi number differently.
@@ -330,21 +332,22 @@ def origin_of_variable(
         root: The folder that contains `/proc`.
         pid: The id of the process to examine, or `None` for this process.
     """
-    # The file `environ` of a process contains the variables with which the process was started.
-    first_with_variable = setter = None
+    # The file `environ` of a process contains the variables with which the process was started. The
+    # process that has set the variable is the nearest ancestor that was started without it.
+    oldest_with_variable = setter = None
     current = os.getpid() if pid is None else pid
     for _ in range(_MAX_ANCESTORS):
         environ = hardware.read_text(f"/proc/{current}/environ", root)
         if f"{name}={value}" not in environ.split("\0"):
             setter = current
             break
-        first_with_variable = current
+        oldest_with_variable = current
         current = _parent_pid(current, root)
         if current == 0:
             break
-    if first_with_variable is None:
+    if oldest_with_variable is None:
         return ""
-    origin = _describe_process(first_with_variable, root)
+    origin = _describe_process(oldest_with_variable, root)
     if setter is not None:
         origin += f", started by {_describe_process(setter, root)}"
     return origin

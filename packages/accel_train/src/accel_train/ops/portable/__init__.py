@@ -41,7 +41,9 @@ class _Portable:
 
     def compatibility(self) -> str:
         """Return why the operator cannot be used on this machine, or an empty string if it can be used."""
-        return "" if torch_build() else "torch is not installed"
+        if torch_build() is None:
+            return "torch is not installed"
+        return ""
 
     def is_compatible(self, verbose: bool = False) -> bool:
         """Return whether the operator can be used on this machine."""

@@ -49,7 +49,7 @@ def adam(
         averages: list[Tensor],
         squares: list[Tensor],
     ) -> None:
-        if weight_decay and decoupled:
+        if weight_decay and decoupled:  # AdamW
             torch._foreach_mul_(parameters, 1 - lr * weight_decay)
         elif weight_decay:
             decayed = torch._foreach_add(gradients, parameters, alpha=weight_decay)

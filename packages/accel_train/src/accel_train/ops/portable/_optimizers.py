@@ -6,7 +6,7 @@ import logging
 from typing import Generic, TypeVar
 
 from accel_core.errors import OpInputError
-from accel_train.ops.arguments import whole_number
+from accel_train.ops.arguments import require_whole_number
 
 __all__ = ["Optimizers"]
 
@@ -32,7 +32,7 @@ class Optimizers(Generic[T]):
         the creation is logged. Raises `OpInputError` if `optimizer_id` is not a whole number that fits in 64
         bits.
         """
-        optimizer_id = whole_number(
+        optimizer_id = require_whole_number(
             self._op, "optimizer_id", optimizer_id, -(2**63), 64
         )
         self._settings_by_id[optimizer_id] = settings

@@ -12,8 +12,8 @@ from accel_core.errors import OpInputError
 from accel_train.ops.arguments import (
     check_rates,
     require_tensor,
+    require_whole_number,
     require_writable,
-    whole_number,
 )
 
 __all__ = ["bias_corrections", "update_in_groups"]
@@ -51,12 +51,13 @@ def update_in_groups(
     Raises `OpInputError`, before any tensor is changed, if tensors do not match, if a value is not a tensor,
     if a tensor is sparse or not floating point, or if elements of a tensor to update share memory.
     """
+    # One row for each parameter, with its gradient and its states.
     tensors_by_parameter = zip(*lists.values(), strict=True)
     rows = []
     for index, tensors in enumerate(tensors_by_parameter):
         row = _validate_row(op, index, lists, tensors)
-        is_empty = row[0].numel() == 0
-        if not is_empty:
+        gradient = row[0]
+        if gradient.numel() > 0:
             rows.append(row)
     with torch.no_grad():
         if fused_update is not None:
@@ -69,7 +70,8 @@ def update_in_groups(
 
 def _is_fusable(row: list[Tensor]) -> bool:
     """Return whether torch's fused CPU kernels accept the tensors: on the CPU, with the same data type."""
-    is_on_cpu = row[0].device.type == "cpu"
+    gradient = row[0]
+    is_on_cpu = gradient.device.type == "cpu"
     dtypes = {tensor.dtype for tensor in row}
     return is_on_cpu and len(dtypes) == 1
 
@@ -78,12 +80,15 @@ def _call_fused_update(
     rows: list[list[Tensor]], fused_update: Callable[..., None]
 ) -> None:
     """Call `fused_update` on contiguous tensors, which torch's kernels require, and copy the results back."""
-    contiguous_rows = [[tensor.contiguous() for tensor in row] for row in rows]
+    contiguous_rows = []
+    for row in rows:
+        # A tensor that is contiguous already is not copied.
+        contiguous_rows.append([tensor.contiguous() for tensor in row])
     fused_update(*_columns(contiguous_rows))
     for row, contiguous_row in zip(rows, contiguous_rows, strict=True):
-        _, *updated_tensors = row  # The first tensor is the gradient.
-        _, *contiguous_tensors = contiguous_row
-        for tensor, updated in zip(updated_tensors, contiguous_tensors, strict=True):
+        _gradient, *changed_tensors = row
+        _gradient, *contiguous_tensors = contiguous_row
+        for tensor, updated in zip(changed_tensors, contiguous_tensors, strict=True):
             if updated is not tensor:
                 tensor.copy_(updated)
             elif not tensor.is_inference():
@@ -104,18 +109,19 @@ def _update_rows(
     Rows with this data type are passed in one group for each device. Other rows are passed one by one, as
     converted copies.
     """
-    groups: dict[Any, list[list[Tensor]]] = {}
+    rows_of_device_and_dtype: dict[Any, list[list[Tensor]]] = {}
     for row in rows:
         device, compute_dtype = row[0].device, _compute_dtype(row)
         if all(tensor.dtype == compute_dtype for tensor in row):
-            groups.setdefault((device, compute_dtype), []).append(row)
+            key = (device, compute_dtype)
+            rows_of_device_and_dtype.setdefault(key, []).append(row)
             continue
         pieces: Iterable[list[Tensor]] = [row]
         if elementwise and device.type == "cpu":
             pieces = _split_into_pieces(row)
         for piece in pieces:
             _update_converted_copies(piece, compute_dtype, update)
-    for (device, _), group in groups.items():
+    for (device, _dtype), group in rows_of_device_and_dtype.items():
         if elementwise and device.type == "cpu":
             _update_in_batches(group, update)
         else:
@@ -124,13 +130,16 @@ def _update_rows(
 
 def _update_in_batches(rows: list[list[Tensor]], update: Callable[..., None]) -> None:
     """Call `update` on batches of pieces of rows. Each batch fits in the CPU's caches."""
-    for batch in _batches(rows):
+    for batch in _split_into_batches(rows):
         update(*_columns(batch))
 
 
 def _compute_dtype(row: list[Tensor]) -> torch.dtype:
     """Return the data type for computations: float64 for a float64 parameter, else float32."""
-    return torch.float64 if row[1].dtype == torch.float64 else torch.float32
+    _gradient, parameter, *_states = row
+    if parameter.dtype == torch.float64:
+        return torch.float64
+    return torch.float32
 
 
 def _split_into_pieces(row: list[Tensor]) -> Iterator[list[Tensor]]:
@@ -139,15 +148,19 @@ def _split_into_pieces(row: list[Tensor]) -> Iterator[list[Tensor]]:
     A row with tensors that are small or not contiguous is yielded unchanged.
     """
     are_contiguous = all(tensor.is_contiguous() for tensor in row)
-    if row[0].numel() <= _PIECE_ELEMENTS or not are_contiguous:
+    is_small = row[0].numel() <= _PIECE_ELEMENTS
+    if is_small or not are_contiguous:
         yield row
         return
-    pieces = [torch.split(tensor.view(-1), _PIECE_ELEMENTS) for tensor in row]
-    for piece in zip(*pieces, strict=True):
+    pieces_of_tensors = [
+        torch.split(tensor.view(-1), _PIECE_ELEMENTS) for tensor in row
+    ]
+    # The n-th pieces of all tensors belong to the same elements.
+    for piece in zip(*pieces_of_tensors, strict=True):
         yield list(piece)
 
 
-def _batches(rows: Iterable[list[Tensor]]) -> Iterator[list[list[Tensor]]]:
+def _split_into_batches(rows: Iterable[list[Tensor]]) -> Iterator[list[list[Tensor]]]:
     """Yield lists of rows, or of pieces of rows, with at least `_PIECE_ELEMENTS` elements in total.
 
     The last list may have fewer elements.
@@ -169,12 +182,12 @@ def _update_converted_copies(
     row: list[Tensor], compute_dtype: torch.dtype, update: Callable[..., None]
 ) -> None:
     """Call `update` on copies of the row's tensors in `compute_dtype`, and copy the results back."""
+    # `to` returns the tensor itself if it has the type already.
     copies = [tensor.to(compute_dtype) for tensor in row]
-    lists = [[copy] for copy in copies]
-    update(*lists)
-    _, *updated_tensors = row  # The first tensor is the gradient.
-    _, *updated_copies = copies
-    for tensor, copy in zip(updated_tensors, updated_copies, strict=True):
+    update(*_columns([copies]))
+    _gradient, *changed_tensors = row
+    _gradient, *changed_copies = copies
+    for tensor, copy in zip(changed_tensors, changed_copies, strict=True):
         if copy is not tensor:
             tensor.copy_(copy)
 
@@ -210,7 +223,7 @@ def _check_tensor(argument_name: str, tensor: Tensor, gradient: Tensor) -> None:
             f"{argument_name} is {tensor.layout}, expected a dense tensor"
         )
     if tensor.dtype not in _SUPPORTED_DTYPES:
-        supported = ", ".join(map(str, _SUPPORTED_DTYPES))
+        supported = ", ".join(str(dtype) for dtype in _SUPPORTED_DTYPES)
         raise OpInputError(
             f"{argument_name} is {tensor.dtype}, expected one of {supported}"
         )
@@ -237,7 +250,7 @@ def bias_corrections(
     1.
     """
     check_rates(op, beta1, beta2)
-    step = whole_number(op, "step", step, 1, 64)
+    step = require_whole_number(op, "step", step, 1, 64)
     if not bias_correction:
         return 1.0, 1.0
     return 1 - beta1**step, 1 - beta2**step

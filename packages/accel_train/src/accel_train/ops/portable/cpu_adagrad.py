@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from accel_train.ops.arguments import check_decay, whole_number
+from accel_train.ops.arguments import check_decay, require_whole_number
 from accel_train.ops.portable._optimizers import Optimizers
 from accel_train.ops.portable._tensors import update_in_groups
 
@@ -48,7 +48,7 @@ def adagrad_update(
     was not created, if a number is out of range, or if tensors do not match.
     """
     _optimizers.get_settings(optimizer_id)
-    whole_number("cpu_adagrad", "step", step, 1, 64)
+    require_whole_number("cpu_adagrad", "step", step, 1, 64)
     check_decay("cpu_adagrad", weight_decay)
 
     def update(

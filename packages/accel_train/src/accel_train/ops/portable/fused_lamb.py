@@ -88,11 +88,11 @@ def lamb(
         weight_norm = torch.linalg.vector_norm(weight)
         change_norm = torch.linalg.vector_norm(change)
         limited_ratio = (weight_norm / change_norm).clamp(min_coeff, max_coeff)
+        # If a norm is 0, the ratio is 1. It is selected on the device, so that the step does not wait for a
+        # copy to the host.
         is_defined = (weight_norm != 0) & (change_norm != 0)
-        # Selected on the device, so that the step does not wait for a copy to the host.
-        ratio.copy_(
-            torch.where(is_defined, limited_ratio, torch.ones_like(limited_ratio))
-        )
+        one = torch.ones_like(limited_ratio)
+        ratio.copy_(torch.where(is_defined, limited_ratio, one))
         weight.sub_(change.mul_(ratio[0] * step_size))
 
     lists = {"gradients": [g], "parameters": [p], "exp_avg": [m], "exp_avg_sq": [v]}

@@ -22,6 +22,7 @@ def _register_compiler(registry):
     """Register the compiler `neuron` with Dynamo, as AWS's package does. It compiles with inductor."""
 
     def compile_graph(graph, inputs, **options):
+        # Imported here because inductor takes seconds to import.
         from torch._inductor.compile_fx import compile_fx
 
         return compile_fx(graph, inputs, **options)

@@ -29,13 +29,13 @@ def _lazy_call(cb):
 
 
 def can_device_access_peer(device_id, peer_device_id):
-    index = _sim_valid_index(device_id)
-    peer_index = _sim_valid_index(peer_device_id)
+    index = _sim_require_valid_index(device_id)
+    peer_index = _sim_require_valid_index(peer_device_id)
     return index != peer_index
 
 
 def get_device_name(device_name=None):
-    _sim_valid_index(device_name)
+    _sim_require_valid_index(device_name)
     return _sim_device.name()
 
 
@@ -50,7 +50,7 @@ def get_device_capability(device=None):
 
 
 def get_device_properties(device_name=None):
-    index = _sim_valid_index(device_name)
+    index = _sim_require_valid_index(device_name)
     return _sim_SimpleNamespace(
         name=_sim_device.name(),
         total_memory=_sim_device.memory_sizes[index],
@@ -62,7 +62,7 @@ def get_device_properties(device_name=None):
     )
 
 
-def _sim_valid_index(device):
+def _sim_require_valid_index(device):
     index = _sim_devices._get_device_index(device, optional=True)
     if not 0 <= index < _sim_device.count:
         raise AssertionError("Invalid device id")

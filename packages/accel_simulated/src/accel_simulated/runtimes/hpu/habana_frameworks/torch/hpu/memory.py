@@ -12,8 +12,9 @@ def memory_stats(device=None):
     if not 0 <= index < _sim_devices.device_count():
         raise AssertionError("Invalid device id")
     stats = _sim_memory.memory_stats(device)
+    _free_memory, total_memory = _sim_memory.mem_get_info(device)
     return {
-        "Limit": _sim_memory.mem_get_info(device)[1],
+        "Limit": total_memory,
         "InUse": stats.get("allocated_bytes.all.current", 0),
         "MaxInUse": stats.get("allocated_bytes.all.peak", 0),
         "NumAllocs": stats.get("allocation.all.allocated", 0),

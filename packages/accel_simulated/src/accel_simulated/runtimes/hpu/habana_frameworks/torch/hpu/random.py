@@ -13,14 +13,14 @@ def __getattr__(name):
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _sim_index_0(device):
-    if _get_device_index(device, optional=True):
-        raise ValueError("random number state of device 0 only")
+def _sim_require_device_0(device):
+    if _get_device_index(device, optional=True) != 0:
+        raise ValueError("only device 0 has a random number state")
     return 0
 
 
 def get_rng_state(device="hpu"):
-    return _sim_random.get_rng_state(_sim_index_0(device))
+    return _sim_random.get_rng_state(_sim_require_device_0(device))
 
 
 def get_rng_state_all():
@@ -28,7 +28,7 @@ def get_rng_state_all():
 
 
 def set_rng_state(new_state, device="hpu"):
-    _sim_random.set_rng_state(new_state, _sim_index_0(device))
+    _sim_random.set_rng_state(new_state, _sim_require_device_0(device))
 
 
 def set_rng_state_all(new_states):
