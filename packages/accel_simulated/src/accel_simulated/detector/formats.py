@@ -25,10 +25,10 @@ _HELP = (
     "accel_core or torch.accelerator."
 )
 _IN_SOURCE = (
-    "These names of CUDA are in source files that ran, and the run recorded no use of them. A run cannot show "
-    'comparisons of strings (`device.type == "cuda"`), settings (`torch.backends.cudnn`), registrations of '
-    'kernels, and names that torch reads as part of another string (`"rank:0/cuda:0"`). Other names are in '
-    "code that did not run."
+    "These names of CUDA are in source files that ran, and the run recorded no use of them. A run cannot "
+    'show comparisons of strings (`device.type == "cuda"`), settings (`torch.backends.cudnn`), registrations '
+    'of kernels, and names that torch reads as part of another string (`"rank:0/cuda:0"`). Other names are '
+    "in code that did not run."
 )
 _NOT_LISTED = (
     "The report cannot list files that the program did not load, code without a file (`python -c`, `exec`, "

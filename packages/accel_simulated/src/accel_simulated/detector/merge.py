@@ -78,7 +78,7 @@ class Report:
 
     @property
     def failed(self) -> bool:
-        """Return whether the recorded command failed. In that case, code after the failure was not recorded."""
+        """Return whether the recorded command failed, so that code after the failure was not recorded."""
         return self.status != 0
 
     @property
@@ -96,7 +96,10 @@ class Report:
         """Return a description of the run's outcome in one or two sentences."""
         device = f"{self.simulated} (simulated)"
         if self.failed:
-            failure = f"The program failed (exit status {self.status}): code after the failure was not recorded."
+            failure = (
+                f"The program failed (exit status {self.status}): code after the failure was not "
+                "recorded."
+            )
             if self.allocated is None:
                 return failure
             return f"{failure} {self._describe_allocation(f'on {device}')}"

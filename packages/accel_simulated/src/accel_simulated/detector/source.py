@@ -83,11 +83,12 @@ def find_names(file: str) -> list[Finding]:
 
 def _parts_of_torch(tree: ast.Module) -> dict[str, str]:
     """Return the full name of each part of torch by the name to which the module's imports bind it."""
-    parts = {"torch": "torch"}
-    for name, full_name in _imports(tree):
-        if full_name.partition(".")[0] == "torch":
-            parts[name] = full_name
-    return parts
+    parts = {
+        name: full_name
+        for name, full_name in _imports(tree)
+        if full_name.partition(".")[0] == "torch"
+    }
+    return {"torch": "torch", **parts}
 
 
 def _imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
@@ -105,18 +106,6 @@ def _imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
 def _last_name(what: str) -> str:
     """Return the last name in code such as `torch.cuda.synchronize()`."""
     return what.partition("(")[0].rpartition(".")[2]
-
-
-def _imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield each name that an import binds to another name, and the full name of what it imports."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.asname:
-                    yield alias.asname, alias.name
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            for alias in node.names:
-                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
 
 
 class _Reader(ast.NodeVisitor):

@@ -11,15 +11,18 @@ dist.init_process_group(
     "nccl", rank=0, world_size=1,
 )
 dist._remote_device("rank:0/cuda:0")  # device "rank:0/cuda:0"
-dist.get_backend() == "nccl"  # ask "nccl"
+assert dist.get_backend() == "nccl"  # ask "nccl"
 torch.backends.cudnn.benchmark = True  # setting torch.backends.cudnn.benchmark
 torch.backends.cuda.enable_math_sdp(True)  # setting torch.backends.cuda.enable_math_sdp()
 hasattr(torch._C, "_cuda_getDeviceCount")  # ask "_cuda_getDeviceCount"
-operator = torch.library.custom_op("detected::f", lambda x: x, mutates_args=(), device_types="cpu", schema="(Tensor x) -> Tensor")
+@torch.library.custom_op("detected::f", mutates_args=(), device_types="cpu")
+def operator(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
 operator.register_kernel("cuda")(lambda x: x)  # device "cuda"
-subprocess.run([sys.executable, "-c", "0"], env={**os.environ, "CUDA_VISIBLE_DEVICES": "0"}, check=True)  # environment "CUDA_VISIBLE_DEVICES"
+environ = {**os.environ, "CUDA_VISIBLE_DEVICES": "0"}  # environment "CUDA_VISIBLE_DEVICES"
+subprocess.run([sys.executable, "-c", "0"], env=environ, check=True)
 def unused():
     torch.cuda.synchronize()
-    torch.version.cuda  # ask torch.version.cuda
+    return torch.version.cuda  # ask torch.version.cuda
 torch.cuda.synchronize()
 dist.destroy_process_group()
