@@ -173,6 +173,7 @@ class Streams(Devices):
                 "interprocess": interprocess,
                 "external": external,
             }
+            # A keyword that is False is not passed, because the vendor may lack it.
             set_options = {name: True for name, is_set in options.items() if is_set}
             self._drop_event_keywords(set_options, missing)
             return type.__call__(kind, **set_options)
