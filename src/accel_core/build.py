@@ -247,6 +247,7 @@ def _verdict_on_count(
 ) -> Verdict:
     package = builtin.package_of_generic(accelerator.backend)
     why: Why | None = None
+    # No plugin vouches for a generic device, so its verdict names what registers it.
     if verdict.builtin and (package or not count):
         facts = {
             "package": str(package or "a package"),
