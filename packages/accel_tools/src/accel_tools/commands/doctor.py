@@ -256,13 +256,13 @@ def _describe_topic(
         note += "  (the problem is reported with its cause, under a different title)"
     title = [(topic.title, "bold"), (note, "dim")]
     heading = (mark(topic.level), title)
-    parts: list[page.Part] = [page.hanging([heading], indent=0)]
+    parts: list[page.Part] = [page.two_columns([heading], indent=0)]
     if topic.failed:
         failure = [(f"could not be examined: {one_line(topic.failed)}", "")]
-        parts.append(page.hanging([(mark(Level.WARNING), failure)], indent=2))
+        parts.append(page.two_columns([(mark(Level.WARNING), failure)], indent=2))
     for finding in findings:
         row = (mark(finding.level), _describe_finding(finding))
-        parts.append(page.hanging([row], indent=2))
+        parts.append(page.two_columns([row], indent=2))
         if show_all and finding.facts:
             parts += _describe_facts(finding)
     return parts
@@ -292,5 +292,5 @@ def _describe_facts(finding: Finding) -> list[page.Part]:
     parts = []
     for name, value in facts:
         line = [(name, "dim"), (f"  {value}", "")]
-        parts.append(page.hanging([(no_mark, line)], indent=3))
+        parts.append(page.two_columns([(no_mark, line)], indent=3))
     return parts
