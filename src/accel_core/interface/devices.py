@@ -63,7 +63,7 @@ class Base:
         #: reason.
         self.refused: dict[str, str] = {}
         #: The data types that were tried, and whether the device computes in them.
-        self._trials: dict[str, bool] = {}
+        self._dtype_trials: dict[str, bool] = {}
 
     @classmethod
     def _from_backend(cls, backend: Backend) -> Any:
@@ -113,7 +113,7 @@ class Base:
         that is not a device. Raises `InvalidArgumentError` for an argument that is not
         an index, a string or a `torch.device`.
         """
-        if type(device) is int:
+        if type(device) is int:  # the most frequent argument
             return device
         own_type = self._device_type
         hint = f"expected an index, a string such as '{own_type}:0' or a torch.device of that type"
@@ -168,7 +168,8 @@ class Base:
         return f"<{type(self).__name__} {self.name!r}{self._origin()}>"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        # A device cannot be passed between processes. The other process finds its
+        # A pickle contains a function and its arguments, which the other process calls. A
+        # device cannot be passed between processes, so the other process finds its
         # accelerator by the name.
         if not self._is_declared:
             return type(self), ()
@@ -423,7 +424,7 @@ class Devices(Base):
         `torch.<device_type>.get_device_properties`. Raises `InvalidDeviceError`, a
         `ValueError`, if there is no such device.
         """
-        index = self._index_or_current(device_index, device)
+        index = self._index(device_index, device)
         properties = self._query_vendor_or_torch("get_device_properties", index)
         total = self._call_if_supported(self.total_memory, index)
         if properties is None:
@@ -485,7 +486,7 @@ class Devices(Base):
         # that does not report its data types.
         with suppress(AttributeError, RuntimeError):
             capability = self._torch_accelerator.get_device_capability(
-                self._index_or_current(index)
+                self._index(index)
             )
             return {"supported_dtypes": set(capability["supported_dtypes"])}
         device = self.device(index)
@@ -534,7 +535,7 @@ class Devices(Base):
         if query is None:
             return None
         with suppress(rejection):
-            indices = [self._index_or_current(device) for device in devices]
+            indices = [self._index(device) for device in devices]
             return query(*indices)
         return None
 
@@ -593,7 +594,7 @@ class Devices(Base):
             )
         return device_index
 
-    def _index_or_current(self, device_index: Device, device: Device = None) -> int:
+    def _index(self, device_index: Device, device: Device = None) -> int:
         """Return the index of the device. `None` means the current device.
 
         Raises the errors of `_checked_index` and `_merge_device_arguments`.

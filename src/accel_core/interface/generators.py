@@ -34,7 +34,7 @@ class Random(Devices):
         """
         if self.device_module is None:
             raise self._unsupported("default_generator")
-        index = self._index_or_current(device_index, device)
+        index = self._index(device_index, device)
         if not self._generators():
             self._initialize_device()
         generators = self._generators()
@@ -77,7 +77,7 @@ class Random(Devices):
 
     def initial_seed(self, device_index: Device = None, device: Device = None) -> int:
         """Return the seed of the device's random number generator."""
-        generator = self.default_generator(self._index_or_current(device_index, device))
+        generator = self.default_generator(self._index(device_index, device))
         return int(generator.initial_seed())
 
     def get_rng_state(
@@ -89,9 +89,7 @@ class Random(Devices):
         After `set_rng_state` with this state, the device draws the same sequence of
         random numbers again.
         """
-        return self.default_generator(
-            self._index_or_current(device_index, device)
-        ).get_state()
+        return self.default_generator(self._index(device_index, device)).get_state()
 
     def get_rng_state_all(self) -> list[Tensor]:
         """Return the random number generator states of all devices, by index, as
@@ -132,7 +130,7 @@ class Random(Devices):
             )
         else:
             seed = crc32(bytes(state.tolist()))
-            with self.device_guard(self._index_or_current(device_index)):
+            with self.device_guard(self._index(device_index)):
                 self.manual_seed(seed)
 
     def _restore_rng_state(self, state: Tensor, device_index: Device) -> None:
@@ -141,9 +139,7 @@ class Random(Devices):
         """
         restore = self._vendor_attribute("set_rng_state")
         if restore is None:
-            self.default_generator(self._index_or_current(device_index)).set_state(
-                state
-            )
+            self.default_generator(self._index(device_index)).set_state(state)
         elif device_index is None:
             restore(state)
         else:
@@ -165,7 +161,7 @@ class Random(Devices):
         if devices is None:
             indices = list(range(self.device_count()))
         else:
-            indices = [self._index_or_current(device) for device in devices]
+            indices = [self._index(device) for device in devices]
         host_state = self._torch.get_rng_state()
         states = [self.get_rng_state(index) for index in indices]
         try:

@@ -117,7 +117,7 @@ class Memory(Devices):
         A dash marks a number that the device does not report. `abbreviated` omits the
         allocator's large and small pools.
         """
-        index = self._index_or_current(device_index, device)
+        index = self._index(device_index, device)
         stats = self.memory_stats(index)
         if "allocated_bytes.all.current" not in stats:
             # The vendor reports none of torch's keys.

@@ -153,7 +153,7 @@ class HPUAccelerator(TorchAccelerator):
 
         The bridge reports other properties only as text.
         """
-        index = self._index_or_current(device_index, device)
+        index = self._index(device_index, device)
         return replace(
             super().device_properties(index),
             name=self.device_module.get_device_name(index),

@@ -70,7 +70,7 @@ class NeuronAccelerator(TorchAccelerator):
         reads, restores and seeds the device's random state, but torch cannot draw
         random numbers from it.
         """
-        index = self._index_or_current(device_index, device)
+        index = self._index(device_index, device)
         try:
             return super().default_generator(index)
         except UnsupportedError:
@@ -106,14 +106,14 @@ class NeuronAccelerator(TorchAccelerator):
         """Return the device's random state, a `torch.ByteTensor` on the host."""
         get_state = self._require_function("get_rng_state")
         # The vendor's function returns the state of the current device.
-        with self.device_guard(self._index_or_current(device_index, device)):
+        with self.device_guard(self._index(device_index, device)):
             state: Tensor = get_state()
         return state
 
     def _restore_rng_state(self, state: Tensor, device_index: Device) -> None:
         set_state = self._require_function("set_rng_state")
         # The vendor's function sets the state of the current device.
-        with self.device_guard(self._index_or_current(device_index)):
+        with self.device_guard(self._index(device_index)):
             set_state(state)
 
     def _require_function(self, name: str) -> Callable[..., Any]:

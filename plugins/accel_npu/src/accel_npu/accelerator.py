@@ -65,7 +65,7 @@ class NPUAccelerator(TorchAccelerator):
 
         `capability` is `None`, because Ascend has no compute capability.
         """
-        index = self._index_or_current(device_index, device)
+        index = self._index(device_index, device)
         # torch_npu fails or uses the current device if the device was never selected.
         with self.device_guard(index):
             return super().device_properties(index)
@@ -74,14 +74,14 @@ class NPUAccelerator(TorchAccelerator):
         self, device_index: Device = None, device: Device = None
     ) -> tuple[int, int]:
         """Return the free and the total memory of the device, in bytes."""
-        index = self._index_or_current(device_index, device)
+        index = self._index(device_index, device)
         # torch_npu fails or uses the current device if the device was never selected.
         with self.device_guard(index):
             return super().mem_get_info(index)
 
     def total_memory(self, device_index: Device = None, device: Device = None) -> int:
         """Return the total memory of the device, in bytes."""
-        index = self._index_or_current(device_index, device)
+        index = self._index(device_index, device)
         # torch_npu fails or uses the current device if the device was never selected.
         with self.device_guard(index):
             return super().total_memory(index)

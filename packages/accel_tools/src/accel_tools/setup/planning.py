@@ -222,9 +222,11 @@ def _add_packages(
     reason = _why_no_wheels_for_system(machine, torch)
     if reason:
         return plan._replace(why_no_command=reason, url=PYTORCH)
-    if plan.backend in tables and plan.target not in ("NVIDIA GPU", "AMD GPU"):
+    is_gpu_of_pytorch = plan.target in ("NVIDIA GPU", "AMD GPU")
+    if plan.backend in tables and not is_gpu_of_pytorch:
         return add_vendor_packages(plan, tables[plan.backend], machine, torch)
     if plan.backend not in ("cpu", *vendors.FIRST_PARTY):
+        # A plugin that is not accel's declares how its packages are installed.
         return _add_install_hint(plan)
     return add_pytorch_build(plan, machine, torch)
 

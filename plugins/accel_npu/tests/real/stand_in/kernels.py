@@ -158,7 +158,7 @@ def _pad(inputs, attributes):
 
 
 @kernel("Index")
-def _index_or_current(inputs, attributes):
+def _index(inputs, attributes):
     """The second input says of each axis whether it is indexed; the indices themselves come last."""
     indices = iter(inputs[3:])
     return inputs[0][
