@@ -313,7 +313,7 @@ class Search:
         if len(harmless) < len(experiments):
             groups.append(list(experiments))
         for group in groups:
-            # A single experiment has been tried alone.
+            # A single experiment is tried alone.
             if not group or len(experiments) < 2:
                 continue
             self.on_experiment(f"{len(group)} changes together")
