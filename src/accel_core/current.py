@@ -222,15 +222,12 @@ def accelerator(what: str | torch.device | torch.Tensor) -> Accelerator:
     under the same conditions as for a pinned name. Raises `InvalidAcceleratorError`, a
     `TypeError`, for any other argument.
     """
-    # A tensor has a `device`, which has a `type`. A string is a device if it has a colon.
-    device = what if isinstance(what, str) else getattr(what, "device", what)
-    device_type: object = getattr(device, "type", None)
-    if isinstance(device, str) and ":" in device:
-        device_type = device.partition(":")[0]
-    if isinstance(device_type, str):
-        return _accelerator_for_type(
-            device_type.strip().lower(), f"accelerator({str(device)!r})"
-        )
+    device: object = what
+    if not isinstance(what, str):
+        device = getattr(what, "device", what)  # the device of a tensor
+    device_type = _device_type_of(device)
+    if device_type is not None:
+        return _accelerator_for_type(device_type, f"accelerator({str(device)!r})")
     try:
         pin = parse_pin(what)  # type: ignore[arg-type]
     except (ValueError, AttributeError):
@@ -239,6 +236,18 @@ def accelerator(what: str | torch.device | torch.Tensor) -> Accelerator:
             "device ('npu:0', a torch.device) or a tensor"
         ) from None
     return accelerator_of_pin(pin, f"accelerator({what!r})")
+
+
+def _device_type_of(device: object) -> str | None:
+    """Return the torch device type of a device or a device name with an index, or
+    `None` for any other argument, such as a backend's name.
+    """
+    device_type = getattr(device, "type", None)
+    if isinstance(device, str) and ":" in device:
+        device_type, _, _index = device.partition(":")
+    if not isinstance(device_type, str):
+        return None
+    return device_type.strip().lower()
 
 
 def accelerator_of_pin(pin: Pin, request: str) -> Accelerator:

@@ -47,7 +47,7 @@ def import_torch() -> ModuleType:
         # Another thread may be importing torch. This thread waits for that import
         # without the lock, because the other thread may need the lock for a package
         # that torch loads.
-        torch = _import()
+        torch = _import_or_explain()
         _import_named_packages()
         return torch
     torch = _import_without_autoload()
@@ -60,7 +60,7 @@ def _import_without_autoload() -> ModuleType:
     global imported_by_us
     with _lock.held(), autoload_restored():
         os.environ[AUTOLOAD] = "0"
-        torch = _import()
+        torch = _import_or_explain()
         imported_by_us = True
     return torch
 
@@ -142,7 +142,7 @@ class TorchFailsError(BackendUnavailableError):
         super().__init__(f"{self.WHAT}: {self.cause}", hint=hint)
 
 
-def _import() -> ModuleType:
+def _import_or_explain() -> ModuleType:
     if has_failed_import():
         raise BackendUnavailableError(
             "an `import torch` in this process failed or was interrupted, "

@@ -107,7 +107,8 @@ def _call_with_package(
     Raises `ClickException` if the package or the function fails.
     """
     if entry_point is None:
-        return function(sys.modules[__name__])
+        own_package = sys.modules[__name__]
+        return function(own_package)
     try:
         with stdout_to_stderr(), preserved_state(entry_point):
             return function(entry_point.load())

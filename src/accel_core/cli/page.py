@@ -1,7 +1,7 @@
 """Format the human-readable pages that a command prints, wrapped to the terminal's width.
 
 A page is a list of parts. The functions `paragraph`, `heading`, `facts`, `bullets`,
-`table` and `hanging` make parts, and `to_text` renders them. A part is a function that
+`table` and `two_columns` make parts, and `to_text` renders them. A part is a function that
 returns its lines for a given width.
 """
 
@@ -54,15 +54,15 @@ def facts(rows: Iterable[tuple[str, str]], indent: int = 2) -> Part:
     Rows without a value are omitted.
     """
     cells = [((name, "dim"), [(value, "")]) for name, value in rows if value]
-    return hanging(cells, indent)
+    return two_columns(cells, indent)
 
 
 def bullets(paragraphs: Iterable[Row]) -> Part:
     """Return a bulleted list of paragraphs, each preceded by a dash."""
-    return hanging([(("-", ""), cells) for cells in paragraphs], 2)
+    return two_columns([(("-", ""), cells) for cells in paragraphs], 2)
 
 
-def hanging(rows: Sequence[tuple[Cell, Row]], indent: int) -> Part:
+def two_columns(rows: Sequence[tuple[Cell, Row]], indent: int) -> Part:
     """Return two columns: a name or a sign (✓, ! or ✗), and text that wraps within its column."""
     longest = 0
     for (name, _style), _text in rows:

@@ -433,6 +433,7 @@ def _origin(distribution: str = "accel-core") -> Mapping[str, Any]:
     """Read the origin of an installed distribution (PEP 610), or an empty mapping if it
     came from a registry.
     """
+    # pip writes this file unless the distribution came from a registry.
     text = packages.read(distribution, "direct_url.json")
     record: dict[str, Any] = json.loads(text or "{}")
     return record

@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -251,24 +252,28 @@ class CPUAccelerator(Accelerator):
 
     def is_bf16_native(self) -> bool:
         """Return whether oneDNN has bfloat16 kernels for this CPU."""
-        return self._has_onednn_kernels(
-            "bf16", "avx512_bf16", "amx_bf16", "sve_bf16", "bf16"
-        )
+        features = ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16")
+        return self._has_onednn_kernels("bf16", cpu_features=features)
 
     def is_fp16_supported(self) -> bool:
         """Return whether oneDNN has float16 kernels for this CPU."""
-        return self._has_onednn_kernels("fp16", "avx512_fp16", "amx_fp16", "fp16_arith")
+        features = ("avx512_fp16", "amx_fp16", "fp16_arith")
+        return self._has_onednn_kernels("fp16", cpu_features=features)
 
-    def _has_onednn_kernels(self, kind: str, *features: str) -> bool:
-        """Return whether oneDNN has kernels for the number format `kind`.
+    def _has_onednn_kernels(
+        self, number_format: str, *, cpu_features: Sequence[str]
+    ) -> bool:
+        """Return whether oneDNN has kernels for the number format.
 
-        For a torch without oneDNN, the result is whether the CPU has one of `features`.
+        For a torch without oneDNN, the result is whether the CPU has one of
+        `cpu_features`.
         """
+        name = f"_is_mkldnn_{number_format}_supported"
         with suppress(AttributeError, RuntimeError):  # a torch built without oneDNN
-            query = getattr(self._torch.ops.mkldnn, f"_is_mkldnn_{kind}_supported")
-            return bool(query())
-        cpu_features = self._cpu_features()
-        return any(bool(cpu_features.get(feature)) for feature in features)
+            is_supported = getattr(self._torch.ops.mkldnn, name)
+            return bool(is_supported())
+        reported = self._cpu_features()
+        return any(bool(reported.get(feature)) for feature in cpu_features)
 
     # Launching
 

@@ -63,7 +63,7 @@ class Base:
         #: reason.
         self.refused: dict[str, str] = {}
         #: The data types that were tried, and whether the device computes in them.
-        self._trials: dict[str, bool] = {}
+        self._dtype_trials: dict[str, bool] = {}
 
     @classmethod
     def _from_backend(cls, backend: Backend) -> Any:
@@ -113,7 +113,7 @@ class Base:
         that is not a device. Raises `InvalidArgumentError` for an argument that is not
         an index, a string or a `torch.device`.
         """
-        if type(device) is int:
+        if type(device) is int:  # the most frequent argument
             return device
         own_type = self._device_type
         hint = f"expected an index, a string such as '{own_type}:0' or a torch.device of that type"
@@ -168,7 +168,8 @@ class Base:
         return f"<{type(self).__name__} {self.name!r}{self._origin()}>"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        # A device cannot be passed between processes. The other process finds its
+        # A pickle contains a function and its arguments, which the other process calls. A
+        # device cannot be passed between processes, so the other process finds its
         # accelerator by the name.
         if not self._is_declared:
             return type(self), ()

@@ -161,8 +161,8 @@ class Dtypes(Devices):
             is_supported = self._call_if_supported(query)
             if is_supported is not None:
                 return bool(is_supported)
-        if dtype in self._trials:
-            return self._trials[dtype]
+        if dtype in self._dtype_trials:
+            return self._dtype_trials[dtype]
         result = try_dtype(self._torch, self._device_type, getattr(self._torch, dtype))
         if isinstance(result, Exception):
             first_line, _, _ = str(result).partition("\n")
@@ -174,7 +174,7 @@ class Dtypes(Devices):
                 stacklevel=3,
             )
             return False
-        self._trials[dtype] = result
+        self._dtype_trials[dtype] = result
         return result
 
     def is_fp64_supported(self) -> bool:

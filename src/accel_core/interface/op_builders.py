@@ -100,7 +100,7 @@ class Operators(Base):
         Each call queries every provider again, and later calls of `get_op_builder` use
         the new result.
         """
-        self._known_operators = None
+        self._known_operators = None  # so that every provider is queried again
         _, operators = self._providers_and_operators()
         return MappingProxyType(operators)
 

@@ -139,12 +139,13 @@ def _with_emulation_keyword(function: Function) -> Function:
     """
 
     @wraps(function)
-    def member(self: Any, including_emulation: bool = True) -> Any:
+    def is_bf16_supported(self: Any, including_emulation: bool = True) -> Any:
         if including_emulation:
             return function(self)
         return self.is_bf16_native()
 
-    return _with_signature(member, inspect.signature(member, follow_wrapped=False))
+    signature = inspect.signature(is_bf16_supported, follow_wrapped=False)
+    return _with_signature(is_bf16_supported, signature)
 
 
 def _with_signature(member: Any, signature: inspect.Signature) -> Function:

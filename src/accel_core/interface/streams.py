@@ -173,6 +173,7 @@ class Streams(Devices):
                 "interprocess": interprocess,
                 "external": external,
             }
+            # A keyword that is False is not passed, because the vendor may lack it.
             set_options = {name: True for name, is_set in options.items() if is_set}
             self._drop_event_keywords(set_options, missing)
             return type.__call__(kind, **set_options)
@@ -213,15 +214,22 @@ class Streams(Devices):
         """
         if self._has_streams:
             return cast("Any", self._stream_class)
-        members = {
-            "synchronize": lambda _: self.synchronize(),
-            "_event_class": self.Event,
-            # Every stream equals the current one.
-            "__eq__": lambda this, other: type(this) is type(other),
-            "__hash__": lambda this: hash(type(this)),
-        }
-        host_stream = type("Stream", (HostStream,), members)
-        return cast("Any", self._as_torch_stream_class(host_stream))
+        accelerator = self
+
+        class Stream(HostStream):
+            _event_class = cast("Any", accelerator.Event)
+
+            def synchronize(self) -> None:
+                accelerator.synchronize()
+
+            # All streams are the same queue, so each equals every other one.
+            def __eq__(self, other: object) -> bool:
+                return type(self) is type(other)
+
+            def __hash__(self) -> int:
+                return hash(type(self))
+
+        return cast("Any", self._as_torch_stream_class(Stream))
 
     @cached_property
     def _has_streams(self) -> bool:

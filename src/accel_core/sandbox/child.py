@@ -29,6 +29,7 @@ from typing import IO, Any, TextIO, TypeAlias, TypeVar
 
 from accel_core.log import LOGGER
 from accel_core.sandbox.processes import end_group, end_with_parent, python_command
+from accel_core.sandbox.waiting import awaited_object
 from accel_core.text import escape_control_chars
 from accel_core.torch_import import AUTOLOAD
 
@@ -107,6 +108,9 @@ class ChildReport:
     timeout: float = 0
     #: The facts that the child passed with the name of the last stage.
     stage_facts: Mapping[str, Any] = field(default_factory=dict)
+    #: What the child waited for when it was stopped, such as `"open() of /tmp/pipe"`. It is
+    #: empty if that is unknown.
+    awaited: str = ""
 
     @property
     def timed_out(self) -> bool:
@@ -202,6 +206,7 @@ def run(
         process = _start(start, folder, autoload=autoload, live=live)
         try:
             returncode = _wait(process, timeout, folder)
+            awaited = awaited_object(process.pid) if returncode is None else ""
         finally:
             end_group(process)
             process.wait()
@@ -217,6 +222,7 @@ def run(
             stage_facts=stage_facts,
             stderr="" if live else _read_output(folder),
             timeout=timeout or 0,
+            awaited=awaited,
         )
 
 

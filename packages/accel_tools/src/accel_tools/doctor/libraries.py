@@ -15,6 +15,7 @@ import sysconfig
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core import hardware
@@ -390,6 +391,21 @@ _DEFAULT_FOLDERS = (
     "/usr/lib",
     "/usr/local/lib",
 )
+
+
+def other_copies_of_libraries() -> dict[str, set[str]]:
+    """Return the folders of libraries that the loader finds second, with the names of these libraries.
+
+    The loader takes the first copy of a library in its cache, which may be that of an old toolkit.
+    """
+    names_by_folder: dict[str, set[str]] = {}
+    for name, paths in _read_loader_cache().items():
+        first = Path(paths[0]).resolve()
+        for path in paths[1:]:
+            if Path(path).resolve() != first:
+                folder = str(Path(path).parent)
+                names_by_folder.setdefault(folder, set()).add(name)
+    return names_by_folder
 
 
 def _read_loader_cache() -> dict[str, list[str]]:

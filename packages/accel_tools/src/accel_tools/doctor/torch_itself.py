@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from accel_core.exceptions import PLUGIN_ERRORS, root_cause, root_place
 from accel_core.sandbox import child
 from accel_core.text import one_line
 from accel_tools.doctor.damage import find_damage, find_damage_of_import
+from accel_tools.doctor.defects import find_stale_metadata
 from accel_tools.doctor.installed_package import VendorPackage, find_vendor_package
 from accel_tools.doctor.records import Finding, Level
 from accel_tools.doctor.vendor_package import describe_unmet, package_unmet_dependencies
@@ -46,6 +48,11 @@ def torch_import_finding(
         return _unknown_import_finding(version, result, facts)
     if result.failure:
         return _failed_import_finding(version, result, package, facts, environ)
+    stale = find_stale_metadata("torch", version)
+    if stale:
+        what = f"torch {version} is imported, but metadata of another torch is left: {', '.join(stale)}"
+        step = f"rm -r {shlex.join(stale)}"
+        return Finding(Level.WARNING, _CODE, what, step, facts=facts)
     return Finding(Level.OK, _CODE, f"torch {version} can be imported", facts=facts)
 
 

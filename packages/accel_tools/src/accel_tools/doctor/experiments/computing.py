@@ -13,8 +13,9 @@ from accel_core.text import one_line
 from accel_core.torch_import import import_torch
 from accel_core.verdict import Verdict
 
-#: The number of elements of the tensor.
-_ELEMENTS = 1024
+#: The number of elements of the tensor: enough for torch to start its threads on the CPU, and few enough that
+#: a float holds their sum exactly.
+_ELEMENTS = 1 << 17
 
 
 def compute_on_all_devices(

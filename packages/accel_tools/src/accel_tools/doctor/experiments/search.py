@@ -21,6 +21,10 @@ _REPEATS = 2
 #: How many changes are combined at most, if each change only uncovers the next failure.
 _MAX_COMBINED = 3
 
+#: How many likely changes to a program that hangs are tried alone before several are tried together: each
+#: run of such a program takes its whole time limit.
+_MAX_ALONE_IF_HANGING = 1
+
 T = TypeVar("T")
 
 
@@ -91,8 +95,8 @@ class _FlakyError(Exception):
     """The same program fails in some runs and succeeds in other runs."""
 
 
-class _OutOfTimeError(Exception):
-    """The time limit for all experiments was reached."""
+class OutOfTimeError(Exception):
+    """The time limit for all experiments was reached, so that a run would prove nothing."""
 
 
 class _StartFailedError(Exception):
@@ -106,7 +110,8 @@ class Search:
     The search runs the program repeatedly.
     """
 
-    #: A function that runs the program once, with a change.
+    #: A function that runs the program once, with a change. It raises `OutOfTimeError` if it stops the
+    #: program at the deadline of the search.
     run: Callable[[Change], Outcome]
     #: A function that returns whether an outcome is better than that of the unchanged program.
     is_better: Callable[[Outcome], bool]
@@ -129,13 +134,14 @@ class Search:
     def find_first_cause(self, experiments: Sequence[Experiment]) -> Result:
         """Try the experiments one by one until one improves the outcome, and return the result.
 
-        Use this method for changes that cannot be combined.
+        Use this method for changes that cannot be combined, and for programs that take long to fail: the
+        unchanged program runs only once more before the experiments.
         """
 
         def search() -> list[Experiment]:
             return self._try_each(experiments, failed=None)
 
-        return self._search_and_confirm(experiments, search)
+        return self._search_and_confirm(experiments, search, repeats=1)
 
     def find_causes(self, experiments: Sequence[Experiment], failed: Outcome) -> Result:
         """Find the experiments that together make a failing program succeed, and return the result.
@@ -154,7 +160,7 @@ class Search:
         self,
         experiments: Sequence[Experiment],
         search: Callable[[], list[Experiment]],
-        repeats: int = _REPEATS,
+        repeats: int,
     ) -> Result:
         """Call `search` if the unchanged program fails `repeats` more times, and confirm the causes."""
         try:
@@ -166,7 +172,7 @@ class Search:
             return Result(start_failed=True)
         except _FlakyError:
             return Result(tried=tuple(self._tried.values()), is_flaky=True)
-        except _OutOfTimeError:
+        except OutOfTimeError:
             return self._result_at_deadline(experiments)
         return self._result_without_cause(tried=experiments)
 
@@ -201,8 +207,11 @@ class Search:
 
         The most promising experiments run first: each likely experiment alone, then combinations if
         a change uncovers a different failure, then all experiments together, then each of the rest.
+        If the program hangs, only one likely experiment runs alone before the groups.
         """
         likely = [e for e in experiments if e.is_likely(failed)]
+        if failed.is_timed_out:
+            likely = likely[:_MAX_ALONE_IF_HANGING]
         causes = self._try_each(likely, failed)
         if not causes:
             causes = self._try_combinations(likely, experiments)
@@ -302,12 +311,12 @@ class Search:
     def _try_together(
         self, experiments: Sequence[Experiment], failed: Outcome
     ) -> list[Experiment]:
-        """Apply the related changes together, then the harmless ones, then all.
+        """Apply the related and likely changes together, then the harmless ones, then all.
 
         Returns the causes in the first group that improves the outcome. If the failure is the same with all
         changes, no change is a cause.
         """
-        related = [e for e in experiments if e.is_related]
+        related = [e for e in experiments if e.is_related or e.is_likely(failed)]
         harmless = [e for e in experiments if not e.may_be_needed]
         groups = [related, harmless]
         if len(harmless) < len(experiments):
@@ -411,13 +420,13 @@ class Search:
     def _run_each(self, changes: Sequence[Change]) -> list[Outcome]:
         """Run the program once per change, and return the outcomes.
 
-        Raises `_OutOfTimeError` at the deadline, and `_StartFailedError` if a process cannot be
+        Raises `OutOfTimeError` at the deadline, and `_StartFailedError` if a process cannot be
         started.
         """
         outcomes: list[Outcome] = []
         for batch in _batches(changes, self.max_parallel):
             if time.monotonic() >= self.deadline:
-                raise _OutOfTimeError
+                raise OutOfTimeError
             outcomes += self._run_in_parallel(batch)
         if any(outcome.start_failed for outcome in outcomes):
             raise _StartFailedError

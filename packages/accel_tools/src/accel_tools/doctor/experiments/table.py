@@ -24,8 +24,10 @@ from accel_core import Backend, Provenance, packages
 from accel_core.hardware.visible_devices import inventory, read_visible_devices
 from accel_core.text import one_line
 from accel_core.torch_import import AUTOLOAD, TORCH_GROUP
+from accel_tools.doctor.experiments.default_places import default_place_experiments
 from accel_tools.doctor.experiments.search import Experiment, fixed_step
 from accel_tools.doctor.experiments.trial import Change, Outcome, Program, StartFile
+from accel_tools.doctor.libraries import other_copies_of_libraries
 from accel_tools.doctor.start_files import find_start_files, variables_at_start
 
 #: The maximum number of characters of a variable's value that are shown.
@@ -54,10 +56,12 @@ WITHOUT_AUTOLOAD = Change(set_variables=((AUTOLOAD, "0"),))
 def experiments(program: Program) -> list[Experiment]:
     """Return the experiments that apply to the program on this machine, in the order to try them."""
     sources = (
+        _default_place_experiments,
         _device_variable_experiments,
         _script_folder_experiments,
         _start_file_experiments,
         _loader_variable_experiments,
+        _library_copy_experiments,
         _user_site_experiments,
         _compiled_file_experiments,
         _limit_experiments,
@@ -248,7 +252,8 @@ def _compiled_file_experiments(program: Program) -> Iterator[Experiment]:
         name=f"Python's compiled files in {' and '.join(folders)}",
         step=fixed_step(f"find {shlex.join(folders)} -name '*.pyc' -delete"),
         is_likely=functools.partial(
-            _failure_matches, r"marshal|Non-code object|magic number"
+            _failure_matches,
+            r"marshal|Non-code object|magic number|cannot import name|has no attribute|NameError|argument",
         ),
         # Compiling torch's modules again takes as long as many other experiments.
         only_if_likely=True,
@@ -292,15 +297,10 @@ def _autoload_experiments(program: Program) -> Iterator[Experiment]:
         change=WITHOUT_AUTOLOAD,
         name=f"torch's autoload of {names}",
         step=fixed_step(f"export {AUTOLOAD}=0, or uninstall {names}"),
-        is_likely=_is_autoload_failure,
-        # Without the autoload, the failing package does not run, whatever the cause of its failure.
+        # Without the autoload, the failing package does not run, whatever the cause of its failure. So the
+        # experiment is not likely: it proves something only if all other changes have no effect.
         may_be_needed=True,
     )
-
-
-def _is_autoload_failure(outcome: Outcome) -> bool:
-    """Return whether torch raised the error with which it reports a failure of its autoload."""
-    return "backend extension" in outcome.raised_message
 
 
 # --- Variables ------------------------------------------------------------------------
@@ -321,6 +321,28 @@ def _loader_variable_experiments(program: Program) -> Iterator[Experiment]:
     for name in program.environ:
         if name.startswith("PYTHON"):
             yield _without_variable(name, program)
+
+
+def _library_copy_experiments(program: Program) -> Iterator[Experiment]:
+    """Yield experiments with each folder in which the loader finds a second copy of a library."""
+    old = program.environ.get("LD_LIBRARY_PATH", "")
+    for folder, names in other_copies_of_libraries().items():
+        value = f"{folder}:{old}" if old else folder
+        yield Experiment(
+            change=Change(set_variables=(("LD_LIBRARY_PATH", value),)),
+            name=f"the libraries in {folder} before other copies of them",
+            step=fixed_step(
+                f"export LD_LIBRARY_PATH={shlex.quote(value)}, or remove the folder of the wrong copy from "
+                "/etc/ld.so.conf.d and run ldconfig as root"
+            ),
+            is_likely=functools.partial(_mentions_any, frozenset(names)),
+            preposition="with",
+            only_if_likely=True,
+        )
+
+
+def _mentions_any(names: frozenset[str], outcome: Outcome) -> bool:
+    return any(name in outcome.failure for name in names)
 
 
 def _is_library_failure(outcome: Outcome) -> bool:
@@ -496,9 +518,7 @@ _LIMITS = (
         r"failed to map|[Cc]annot allocate|MemoryError|bad_alloc|out of memory|SIGABRT|SIGSEGV",
         1024,
     ),
-    _Limit(
-        "RLIMIT_DATA", "-d", "data segment", r"[Cc]annot allocate|MemoryError", 1024
-    ),
+    _Limit("RLIMIT_DATA", "-d", "data size", r"[Cc]annot allocate|MemoryError", 1024),
     _Limit("RLIMIT_NOFILE", "-n", "open files", r"[Tt]oo many open files|EMFILE"),
     _Limit(
         "RLIMIT_NPROC",
@@ -506,7 +526,7 @@ _LIMITS = (
         "processes and threads",
         r"start new thread|temporarily unavailable|pthread_create",
     ),
-    _Limit("RLIMIT_STACK", "-s", "stack", r"SIGSEGV|recursion", 1024),
+    _Limit("RLIMIT_STACK", "-s", "stack size", r"SIGSEGV|recursion", 1024),
     _Limit("RLIMIT_MEMLOCK", "-l", "locked memory", r"lock", 1024),
     _Limit("RLIMIT_FSIZE", "-f", "file size", r"File too large|SIGXFSZ", 1024),
     _Limit("RLIMIT_CPU", "-t", "CPU time", r"SIGXCPU|SIGKILL"),
@@ -624,6 +644,11 @@ def _folder_experiments(program: Program) -> Iterator[Experiment]:
     )
 
 
+def _default_place_experiments(program: Program) -> Iterator[Experiment]:
+    """Yield experiments with an empty folder instead of each default place of pipes, caches and settings."""
+    yield from default_place_experiments(program.environ, _empty_folder())
+
+
 @functools.cache
 def _empty_folder(_purpose: str = "") -> str:
     """Return an empty folder for child processes, one for each purpose, which is removed at exit."""
@@ -653,8 +678,13 @@ def _step_for_folder_variable(name: str, folder: str, outcome: Outcome) -> str:
             return (
                 f"check {path}: the file is damaged, or you lack permission to use it"
             )
+    if name == "TMPDIR":
+        return (
+            f"export TMPDIR=FOLDER, an empty folder, or remove old files from {folder}"
+        )
     return (
-        f"check the files in {folder}: one is damaged, or you lack permission to use it"
+        f"rename the hidden files and folders in {folder}, such as .cache and .config, one by one: the "
+        "program works without them"
     )
 
 

@@ -143,6 +143,8 @@ class Outcome:
     start_failed: bool = False
     #: The step in which the process crashed or hung, such as `"computation on npu:1"`.
     stage: str = ""
+    #: What a program that exceeded the time limit waited for, such as `"open() of /tmp/pipe"`.
+    awaited: str = ""
     seconds: float = 0.0
 
     @property
@@ -150,6 +152,10 @@ class Outcome:
         """Return the program's first error verbatim, or an empty string if the program succeeded."""
         errors = [self.error, *(device.error for device in self.devices)]
         return next(filter(None, errors), "")
+
+    def mentions(self, path: str) -> bool:
+        """Return whether the first error contains `path`, or the program waited for a file in `path`."""
+        return path in self.failure or path in self.awaited
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -297,4 +303,5 @@ def _crashed_outcome(program: Program, report: child.ChildReport) -> Outcome:
         error=f"its process {report.ending}{report.last_words}",
         is_timed_out=report.timed_out,
         stage=stage,
+        awaited=report.awaited,
     )

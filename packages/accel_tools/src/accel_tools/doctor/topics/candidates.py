@@ -18,7 +18,7 @@ from accel_core.sandbox.guard import CodeOwner
 from accel_core.survey import Survey
 from accel_core.text import did_you_mean, strip_period
 from accel_core.verdict import How
-from accel_tools.doctor.damage import Damage, find_damage
+from accel_tools.doctor.damage import Damage, find_damage_of_import
 from accel_tools.doctor.evidence import (
     describe_hardware,
     find_libraries,
@@ -259,7 +259,7 @@ def _damage_of_failing_backend(
     for package in packages:
         # Another finding reports damaged files of torch.
         if package.distribution not in ("", "torch"):
-            damage = find_damage(package.distribution)
+            damage = find_damage_of_import(package.distribution, verdict.cause)
             if damage is not None:
                 return damage
     return None

@@ -24,6 +24,7 @@ from accel_tools.doctor.experiments.cases import (
     describe_computed_devices,
     failed_module,
     find_failed_programs,
+    step_for_awaited,
 )
 from accel_tools.doctor.experiments.trial import Device, Outcome, Program
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
@@ -284,6 +285,9 @@ def _stopped_program_finding(
         ending = error.removeprefix("its process ")
         what = f"{program.name} {ending}; last step: {last_step}"
         step = "allow more time: --timeout 300"
+        if outcome.awaited:
+            what += f", in {outcome.awaited}"
+            step = step_for_awaited(outcome.awaited)
         return Finding(level, "compute.late", what, step, about, facts)
     if module:
         code = "compute.import"
