@@ -282,7 +282,7 @@ On this device, these operations return wrong results without raising an error:
 {items}
 """
 DECLARATION = """\
-`accel declarations {name}` (in accel-tools) prints these
+`accel declarations {name}` (in accel-tools) prints the
 [fields](../reference/plugin.md#backend) of the backend's declaration as JSON."""
 PAGE = """\
 <!-- Written by tools/backend_pages.py from the declaration, notes/{name}.md and notes/train.py.
