@@ -151,6 +151,9 @@ def test_a_pinned_cpu_without_its_own_environment_takes_the_devices(chosen):
     """`accel run` pins the CPU for its ranks if it could not use the device."""
     name, found = chosen(H100, ("cuda=12.6", "xpu"), "cpu")
     assert (name, found.reason) == ("cuda-12.6", "DS_ACCELERATOR=cpu")
+
+
+def test_a_pinned_cpu_on_a_machine_without_any_environment_is_an_error(chosen):
     with pytest.raises(LookupError, match=r"no complete environment for cpu"):
         chosen({}, ("cuda=12.6", "xpu"), "cpu")
 
