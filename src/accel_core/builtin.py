@@ -229,17 +229,19 @@ def _verdict_by_torch_build(
     if built_for:
         why = Why(Reason.DECLARED_BY, {"device_type": ", ".join(built_for)})
         return replace(verdict, status=Status.DEFERRED, why=why)
-    claims = []
+    # torch itself has no device. The reason names the packages that could add one.
+    declared_packages = []
     has_undeclared_package = False
     for package in autoload_packages():
         declaring_backends = names_of_declaring_backends(package, others)
         if declaring_backends:
-            claims.append(f"{package.distribution}: {declaring_backends[0]}")
+            first_backend = declaring_backends[0]
+            declared_packages.append(f"{package.distribution}: {first_backend}")
         else:
             has_undeclared_package = True
     facts = {
         "torch": str(build or "torch"),
-        "claims": claims,
+        "claims": declared_packages,
         "undeclared": has_undeclared_package,
     }
     return replace(

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 #: The accelerator that `get_accelerator()` returns without any other step, or `None`
 #: before the choice and while an override is active.
-_fast: Accelerator | None = None
+_current_without_overrides: Accelerator | None = None
 _chosen: Accelerator | None = None
 _selection: Selection | None = None
 #: The accelerator object of each backend, and of each requested name.
@@ -86,7 +86,7 @@ def get_accelerator() -> Accelerator:
     setting is invalid. Warns with `AcceleratorFallbackWarning` if the CPU is chosen
     although an accelerator is installed or present.
     """
-    current = _fast
+    current = _current_without_overrides
     if current is not None:
         return current
     overriding = overriding_accelerator()
@@ -401,10 +401,10 @@ def _op_providers(backend: Backend) -> tuple[OpProvider, ...]:
 
 
 def _set_current(chosen: Accelerator | None, record: Selection | None) -> None:
-    global _fast, _chosen, _selection
+    global _current_without_overrides, _chosen, _selection
     with _lock:
         _chosen, _selection = chosen, record
-        _fast = None if _overrides else chosen
+        _current_without_overrides = None if _overrides else chosen
 
 
 def swap_state(choice: tuple[Any, ...] | None) -> tuple[Any, ...]:
@@ -499,15 +499,16 @@ def _before_fork() -> None:
 
 
 def _after_fork_in_parent() -> None:
-    global _fast
-    _fast = None  # The next call checks which variables have changed.
+    global _current_without_overrides
+    # The next call checks which variables have changed.
+    _current_without_overrides = None
     if _is_held_for_fork:
         _lock.release()
 
 
 def _after_fork_in_child() -> None:
-    global _fast, _lock
-    _fast = None
+    global _current_without_overrides, _lock
+    _current_without_overrides = None
     if _is_held_for_fork:
         _lock.release()
     else:

@@ -211,6 +211,7 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
+            # A shell ends its loop only if the signal itself ends the command.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             # The reader may have closed the pipe, or stdout may be closed.
             with contextlib.suppress(OSError, ValueError):

@@ -393,12 +393,12 @@ class TorchAccelerator(Accelerator):
 def _accepting_no_stream(function: Function) -> Function:
     """Return `function` as the member `stream`, which also accepts `None`."""
 
-    def member(stream: Any) -> Any:
+    def select_stream(stream: Any) -> Any:
         if stream is None:
             return nullcontext()
         return function(stream)
 
-    return member
+    return select_stream
 
 
 def _with_seed_parameter(function: Function) -> Function:

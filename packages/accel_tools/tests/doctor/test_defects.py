@@ -119,6 +119,18 @@ def test_metadata_of_another_version_is_stale(site):
     assert find_stale_metadata("zap", "2.13.0") == [str(stale)]
 
 
+def test_another_version_in_another_folder_is_not_stale(site, tmp_path, monkeypatch):
+    """The user's folder of packages and that of the environment may both have one."""
+    site("zap", "2.13.0")
+    other = tmp_path / "other" / "zap-2.4.0.dist-info"
+    other.mkdir(parents=True)
+    (other / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: zap\nVersion: 2.4.0\n"
+    )
+    monkeypatch.syspath_prepend(str(other.parent))
+    assert find_stale_metadata("zap", "2.13.0") == []
+
+
 def test_the_simulated_device_reads_the_version_of_torch_from_its_files(site, tmp_path):
     """An interrupted uninstall has left metadata of an older torch."""
     site("torch", "2.4.0")

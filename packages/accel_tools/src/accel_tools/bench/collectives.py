@@ -430,10 +430,10 @@ def _number_of_repeats(repeat_seconds: float, effort: Effort) -> int:
 
     On a very slow device, the number may be less than `effort.min_repeats`.
     """
-    in_time = effort.seconds / repeat_seconds
-    desired = min(effort.max_repeats, max(effort.min_repeats, in_time))
+    repeats_in_time = effort.seconds / repeat_seconds
+    desired = min(effort.max_repeats, max(effort.min_repeats, repeats_in_time))
     # Even the minimum number of repeats may take at most four times as long.
-    limit = max(1.0, 4 * in_time)
+    limit = max(1.0, 4 * repeats_in_time)
     return int(min(desired, limit))
 
 

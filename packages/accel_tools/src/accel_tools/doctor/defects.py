@@ -141,19 +141,22 @@ def _read_requirement(text: str) -> Requirement | None:
 def find_stale_metadata(distribution: str, version: str) -> list[str]:
     """Return the folders of metadata of other versions of a distribution than `version`, which is imported.
 
-    The list is empty if no metadata is of `version`, because the version may be written in another way.
+    Only the folder with the metadata of `version` is searched, because a distribution in another folder may
+    be complete. The list is empty if no metadata is of `version`, which may be written in another way.
     """
-    stale, is_present = [], False
+    stale: list[Path] = []
+    present: list[Path] = []
     for found in metadata.distributions(name=distribution):
-        if _is_same_version(found.version, version):
-            is_present = True
-            continue
         folder = getattr(
             found, "_path", None
         )  # the only way to a folder without RECORD
-        if folder is not None:
-            stale.append(str(folder))
-    return stale if is_present else []
+        if isinstance(folder, Path):
+            if _is_same_version(found.version, version):
+                present.append(folder)
+            else:
+                stale.append(folder)
+    package_folders = {folder.parent for folder in present}
+    return [str(folder) for folder in stale if folder.parent in package_folders]
 
 
 def _is_same_version(first: str, second: str) -> bool:

@@ -340,9 +340,8 @@ class _Loader:
         result = self._search(name, needed_by, rpath)
         if result.path:
             self.register(name, result.path)
-        elif (
-            name in self._loaded_names
-        ):  # The program loads it, so it is not a problem.
+        elif name in self._loaded_names:
+            # The program loads the library by other means, so there is no problem.
             return _SearchResult()
         return result
 

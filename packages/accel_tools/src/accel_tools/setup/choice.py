@@ -213,8 +213,9 @@ def _list_pci_functions(root: str) -> Iterator[PciFunction]:
         # The format is pci:v0000VVVVd0000DDDDsv........sd........bcCCscCCiCC, as in
         # scripts/mod/file2alias.c of Linux.
         if alias.startswith("pci:v0000") and len(alias) == 53:
+            vendor_id, device_id = alias[9:13], alias[18:22]
             class_code = alias[44:46] + alias[48:50] + alias[51:53]
-            yield PciFunction(address, alias[9:13], alias[18:22], class_code)
+            yield PciFunction(address, vendor_id, device_id, class_code)
 
 
 def _matches_row(row: Record, function: PciFunction) -> bool:

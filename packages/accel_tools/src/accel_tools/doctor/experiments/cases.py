@@ -175,13 +175,16 @@ def find_cause(
         max_parallel=max_parallel,
         on_experiment=on_experiment,
     )
-    experiments = [
-        experiment
-        for experiment in table.experiments(program)
-        if not experiment.only_if_likely or experiment.is_likely(failed_program.outcome)
-    ]
+    experiments = []
+    for experiment in table.experiments(program):
+        is_likely = experiment.is_likely
+        if experiment.only_if_likely and not is_likely(failed_program.outcome):
+            continue
+        experiments.append(experiment)
     result = search.find_causes(experiments, failed_program.outcome)
-    if [cause.change for cause in result.causes] == [table.WITHOUT_AUTOLOAD]:
+    changes = [cause.change for cause in result.causes]
+    is_autoload_the_cause = changes == [table.WITHOUT_AUTOLOAD]
+    if is_autoload_the_cause:
         proof = _prove_failing_autoload_function(program, deadline, on_experiment)
         if proof is not None:
             return proof
@@ -196,7 +199,7 @@ def _prove_kill_by_control_group(program: Program) -> Proof | None:
     limit = hardware.cgroup_memory_limit()
     if "SIGKILL" not in outcome.error or after <= before or limit is None:
         return None
-    size = f"{limit >> 20} MiB"
+    size = f"{limit // 2**20} MiB"
     text = (
         f"Proven: the control group's memory limit of {size} ends it: the number of kills "
         f"for memory rose from {before} to {after} in one more run"

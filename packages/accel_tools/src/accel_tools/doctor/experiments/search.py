@@ -300,6 +300,7 @@ class Search:
             outcome = self._run_with_all(combination)
             if self.is_better(outcome):
                 return combination
+            # A different failure shows that the change has an effect, but that it is not enough.
             is_progress = _is_different_failure(outcome, failed)
             if is_progress and len(combination) < _MAX_COMBINED:
                 causes = self._extend_combination(combination, experiments, outcome)
@@ -321,6 +322,7 @@ class Search:
         if len(harmless) < len(experiments):
             groups.append(list(experiments))
         for group in groups:
+            # A single experiment is tried alone.
             if not group or len(experiments) < 2:
                 continue
             self.on_experiment(f"{len(group)} changes together")
@@ -338,7 +340,7 @@ class Search:
             self._suspects = experiments
             self.on_experiment(f"which of {len(experiments)} changes")
             better_half = self._find_better([first_half, second_half])
-            if better_half is None:
+            if better_half is None:  # Changes of both halves are needed.
                 return self._minimize_both(first_half, second_half)
             experiments = better_half
         return experiments
@@ -382,7 +384,7 @@ class Search:
         if last_added:
             self.on_experiment(f"which of {len(experiments)} changes")
             if self.is_better(self._run_with_all(applied)):
-                return []
+                return []  # The applied changes are enough.
         if len(experiments) == 1:
             return experiments
         first, second = _halves(experiments)
@@ -401,6 +403,7 @@ class Search:
         self._require_failures(1)
         if len(causes) > 1:
             for cause in causes:
+                # Each change is needed only if the program fails without it.
                 other_causes = [other for other in causes if other is not cause]
                 if self.is_better(self._run_with_all(other_causes)):
                     raise _FlakyError

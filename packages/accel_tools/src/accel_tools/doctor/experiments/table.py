@@ -15,7 +15,7 @@ import site
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import NamedTuple
@@ -117,7 +117,7 @@ def _start_file_experiments(program: Program) -> Iterator[Experiment]:
     # This process has run the files too, so its variables contain what the files have set.
     before = variables_at_start(program.environ)
     added = frozenset(program.environ.keys() - before.keys())
-    changed = before.items() - program.environ.items()
+    earlier_values = before.items() - program.environ.items()
     for file in program.start_files:
         if PurePath(file.path).name in _ACCEL_START_FILES:
             continue
@@ -130,7 +130,7 @@ def _start_file_experiments(program: Program) -> Iterator[Experiment]:
             change=Change(
                 without_start_files=frozenset({file.path}),
                 unset_variables=added,
-                set_variables=tuple(sorted(changed)),
+                set_variables=tuple(sorted(earlier_values)),
             ),
             name=f"the start-up file {file.path}",
             step=fixed_step(step),
@@ -205,6 +205,7 @@ def _modules_loaded_from(folder: str, outcome: Outcome) -> dict[str, str]:
     Modules of a subfolder that is in `sys.path` are not directly in `folder`.
     """
     prefix = folder + os.sep
+    # A subfolder that Python searches by itself, such as site-packages, has modules of its own.
     subfolders = tuple(e + os.sep for e in sys.path if e.startswith(prefix))
     modules: dict[str, str] = {}
     for file in (*outcome.module_files.values(), *outcome.traceback_files):
@@ -307,10 +308,14 @@ def _autoload_experiments(program: Program) -> Iterator[Experiment]:
 
 def _loader_variable_experiments(program: Program) -> Iterator[Experiment]:
     """Yield experiments without the variables of the dynamic loader, then without those of Python."""
+
+    def is_always_likely(_outcome: Outcome) -> bool:
+        return True
+
     for name in program.environ:
         if name in ("LD_PRELOAD", "LD_AUDIT"):
             # The libraries in these variables replace functions of every program.
-            yield _without_variable(name, program, is_likely=lambda _outcome: True)
+            yield _without_variable(name, program, is_likely=is_always_likely)
         elif name.startswith("LD_"):
             yield _without_variable(name, program, is_likely=_is_library_failure)
     for name in program.environ:
@@ -354,23 +359,30 @@ def _device_variable_experiments(program: Program) -> Iterator[Experiment]:
     if backend is None:
         return
     declared = _visibility_variables(backend)
-    selecting = [name for name in declared if name in program.environ]
-    others = []
-    for name in program.environ:
-        if name not in declared and name not in _KEPT_VARIABLES:
-            others.append(name)
-    selecting += [name for name in others if _SELECTS_DEVICES.search(name)]
-    for name in selecting:
+    set_declared = [name for name in declared if name in program.environ]
+    others = _undeclared_variables(program, declared)
+    selecting = [name for name in others if _SELECTS_DEVICES.search(name)]
+    for name in (*set_declared, *selecting):
         yield _without_variable(name, program, is_likely=_imports_succeeded)
     vendor_words = _vendor_words(backend)
     for name in others:
-        if vendor_words.intersection(name.split("_")):
+        is_of_vendor = not vendor_words.isdisjoint(name.split("_"))
+        if is_of_vendor:
             yield replace(_without_variable(name, program), is_related=True)
 
 
 def _visibility_variables(backend: Backend) -> tuple[str, ...]:
     """Return the names of the variables that limit the backend's visible devices."""
     return (*backend.visibility.filters, *backend.visibility.variables)
+
+
+def _undeclared_variables(program: Program, declared: Sequence[str]) -> list[str]:
+    """Return the program's variables that are not in `declared` and that an experiment may unset."""
+    names = []
+    for name in program.environ:
+        if name not in declared and name not in _KEPT_VARIABLES:
+            names.append(name)
+    return names
 
 
 def _vendor_words(backend: Backend) -> set[str]:
@@ -537,7 +549,8 @@ def _limit_experiments(_program: Program) -> Iterator[Experiment]:
         higher = _highest_permitted(limit, value)
         if higher is None:
             continue
-        number = "unlimited" if higher.soft < 0 else str(higher.soft // limit.unit)
+        is_unlimited = higher.soft < 0  # RLIM_INFINITY is -1.
+        number = "unlimited" if is_unlimited else str(higher.soft // limit.unit)
         yield Experiment(
             change=Change(limits=((limit.name, (higher.soft, higher.hard)),)),
             name=_describe_limit(limit, value),

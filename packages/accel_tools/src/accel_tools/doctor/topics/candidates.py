@@ -236,9 +236,8 @@ class _BackendExaminer:
         backend = verdict.name
         for package in packages:
             for misfit in find_misfits(package):
-                if (
-                    misfit in self._reported_misfits
-                ):  # Another backend uses the package too.
+                # Several backends may use the same package.
+                if misfit in self._reported_misfits:
                     continue
                 self._reported_misfits.add(misfit)
                 step = misfit.step

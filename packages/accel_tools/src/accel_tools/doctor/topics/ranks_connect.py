@@ -70,9 +70,8 @@ def _torchrun_variable_findings(context: DiagnosticContext) -> Iterator[Finding]
     topic are started without torchrun, so they do not show the effect of these variables.
     """
     effects: dict[str, str] = {}
-    nnodes = (
-        context.environ.get("PET_NNODES") or "1"
-    )  # such as "2", or "1:4" for a range
+    # The value is such as "2", or "1:4" for a range.
+    nnodes = context.environ.get("PET_NNODES") or "1"
     most_hosts = nnodes.rpartition(":")[2]
     if most_hosts != "1":
         effects["PET_NNODES"] = "wait for other hosts"
