@@ -273,7 +273,7 @@ Save this program, which runs unchanged on every backend, as `train.py`:
 
 `DS_ACCELERATOR` [pins](../howto/pin.md#one-backend-or-an-error) the backend: accel raises an error if this
 backend cannot be used. The [tutorial](../tutorial/index.md) adds mixed precision, pinned memory and a
-checkpoint. To start one process per device, use [`accel run`](../howto/multinode.md)."""
+checkpoint to a training script. To start one process per device, use [`accel run`](../howto/multinode.md)."""
 DIFFERENCES = """\
 ### Known numerical differences
 

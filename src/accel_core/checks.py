@@ -99,8 +99,8 @@ def _add_missing_hardware(result: Verdict, context: Context) -> Verdict:
     missing = _check_hardware(result, context)
     if missing is None:
         return result
-    why = Why(Reason.NOR_HARDWARE, {"hardware": missing.why, "because": result.why})
-    return replace(result, why=why)
+    both_reasons = {"hardware": missing.why, "because": result.why}
+    return replace(result, why=Why(Reason.NOR_HARDWARE, both_reasons))
 
 
 # --- The checks -------------------------------------------------------------------------
