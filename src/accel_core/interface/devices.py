@@ -421,14 +421,17 @@ class Devices(Base):
         """Return the properties of the device as a frozen record.
 
         The properties come from the vendor's
-        `torch.<device_type>.get_device_properties`. Raises `InvalidDeviceError`, a
-        `ValueError`, if there is no such device.
+        `torch.<device_type>.get_device_properties`. Without that function, only the
+        name of `get_device_name` and the memory are known. Raises `InvalidDeviceError`,
+        a `ValueError`, if there is no such device.
         """
         index = self._index(device_index, device)
         properties = self._query_vendor_or_torch("get_device_properties", index)
         total = self._call_if_supported(self.total_memory, index)
         if properties is None:
-            return DeviceProperties(name=self.device_name(index), total_memory=total)
+            vendors_name = self._query_vendor_or_torch("get_device_name", index)
+            name = str(vendors_name or self.device_name(index))
+            return DeviceProperties(name=name, total_memory=total)
         return read_properties(properties, total)
 
     def device_uuid(

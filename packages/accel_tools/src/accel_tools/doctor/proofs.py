@@ -132,8 +132,12 @@ def _is_about_failure(finding: Finding, program: FailedProgram) -> bool:
     if program.outcome.is_timed_out and finding.code in _TIMEOUT_CODES:
         # If the import of torch hangs, it hangs whatever the finding is about.
         return is_torch_import or finding.about == program.about
-    failure = program.outcome.failure
-    return failure == finding.facts.get("root cause") or failure in finding.what
+    return _reports_error(finding, program.outcome.failure)
+
+
+def _reports_error(finding: Finding, error: str) -> bool:
+    """Return whether the finding has the error as its root cause, or in its text."""
+    return error == finding.facts.get("root cause") or error in finding.what
 
 
 def _append_to_topic_compute(new: Finding, topics: _Results) -> _Results:

@@ -145,13 +145,12 @@ class _InterfaceSearch:
             return _ORIGINAL if self._is_confirming else _END
         if self.failed is None:
             self.failed = failed[0]
-            if any(attempt.variable for attempt in attempts):
-                self._untried.append(_UNSET)
-            self._untried += _common_interfaces(attempts)[:_MAX_INTERFACES]
+            self._untried = _changes_to_try(attempts)
         if not self._untried or time.monotonic() >= self._deadline:
             return _END
-        self.tried.append(self._untried.pop(0))
-        return self.tried[-1]
+        next_change = self._untried.pop(0)
+        self.tried.append(next_change)
+        return next_change
 
     def lines(self) -> list[str]:
         """Return the lines to print, or an empty list if the ranks connected at once."""
@@ -170,6 +169,14 @@ class _InterfaceSearch:
         elif descriptions:
             lines.append(f"  Changes without effect: {', '.join(descriptions)}")
         return lines
+
+
+def _changes_to_try(attempts: list[_Attempt]) -> list[str]:
+    """Return the verdicts for the changes to try: the variable unset if it is set, then interfaces."""
+    changes = []
+    if any(attempt.variable for attempt in attempts):
+        changes.append(_UNSET)
+    return [*changes, *_common_interfaces(attempts)[:_MAX_INTERFACES]]
 
 
 def _describe_attempt(verdict: str) -> str:

@@ -175,12 +175,7 @@ def find_cause(
         max_parallel=max_parallel,
         on_experiment=on_experiment,
     )
-    experiments = []
-    for experiment in table.experiments(program):
-        is_likely = experiment.is_likely
-        if experiment.only_if_likely and not is_likely(failed_program.outcome):
-            continue
-        experiments.append(experiment)
+    experiments = _experiments_to_try(program, failed_program.outcome)
     result = search.find_causes(experiments, failed_program.outcome)
     changes = [cause.change for cause in result.causes]
     is_autoload_the_cause = changes == [table.WITHOUT_AUTOLOAD]
@@ -189,6 +184,16 @@ def find_cause(
         if proof is not None:
             return proof
     return _proof_of_result(failed_program, result)
+
+
+def _experiments_to_try(program: Program, failed: Outcome) -> list[Experiment]:
+    """Return the experiments for a program, without slow ones that `failed` makes unlikely."""
+    experiments = []
+    for experiment in table.experiments(program):
+        if experiment.only_if_likely and not experiment.is_likely(failed):
+            continue
+        experiments.append(experiment)
+    return experiments
 
 
 def _prove_kill_by_control_group(program: Program) -> Proof | None:
@@ -305,14 +310,23 @@ def _proof_of_result(failed_program: FailedProgram, result: Result) -> Proof:
     if fixed_limits:
         clauses.append(f"Not tried: {', '.join(fixed_limits)}")
     tried = ", ".join(str(experiment) for experiment in result.tried)
-    step = ""
+    step = _step_without_cause(failed_program, denied)
+    return Proof(". ".join(clauses), step, tried)
+
+
+def _step_without_cause(failed_program: FailedProgram, denied: Sequence[str]) -> str:
+    """Return the next step if no cause is proven, or an empty string if none is known.
+
+    `denied` contains the device nodes that this process may not open.
+    """
     verdict = failed_program.program.verdict
     if denied and verdict is not None:
         place = detect_placement()
-        step = permission_step(place, verdict.declaration, denied[0], "/")
-    elif awaited:
-        step = step_for_awaited(awaited)
-    return Proof(". ".join(clauses), step, tried)
+        return permission_step(place, verdict.declaration, denied[0], "/")
+    awaited = failed_program.outcome.awaited
+    if awaited:
+        return step_for_awaited(awaited)
+    return ""
 
 
 def _describe_holders(failed_program: FailedProgram) -> str:
@@ -356,6 +370,11 @@ def describe_unproven(result: Result) -> Iterator[str]:
         yield f"The program works with all of these changes, so the cause is among them: {names}"
         yield "No time was left to find the cause: pass --experiment-seconds 300"
         return
+    yield from _clauses_on_experiments(result)
+
+
+def _clauses_on_experiments(result: Result) -> Iterator[str]:
+    """Yield clauses about the experiments that had another effect, that had none, and that were not run."""
     if result.altering:
         names = _list_first_names(result.altering)
         yield f"The program fails with a different error {names}: this may be one of several causes"

@@ -209,9 +209,7 @@ class Search:
         a change uncovers a different failure, then all experiments together, then each of the rest.
         If the program hangs, only one likely experiment runs alone before the groups.
         """
-        likely = [e for e in experiments if e.is_likely(failed)]
-        if failed.is_timed_out:
-            likely = likely[:_MAX_ALONE_IF_HANGING]
+        likely = _likely_alone(experiments, failed)
         causes = self._try_each(likely, failed)
         if not causes:
             causes = self._try_combinations(likely, experiments)
@@ -219,9 +217,8 @@ class Search:
             causes = self._try_together(experiments, failed)
         is_rest_promising = self._fails_differently_together or len(experiments) == 1
         if not causes and is_rest_promising:
-            unlikely = [e for e in experiments if e not in likely]
-            unlikely.sort(key=lambda experiment: experiment.may_be_needed)
-            causes = self._try_each(unlikely, failed)
+            rest = [e for e in experiments if e not in likely]
+            causes = self._try_each(_harmless_first(rest), failed)
         return causes
 
     def _require_failures(self, count: int) -> None:
@@ -316,14 +313,12 @@ class Search:
         Returns the causes in the first group that improves the outcome. If the failure is the same with all
         changes, no change is a cause.
         """
+        if len(experiments) < 2:  # A single experiment is tried alone.
+            return []
         related = [e for e in experiments if e.is_related or e.is_likely(failed)]
-        harmless = [e for e in experiments if not e.may_be_needed]
-        groups = [related, harmless]
-        if len(harmless) < len(experiments):
-            groups.append(list(experiments))
+        groups = [related, *_harmless_and_all(experiments)]
         for group in groups:
-            # A single experiment is tried alone.
-            if not group or len(experiments) < 2:
+            if not group:
                 continue
             self.on_experiment(f"{len(group)} changes together")
             outcome = self._run_with_all(group)
@@ -444,6 +439,29 @@ def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """Yield the items in order, in groups of at most `size` items."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
+
+
+def _likely_alone(
+    experiments: Sequence[Experiment], failed: Outcome
+) -> list[Experiment]:
+    """Return the likely experiments to try alone: all of them, or one if the program hangs."""
+    likely = [experiment for experiment in experiments if experiment.is_likely(failed)]
+    if failed.is_timed_out:
+        return likely[:_MAX_ALONE_IF_HANGING]
+    return likely
+
+
+def _harmless_first(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """Return the experiments, with those last that remove something that the program may need."""
+    return sorted(experiments, key=lambda experiment: experiment.may_be_needed)
+
+
+def _harmless_and_all(experiments: Sequence[Experiment]) -> list[list[Experiment]]:
+    """Return two groups of experiments: the harmless ones and all, or one group if these are the same."""
+    harmless = [e for e in experiments if not e.may_be_needed]
+    if len(harmless) == len(experiments):
+        return [harmless]
+    return [harmless, list(experiments)]
 
 
 def _halves(
