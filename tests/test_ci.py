@@ -13,6 +13,7 @@ RUN, WORKFLOW = ROOT / ".ci" / "run", ROOT / ".github" / "workflows" / "ci.yml"
 #: What the half hour of `.ci/run` has no room for.
 ONLY_IN_JOBS = (
     "tpu-real",
+    "ipex-real",
     "docs",
     "site",
     "deepspeed-oldest",

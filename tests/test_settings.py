@@ -114,11 +114,11 @@ def test_a_variable_that_is_nearly_one_of_ours():
 
 def test_variables_of_our_other_distributions_are_not_misspelt():
     ours = [name for name in variables.NAMES if name.startswith("ACCEL_")]
-    assert len(ours) > len(settings._ELSEWHERE)
-    assert sorted(settings._ELSEWHERE) == sorted(
+    assert len(ours) > len(settings._READ_ELSEWHERE)
+    assert sorted(settings._READ_ELSEWHERE) == sorted(
         set(ours) - {v.name for v in settings.VARIABLES}
     )
-    assert read(dict.fromkeys(settings._ELSEWHERE, "1")).misspelt == ()
+    assert read(dict.fromkeys(settings._READ_ELSEWHERE, "1")).misspelt == ()
 
 
 @pytest.mark.parametrize(

@@ -259,8 +259,8 @@ def read_notes(file: Path) -> Notes:
 #: How to get the right torch and the vendor's package, by the page's name.
 SETUP = """\
 [`accel setup {name}`](../install.md#install-the-right-torch) (in accel-tools) prints the commands that
-install the right torch and the vendor's packages on your machine. If the backend cannot be used,
-`accel why {name}` shows the reason.
+install the right torch and the vendor's packages on your machine. `accel why {name}` shows why a backend
+cannot be used.
 """
 TRAIN = """\
 Save this program, which runs unchanged on every backend, as `train.py`:
@@ -272,10 +272,8 @@ Save this program, which runs unchanged on every backend, as `train.py`:
 {command}
 
 `DS_ACCELERATOR` [pins](../howto/pin.md#one-backend-or-an-error) the backend: accel raises an error if this
-backend cannot be used. Without `DS_ACCELERATOR`, accel chooses the usable backend with the highest
-priority, or the CPU. To add mixed precision, pinned memory and checkpoints to such a program, follow
-the [tutorial](../tutorial/index.md). To start one process per device, use
-[`accel run`](../howto/multinode.md)."""
+backend cannot be used. The [tutorial](../tutorial/index.md) adds mixed precision, pinned memory and a
+checkpoint to a training script. To start one process per device, use [`accel run`](../howto/multinode.md)."""
 DIFFERENCES = """\
 ### Known numerical differences
 
@@ -284,8 +282,8 @@ On this device, these operations return wrong results without raising an error:
 {items}
 """
 DECLARATION = """\
-These are the [fields](../reference/plugin.md#backend) of the backend's declaration, which `accel
-declarations {name}` (in accel-tools) prints as JSON."""
+`accel declarations {name}` (in accel-tools) prints the
+[fields](../reference/plugin.md#backend) of the backend's declaration as JSON."""
 PAGE = """\
 <!-- Written by tools/backend_pages.py from the declaration, notes/{name}.md and notes/train.py.
      Edit those, then run `./dev docs --write`. -->
@@ -304,10 +302,7 @@ def install(family: list[Shipped]) -> str:
     folder = vendors.FOLDERS[first.distribution] or "."
     # The core is in the same command: without it, pip would look for it on PyPI.
     folders = "." if folder == "." else f". {folder}"
-    text = (
-        "accel is not on PyPI yet. In a clone of accel's repository, run:\n\n"
-        f"    pip install {folders}\n"
-    )
+    text = f"In a clone of accel's repository, run:\n\n    pip install {folders}\n"
     if first.backend.install_hint:
         text += "\n" + SETUP.format(name=first.page)
     return text

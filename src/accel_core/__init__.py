@@ -99,7 +99,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(message, name=name, obj=sys.modules[__name__])
     module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
     value: object = getattr(module, name)
-    globals()[name] = value  # the next use is a plain attribute
+    globals()[name] = value  # so that the next use does not call this function
     return value
 
 

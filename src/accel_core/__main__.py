@@ -13,34 +13,36 @@ import sys
 def main() -> None:
     """Run the `accel` command with this process's arguments."""
     try:
-        from accel_core.cli import main as run
+        from accel_core.cli import main as run_command
     except Exception as error:
-        file = _hiding_file(error)
+        file = _shadowing_file(error)
         if file and not sys.flags.ignore_environment:
-            _start_without_variables(file, error)
+            _restart_without_variables(file, error)
         raise
-    run()
+    run_command()
 
 
-def _hiding_file(error: Exception) -> str:
+def _shadowing_file(error: Exception) -> str:
     """Return the file on PYTHONPATH that shadows a module of the standard library, or
     an empty string if there is none.
     """
-    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    python_path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    # A file that fails while it is imported is in the traceback only.
     trace = error.__traceback__
     while trace is not None:
         files.append(trace.tb_frame.f_code.co_filename)
         trace = trace.tb_next
     for file in files:
         folder, name = os.path.split(file or "")
-        is_of_python = name.partition(".")[0] in sys.stdlib_module_names
-        if folder and folder in folders and is_of_python:
+        module, _, _extension = name.partition(".")
+        is_on_python_path = folder != "" and folder in python_path
+        if is_on_python_path and module in sys.stdlib_module_names:
             return str(file)
     return ""
 
 
-def _start_without_variables(file: str, error: Exception) -> None:
+def _restart_without_variables(file: str, error: Exception) -> None:
     """Restart this command without the PYTHON* variables."""
     sys.stderr.write(
         f"accel: Python imports {file} instead of its own module: {error}\n"

@@ -247,6 +247,7 @@ def _verdict_on_count(
 ) -> Verdict:
     package = builtin.package_of_generic(accelerator.backend)
     why: Why | None = None
+    # No plugin vouches for a generic device, so its verdict names what registers it.
     if verdict.builtin and (package or not count):
         facts = {
             "package": str(package or "a package"),
@@ -378,7 +379,7 @@ def _failure_with_hint(
     failed: Verdict, error: BaseException, step: Step, group: Group
 ) -> Verdict:
     """Return the verdict on an error raised by an accelerator, a vendor's package or torch."""
-    explanation, hint = _explanation(failed, error, group)
+    explanation, hint = _explanation_and_hint(failed, error, group)
     if isinstance(error, torch_import.TorchFailsError):
         facts = {"text": error.WHAT, "cause": error.cause, "step": hint}
         return replace(failed, status=Status.BROKEN, why=Why(Reason.UNAVAILABLE, facts))
@@ -408,7 +409,7 @@ def report_to(distribution: str) -> str:
     return f"report this to the maintainers of {distribution}"
 
 
-def _explanation(
+def _explanation_and_hint(
     verdict: Verdict, error: BaseException, group: Group
 ) -> tuple[str, str]:
     """Return a plugin's explanation of the error and the next step. Both may be empty.

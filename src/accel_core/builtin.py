@@ -196,11 +196,11 @@ def verdict_without_import(
     if os.environ.get(torch_import.IMPORTED):
         # A package that ACCEL_IMPORT names may add a device when it is imported.
         return None
-    if sys.modules.get("torch") is not None:
-        if current_torch_device() is not None:
-            return None
+    if sys.modules.get("torch") is None:
+        return _verdict_by_torch_build(verdict, others)
+    if current_torch_device() is None:
         return replace(verdict, status=Status.NO_DEVICE, why=Why(Reason.TORCH_HAS_NONE))
-    return _verdict_by_torch_build(verdict, others)
+    return None  # torch has a device, which the probe must examine.
 
 
 def _deferred_if_declared(
@@ -229,17 +229,19 @@ def _verdict_by_torch_build(
     if built_for:
         why = Why(Reason.DECLARED_BY, {"device_type": ", ".join(built_for)})
         return replace(verdict, status=Status.DEFERRED, why=why)
-    claims = []
+    # torch itself has no device. The reason names the packages that could add one.
+    declared_packages = []
     has_undeclared_package = False
     for package in autoload_packages():
         declaring_backends = names_of_declaring_backends(package, others)
         if declaring_backends:
-            claims.append(f"{package.distribution}: {declaring_backends[0]}")
+            first_backend = declaring_backends[0]
+            declared_packages.append(f"{package.distribution}: {first_backend}")
         else:
             has_undeclared_package = True
     facts = {
         "torch": str(build or "torch"),
-        "claims": claims,
+        "claims": declared_packages,
         "undeclared": has_undeclared_package,
     }
     return replace(
@@ -275,16 +277,21 @@ def with_torch_device_type(backend: Backend, others: tuple[Backend, ...]) -> Bac
         require_free_slot(backend, others)
         load_like_torch(package)
     device = current_torch_device()
-    if device is None and package is not None:
-        raise errors.DeclinedError(f"{package} registers no device with torch")
     if device is None:
-        raise errors.DeclinedError("torch reports no accelerator")
+        raise _no_device_error(package)
     _require_undeclared(device.type, others)
-    if backend.device_type not in (torch_import.FREE_SLOT, device.type):
+    is_type_pinned = backend.device_type != torch_import.FREE_SLOT
+    if is_type_pinned and backend.device_type != device.type:
         raise _other_type_error(backend, package, device.type)
-    if package is None and backend.device_type == torch_import.FREE_SLOT:
+    if package is None and not is_type_pinned:
         _require_no_separate_backend(device.type, others)
     return replace(backend, device_type=device.type)
+
+
+def _no_device_error(package: Provenance | None) -> errors.DeclinedError:
+    if package is None:
+        return errors.DeclinedError("torch reports no accelerator")
+    return errors.DeclinedError(f"{package} registers no device with torch")
 
 
 def _require_undeclared(device_type: str, others: tuple[Backend, ...]) -> None:

@@ -71,6 +71,7 @@ def run_checks(verdict: Verdict, context: Context) -> CheckResults:
         result = check(verdict, context)
         if result is None:
             continue
+        # A pin needs no device, and device nodes alone do not prove that it is missing.
         may_be_wrong = check is _check_hardware and _lacks_pci_ids(result)
         if result.lacks_device and (context.pinned or may_be_wrong):
             if uncertain is None:
@@ -98,8 +99,8 @@ def _add_missing_hardware(result: Verdict, context: Context) -> Verdict:
     missing = _check_hardware(result, context)
     if missing is None:
         return result
-    why = Why(Reason.NOR_HARDWARE, {"hardware": missing.why, "because": result.why})
-    return replace(result, why=why)
+    both_reasons = {"hardware": missing.why, "because": result.why}
+    return replace(result, why=Why(Reason.NOR_HARDWARE, both_reasons))
 
 
 # --- The checks -------------------------------------------------------------------------
@@ -160,7 +161,7 @@ def _other_missing_distributions(backend: Backend) -> list[str]:
     """
     vendor_distributions = backend.torch_integration.same_version
     if not vendor_distributions:
-        return []
+        return []  # A missing distribution may be the vendor's.
     missing = []
     for requirement in backend.requires:
         leading_name = re.match(r"[\w.-]+", requirement)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 #: The accelerator that `get_accelerator()` returns without any other step, or `None`
 #: before the choice and while an override is active.
-_fast: Accelerator | None = None
+_current_without_overrides: Accelerator | None = None
 _chosen: Accelerator | None = None
 _selection: Selection | None = None
 #: The accelerator object of each backend, and of each requested name.
@@ -86,7 +86,7 @@ def get_accelerator() -> Accelerator:
     setting is invalid. Warns with `AcceleratorFallbackWarning` if the CPU is chosen
     although an accelerator is installed or present.
     """
-    current = _fast
+    current = _current_without_overrides
     if current is not None:
         return current
     overriding = overriding_accelerator()
@@ -194,7 +194,7 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
     try:
         with _lock:
             _overrides.add(override)
-            _set_current(_chosen, _selection)
+            _set_current(_chosen, _selection)  # so that every context is queried
         _override.set(override)
         yield override.accelerator
     finally:
@@ -222,15 +222,12 @@ def accelerator(what: str | torch.device | torch.Tensor) -> Accelerator:
     under the same conditions as for a pinned name. Raises `InvalidAcceleratorError`, a
     `TypeError`, for any other argument.
     """
-    # A tensor has a `device`, which has a `type`. A string is a device if it has a colon.
-    device = what if isinstance(what, str) else getattr(what, "device", what)
-    device_type: object = getattr(device, "type", None)
-    if isinstance(device, str) and ":" in device:
-        device_type = device.partition(":")[0]
-    if isinstance(device_type, str):
-        return _accelerator_for_type(
-            device_type.strip().lower(), f"accelerator({str(device)!r})"
-        )
+    device: object = what
+    if not isinstance(what, str):
+        device = getattr(what, "device", what)  # the device of a tensor
+    device_type = _device_type_of(device)
+    if device_type is not None:
+        return _accelerator_for_type(device_type, f"accelerator({str(device)!r})")
     try:
         pin = parse_pin(what)  # type: ignore[arg-type]
     except (ValueError, AttributeError):
@@ -239,6 +236,18 @@ def accelerator(what: str | torch.device | torch.Tensor) -> Accelerator:
             "device ('npu:0', a torch.device) or a tensor"
         ) from None
     return accelerator_of_pin(pin, f"accelerator({what!r})")
+
+
+def _device_type_of(device: object) -> str | None:
+    """Return the torch device type of a device or a device name with an index, or
+    `None` for any other argument, such as a backend's name.
+    """
+    device_type = getattr(device, "type", None)
+    if isinstance(device, str) and ":" in device:
+        device_type, _, _index = device.partition(":")
+    if not isinstance(device_type, str):
+        return None
+    return device_type.strip().lower()
 
 
 def accelerator_of_pin(pin: Pin, request: str) -> Accelerator:
@@ -290,11 +299,14 @@ def _pins_of_type(
     if not names:
         _require_torch_device(device_type, request)
         names = [device_type]
-    # Backends that DS_ACCELERATOR names are tried first, as in a choice.
     pinned_names = [pin.name for pin in settings.pins]
-    preferred = [name for name in names if name in pinned_names]
-    others = [name for name in names if name not in pinned_names]
-    return tuple(qualified_pin(settings, Pin(name)) for name in preferred + others)
+
+    def is_not_pinned(name: str) -> bool:
+        return name not in pinned_names
+
+    # Backends that DS_ACCELERATOR names are tried first, as in a choice.
+    names.sort(key=is_not_pinned)
+    return tuple(qualified_pin(settings, Pin(name)) for name in names)
 
 
 def _require_torch_device(device_type: str, request: str) -> None:
@@ -389,10 +401,10 @@ def _op_providers(backend: Backend) -> tuple[OpProvider, ...]:
 
 
 def _set_current(chosen: Accelerator | None, record: Selection | None) -> None:
-    global _fast, _chosen, _selection
+    global _current_without_overrides, _chosen, _selection
     with _lock:
         _chosen, _selection = chosen, record
-        _fast = None if _overrides else chosen
+        _current_without_overrides = None if _overrides else chosen
 
 
 def swap_state(choice: tuple[Any, ...] | None) -> tuple[Any, ...]:
@@ -487,15 +499,16 @@ def _before_fork() -> None:
 
 
 def _after_fork_in_parent() -> None:
-    global _fast
-    _fast = None  # The next call checks which variables have changed.
+    global _current_without_overrides
+    # The next call checks which variables have changed.
+    _current_without_overrides = None
     if _is_held_for_fork:
         _lock.release()
 
 
 def _after_fork_in_child() -> None:
-    global _fast, _lock
-    _fast = None
+    global _current_without_overrides, _lock
+    _current_without_overrides = None
     if _is_held_for_fork:
         _lock.release()
     else:

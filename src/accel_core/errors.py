@@ -14,10 +14,11 @@ class _Escaped(Exception):  # noqa: N818 - a base class
     """
 
     def __init__(self, *arguments: object, **keywords: object) -> None:
-        super().__init__(*map(_escape, arguments), **keywords)
+        escaped = [_escape_if_text(argument) for argument in arguments]
+        super().__init__(*escaped, **keywords)
 
 
-def _escape(argument: object) -> object:
+def _escape_if_text(argument: object) -> object:
     if type(argument) is str:
         return escape_control_chars(argument)
     return argument

@@ -55,20 +55,24 @@ def user_stacklevel() -> int:
     That line is in the nearest caller outside installed packages, or otherwise in the
     nearest caller outside accel.
     """
-    level = nearest = 0
-    for frame, _ in walk_stack(sys._getframe(1)):
+    level = 0
+    nearest_level = 1
+    has_left_accel = False
+    for frame, _line in walk_stack(sys._getframe(1)):
         file = frame.f_code.co_filename
         if "importlib._bootstrap" not in file:  # `warnings` does not count those frames
             level += 1
         if is_own_frame(frame):
             continue
-        if not nearest:
-            nearest = level
+        if not has_left_accel:
+            has_left_accel = True
+            nearest_level = level
         # An installed package only passes on the call of its user.
         is_installed = not _SITE_FOLDERS.isdisjoint(PurePath(file).parts)
-        if not is_installed and not file.startswith("<frozen "):
+        is_frozen = file.startswith("<frozen ")
+        if not is_installed and not is_frozen:
             return level
-    return nearest or 1
+    return nearest_level
 
 
 def is_own_frame(frame: FrameType) -> bool:
@@ -89,22 +93,23 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     An exception that a caller is still handling is not a cause: the frame that raised
     it is still running.
     """
-    running = [frame for frame, _ in walk_stack(None)]
-    seen: set[int] = set()
+    running_frames = [frame for frame, _line in walk_stack(None)]
+    visited: set[int] = set()  # A chain may be a cycle.
     current = error
-    while id(current) not in seen:
-        seen.add(id(current))
+    while id(current) not in visited:
+        visited.add(id(current))
         yield current
-        earlier = _earlier(current)
+        earlier = _earlier_error(current)
         if earlier is None:
             return
         trace = earlier.__traceback__
-        if trace is not None and trace.tb_frame in running:
+        is_being_handled = trace is not None and trace.tb_frame in running_frames
+        if is_being_handled:
             return
         current = earlier
 
 
-def _earlier(error: BaseException) -> BaseException | None:
+def _earlier_error(error: BaseException) -> BaseException | None:
     """Return the exception that Python's traceback prints above `error`, or `None` if
     there is none.
     """
@@ -131,7 +136,8 @@ def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | No
     `hints` are pairs of a regular expression, which is matched without regard to case,
     and the user's next step. An invalid pattern is skipped.
     """
-    text = "\n".join(map(message, _chain(error)))
+    messages = [message(each) for each in _chain(error)]
+    text = "\n".join(messages)
     for pattern, hint in hints:
         # The vendor's error matters more than an invalid pattern.
         with suppress(re.error, OverflowError, RecursionError):

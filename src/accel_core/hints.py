@@ -19,7 +19,9 @@ COMMON = (
     ),
 )
 #: The pattern for backends that use torch's PrivateUse1 slot, of which a process has one.
-_PRIVATE_USE1 = r"privateuse1|already been (set|registered)"
+#: The name of the slot alone is not a pattern, because torch lists its dispatch keys in
+#: errors with other causes.
+_PRIVATE_USE1 = r"(rename|register)_privateuse1_backend|already been (set|registered)"
 
 
 def hints_of(backend: Backend) -> tuple[tuple[str, str], ...]:

@@ -16,7 +16,7 @@ from accel_core.backend import Provenance, decode_backend
 from accel_core.build import Group
 from accel_core.log import LOGGER
 from accel_core.sandbox import child
-from accel_core.sandbox.guard import Step, selection_in_progress, steps_to
+from accel_core.sandbox.guard import Step, selection_in_progress, steps_sent_to
 from accel_core.verdict import Reason, Status, Verdict, Why
 
 #: The verdicts on the declarations of each plugin.
@@ -41,10 +41,13 @@ class IsolatedLoader:
 
     def __call__(self, sources: Sequence[Provenance]) -> list[tuple[Verdict, ...]]:
         """Return the declarations of each plugin in `sources`, in the same order."""
-        new = [s for s in dict.fromkeys(sources) if s not in self._loaded]
-        if new:
-            LOGGER.debug("load %s plugins in a child process", len(new))
-            self._loaded |= self._load(new)
+        not_loaded: list[Provenance] = []
+        for source in sources:
+            if source not in self._loaded and source not in not_loaded:
+                not_loaded.append(source)
+        if not_loaded:
+            LOGGER.debug("load %s plugins in a child process", len(not_loaded))
+            self._loaded |= self._load(not_loaded)
         return [self._loaded[source] for source in sources]
 
     def _load(self, sources: list[Provenance]) -> VerdictsByPlugin:
@@ -52,20 +55,22 @@ class IsolatedLoader:
             return self._load_in_child(sources)
         loaded_together = self._load_in_child(sources)
         failed = [s for s in sources if _has_failed(loaded_together.get(s, ()))]
-        declared = dict(loaded_together)
+        result = dict(loaded_together)
         if not failed:
-            return declared
+            return result
         cores = hardware.usable_cores()
         loaded_alone = child.run_in_parallel(self._load_alone, failed, cores)
         for source, verdicts in zip(failed, loaded_alone, strict=True):
-            declared[source] = verdicts
-            if source in loaded_together and not _has_failed(verdicts):
+            result[source] = verdicts
+            loads_only_alone = source in loaded_together and not _has_failed(verdicts)
+            if loads_only_alone:
                 failures = loaded_together[source]
-                declared[source] = tuple(map(_failure_beside_others, failures))
-        return declared
+                result[source] = tuple(_blaming_other_plugins(v) for v in failures)
+        return result
 
     def _load_alone(self, source: Provenance) -> tuple[Verdict, ...]:
-        return self._load_in_child([source])[source]
+        verdicts_by_plugin = self._load_in_child([source])
+        return verdicts_by_plugin[source]
 
     def _load_in_child(self, sources: list[Provenance]) -> VerdictsByPlugin:
         """Return the declarations of each plugin, or an empty dictionary if a child
@@ -74,21 +79,25 @@ class IsolatedLoader:
         In that case any of the plugins may be the cause.
         """
         job = {"plugins": [asdict(source) for source in sources]}
-        first = Verdict(plugins.name_before_loading(sources[0]), sources[0])
-        report = _run_or_verdict(_declare_in_child, job, self._timeout, first)
-        if isinstance(report, Verdict):
-            return {sources[0]: (report,)} if len(sources) == 1 else {}
+        first = sources[0]
+        unread = Verdict(plugins.name_before_loading(first), first)
+        report = _run_or_verdict(_load_plugins_in_child, job, self._timeout, unread)
+        if isinstance(report, Verdict):  # The child died.
+            return {first: (report,)} if len(sources) == 1 else {}
         report.print_output()
-        rows: Any = report.answer
-        declared = (tuple(map(decode, row)) for row in rows["plugins"])
-        return dict(zip(sources, declared, strict=True))
+        encoded: Any = report.answer
+        result = {}
+        for source, documents in zip(sources, encoded["plugins"], strict=True):
+            result[source] = tuple(decode(document) for document in documents)
+        return result
 
 
 def _has_failed(verdicts: Sequence[Verdict]) -> bool:
+    """Return whether a plugin was not loaded, or one of its verdicts is broken."""
     return not verdicts or any(v.status is Status.BROKEN for v in verdicts)
 
 
-def _failure_beside_others(failed: Verdict) -> Verdict:
+def _blaming_other_plugins(failed: Verdict) -> Verdict:
     """Return the verdict on a plugin that loads alone but fails together with other
     plugins.
     """
@@ -97,17 +106,19 @@ def _failure_beside_others(failed: Verdict) -> Verdict:
     return replace(failed, why=why)
 
 
-def _declare_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
+def _load_plugins_in_child(
+    job: dict[str, Any], stage: child.Stage
+) -> dict[str, object]:
     """In the child process, load each plugin, and return the verdicts on its
     declarations or on its failure.
     """
-    with steps_to(_step_reporter(stage)), selection_in_progress():
+    with steps_sent_to(_step_reporter(stage)), selection_in_progress():
         sources = [Provenance(**source) for source in job["plugins"]]
-        declared = [plugins.load_plugin(source) for source in sources]
-    rows = []
-    for verdicts in declared:
-        rows.append([encode(verdict) for verdict in verdicts])
-    return {"plugins": rows}
+        verdicts_of_each = [plugins.load_plugin(source) for source in sources]
+    encoded = []
+    for verdicts in verdicts_of_each:
+        encoded.append([encode(verdict) for verdict in verdicts])
+    return {"plugins": encoded}
 
 
 # --- A probe ----------------------------------------------------------------------------
@@ -138,7 +149,7 @@ def _probe_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, object
     verdict = decode(job["verdict"])
     others = [decode(other) for other in job["others"]]
     group = Group((verdict, *others), imports_to_explain=True)
-    with steps_to(_step_reporter(stage)), selection_in_progress():
+    with steps_sent_to(_step_reporter(stage)), selection_in_progress():
         result = build.probe_device(verdict, group, pinned=job["pinned"])
     if "torch" in sys.modules:
         result = replace(result, slot=torch_import.private_use1_name())
@@ -170,7 +181,7 @@ def _run_or_verdict(
         return report
     if report.timed_out:  # The package may still work.
         facts: dict[str, Any] = {
-            "seconds": report.waited,
+            "seconds": report.timeout,
             "stage": report.stage,
             "owner": report.stage_facts.get("owner", ""),
         }

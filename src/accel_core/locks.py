@@ -17,9 +17,9 @@ class ForkSafeLock:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._renew)
+            os.register_at_fork(after_in_child=self._create_new_lock)
 
-    def _renew(self) -> None:
+    def _create_new_lock(self) -> None:
         self._lock = threading.RLock()
 
     @contextlib.contextmanager

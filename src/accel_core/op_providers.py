@@ -33,7 +33,7 @@ def providers(backend: Backend) -> tuple[OpProvider, ...]:
     the error.
     """
     result: list[OpProvider] = []
-    for plugin in _plugins(backend):
+    for plugin in _plugins_with_own_first(backend):
         result += _providers_of(backend, plugin, "plugin")
     for entry_point in sorted(
         permitted_entry_points(GROUP), key=_name_and_distribution
@@ -41,18 +41,26 @@ def providers(backend: Backend) -> tuple[OpProvider, ...]:
         result += _providers_of(
             backend, entry_point, entry_point.name, must_have_hook=True
         )
-    return tuple(sorted(result, key=lambda provider: provider.last))
+    last = [provider for provider in result if provider.last]
+    others = [provider for provider in result if not provider.last]
+    return (*others, *last)
 
 
-def _plugins(backend: Backend) -> list[Provenance]:
+def _plugins_with_own_first(backend: Backend) -> list[Provenance]:
     """Return the installed plugins, each once, with the backend's plugin first."""
-    plugins: list[Provenance] = []
-    for candidate in discover():
-        if candidate.backend is None or candidate.builtin:
+    own: list[Provenance] = []
+    others: list[Provenance] = []
+    for verdict in discover():
+        if verdict.backend is None or verdict.builtin:
             continue
-        if candidate.provenance not in plugins:
-            plugins.append(candidate.provenance)
-    return sorted(plugins, key=lambda each: each.distribution != backend.distribution)
+        plugin = verdict.provenance
+        if plugin in own or plugin in others:
+            continue
+        if plugin.distribution == backend.distribution:
+            own.append(plugin)
+        else:
+            others.append(plugin)
+    return own + others
 
 
 def _name_and_distribution(entry_point: Provenance) -> tuple[str, str]:

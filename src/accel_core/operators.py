@@ -165,9 +165,9 @@ class Operator:
         if len(self.candidates) == 1:
             return self.candidates[0]
         for candidate in self.candidates:
-            if candidate.error is not None and not candidate.origin.optional:
-                return candidate
-            if not candidate.reason:
+            must_be_used = candidate.error is not None and not candidate.origin.optional
+            is_compatible = not candidate.reason
+            if must_be_used or is_compatible:
                 return candidate
         for candidate in self.candidates:
             if candidate.error is None:
@@ -177,10 +177,14 @@ class Operator:
     @property
     def failed_to_import(self) -> bool:
         """Whether the used candidate, or an earlier candidate, cannot be imported."""
-        tried = self.candidates[: self.candidates.index(self.used) + 1]
-        return any(candidate.error is not None for candidate in tried)
+        for candidate in self.candidates:
+            if candidate.error is not None:
+                return True
+            if candidate == self.used:  # Later candidates are not imported.
+                break
+        return False
 
-    def untried(self) -> "Operator":
+    def with_new_candidates(self) -> "Operator":
         """Return a copy of the operator in which no candidate is imported, because a
         failed import may succeed later.
         """
@@ -193,8 +197,12 @@ def operators_by_name(providers: Iterable[OpProvider]) -> dict[str, Operator]:
     """Return every operator of `providers`, sorted by name. The candidates of an
     operator are in the order of the providers.
     """
-    candidates: dict[str, list[OpCandidate]] = {}
+    candidates_by_name: dict[str, list[OpCandidate]] = {}
     for provider in providers:
-        for op, source in provider.builders.items():
-            candidates.setdefault(op, []).append(OpCandidate(op, source, provider))
-    return {op: Operator(op, tuple(candidates[op])) for op in sorted(candidates)}
+        for name, source in provider.builders.items():
+            candidate = OpCandidate(name, source, provider)
+            candidates_by_name.setdefault(name, []).append(candidate)
+    operators = {}
+    for name in sorted(candidates_by_name):
+        operators[name] = Operator(name, tuple(candidates_by_name[name]))
+    return operators

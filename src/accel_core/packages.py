@@ -36,24 +36,33 @@ def entry_points(group: str) -> tuple[Provenance, ...]:
     If a distribution is installed more than once, the first one on `sys.path` is used.
     """
     result: list[Provenance] = []
-    for normalized in _names_mentioning(group):
-        for distribution in distributions(normalized):
-            name, version = name_and_version(distribution)
-            # A finder may ignore the requested name.
-            if normalize_distribution(name) == normalized:
-                for entry_point in _entry_points_of(distribution, group):
-                    provenance = Provenance(
-                        one_line(name),
-                        one_line(version),
-                        entry_point.name,
-                        entry_point.value,
-                    )
-                    result.append(provenance)
-                break
+    for normalized in _distributions_mentioning(group):
+        distribution = _first_distribution(normalized)
+        if distribution is None:
+            continue
+        name, version = name_and_version(distribution)
+        for entry_point in _entry_points_of(distribution, group):
+            provenance = Provenance(
+                one_line(name),
+                one_line(version),
+                entry_point.name,
+                entry_point.value,
+            )
+            result.append(provenance)
     return tuple(result)
 
 
-def _names_mentioning(group: str) -> list[str]:
+def _first_distribution(normalized: str) -> metadata.Distribution | None:
+    """Return the first distribution on `sys.path` with this normalized name."""
+    for distribution in distributions(normalized):
+        name, _version = name_and_version(distribution)
+        # A finder may ignore the requested name.
+        if normalize_distribution(name) == normalized:
+            return distribution
+    return None
+
+
+def _distributions_mentioning(group: str) -> list[str]:
     """Return the normalized names of distributions that may have an entry point of
     `group`.
     """
@@ -170,11 +179,13 @@ def distribution_of_module(module: str) -> tuple[str, str]:
     if not package_folders(module):
         return "", ""
     top_level, _, _ = module.partition(".")
-    for distribution in distributions(top_level):
-        return name_and_version(distribution)
-    line = "\n" + module.replace(".", "/") + "/"
+    namesakes = distributions(top_level)
+    if namesakes:
+        return name_and_version(namesakes[0])
+    # Each line of RECORD begins with the path of an installed file.
+    beginning_of_line = "\n" + module.replace(".", "/") + "/"
     for distribution in distributions():
-        if line in "\n" + _read(distribution, "RECORD"):
+        if beginning_of_line in "\n" + _read(distribution, "RECORD"):
             return name_and_version(distribution)
     return "", ""
 
@@ -235,21 +246,22 @@ def _spec(name: str) -> ModuleSpec | None:
     """Return the spec of the first package with an `__init__` on the path to `name`, or
     of the module itself, or `None` if it is not installed.
     """
-    top_level, *below = name.split(".")
+    top_level, *lower_levels = name.split(".")
     spec = _top_level_spec(top_level)
-    for part in below:
+    for level in lower_levels:
+        # Below a package with an `__init__`, only an import could find the next level.
         if spec is None or not _is_namespace(spec):
             return spec
         folders = list(spec.submodule_search_locations or ())
-        spec = PathFinder.find_spec(f"{spec.name}.{part}", folders)
+        spec = PathFinder.find_spec(f"{spec.name}.{level}", folders)
     if spec is None or _is_namespace(spec):
         return None
     return spec
 
 
 def _top_level_spec(name: str) -> ModuleSpec | None:
-    # `None` in `sys.modules` forbids an import.
-    if name in sys.modules and sys.modules[name] is None:
+    is_import_forbidden = name in sys.modules and sys.modules[name] is None
+    if is_import_forbidden:
         return None
     try:
         return find_spec(name)

@@ -79,13 +79,13 @@ def parse_pin(text: str, *, allow_distribution_only: bool = False) -> Pin:
 
 def parse_names(text: str) -> tuple[str, ...]:
     """Parse a comma-separated list."""
-    parts = map(str.strip, text.split(","))
-    return tuple(filter(None, parts))
+    names = [part.strip() for part in text.split(",")]
+    return tuple(name for name in names if name)
 
 
 def parse_pins(text: str) -> tuple[Pin, ...]:
     """Parse a comma-separated list of pins."""
-    return tuple(map(parse_pin, parse_names(text)))
+    return tuple(parse_pin(name) for name in parse_names(text))
 
 
 def parse_rules(text: str) -> tuple[Pin, ...]:
@@ -132,7 +132,7 @@ def parse_seconds(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
-        seconds = math.nan
+        seconds = math.nan  # which fails the next check too
     if not 0 < seconds < math.inf:
         raise ValueError("a number of seconds above 0, such as 10 or 2.5")
     return seconds
@@ -237,7 +237,7 @@ VARIABLES: tuple[Variable[Any], ...] = (
     ACCEL_LOG,
 )
 #: Variables that other modules read, listed so that their misspellings are reported.
-_ELSEWHERE = (
+_READ_ELSEWHERE = (
     "ACCEL_INTEGRATIONS",
     "ACCEL_COMMUNICATION_BACKEND",
     "ACCEL_UNUSED",
@@ -250,14 +250,14 @@ def _misspelt(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     variable.
     """
     known = [variable.name for variable in VARIABLES]
-    known += _ELSEWHERE
+    known += _READ_ELSEWHERE
     pairs = []
     for name in environ:
         if not name.startswith("ACCEL_") or name in known:
             continue
-        close = get_close_matches(name, known, n=1, cutoff=0.8)
-        if close:
-            pairs.append((name, close[0]))
+        most_similar = get_close_matches(name, known, n=1, cutoff=0.8)
+        for suggestion in most_similar:  # at most one
+            pairs.append((name, suggestion))
     return tuple(pairs)
 
 
@@ -292,7 +292,7 @@ class Policy:
         """
         if _any_matches(self.block, name, distribution):
             return False
-        return self._allows_code_of(distribution, [name])
+        return self._is_named_in_allow(distribution, [name])
 
     def permits_distribution(self, distribution: str, backends: Iterable[str]) -> bool:
         """Return whether other code of a distribution, such as its commands, may be
@@ -306,9 +306,9 @@ class Policy:
             return False
         if normalize_distribution(distribution) in OWN_DISTRIBUTIONS:
             return True
-        return self._allows_code_of(distribution, backends)
+        return self._is_named_in_allow(distribution, backends)
 
-    def _allows_code_of(self, distribution: str, backends: Iterable[str]) -> bool:
+    def _is_named_in_allow(self, distribution: str, backends: Iterable[str]) -> bool:
         """Return whether `allow` is empty, or names the distribution or one of its
         backends.
         """
@@ -335,13 +335,15 @@ def permitted_entry_points(group: str) -> list[Provenance]:
     if not registered:
         return []
     policy = Policy(ACCEL_ALLOW.read(os.environ), ACCEL_BLOCK.read(os.environ))
-    if not group.startswith("accel."):
+    is_group_of_accel = group.startswith("accel.")
+    if not is_group_of_accel:
         policy = replace(policy, allow=())
-    backends = _backends_by_distribution(policy)
+    backends_by_distribution = _backends_by_distribution(policy)
     own, others = [], []
     for entry_point in registered:
         distribution = entry_point.distribution
-        if not policy.permits_distribution(distribution, backends[distribution]):
+        backends = backends_by_distribution[distribution]
+        if not policy.permits_distribution(distribution, backends):
             continue
         if normalize_distribution(distribution) in OWN_DISTRIBUTIONS:
             own.append(entry_point)

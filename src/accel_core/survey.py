@@ -43,14 +43,16 @@ def survey(
     choice is unknown. `load` replaces the default loader; pass a loader that has read
     the declarations before to save time.
     """
-    load = load or loader(settings, isolated=True)
+    if load is None:
+        load = loader(settings, isolated=True)
     prober = Prober(settings, isolated=True)
     backends = find_backends(None, settings, load)
     find = partial(_find_or_reuse, backends=backends, settings=settings, load=load)
     verdicts = [_verdict_without_probe(v, backends, settings, prober) for v in backends]
     missing = missing_plugins(v.name for v in backends)
-    is_single_pin = len(settings.pins) == 1
-    pinned = backends_of_pin(settings.pins[0], settings, find) if is_single_pin else ()
+    pinned: tuple[Verdict, ...] = ()
+    if len(settings.pins) == 1:
+        pinned = backends_of_pin(settings.pins[0], settings, find)
     if not probing:
         return Survey(tuple(verdicts), None, missing, pinned)
     _probe_undecided(verdicts, backends, prober)
@@ -61,7 +63,10 @@ def survey(
 def _find_or_reuse(
     pin: Pin | None, *, backends: tuple[Verdict, ...], settings: Settings, load: Load
 ) -> tuple[Verdict, ...]:
-    return backends if pin is None else find_backends(pin, settings, load)
+    """Return `backends` if there is no pin, because they are found already."""
+    if pin is None:
+        return backends
+    return find_backends(pin, settings, load)
 
 
 def _verdict_without_probe(
@@ -84,7 +89,8 @@ def _probe_undecided(
     """Probe the backends whose verdict is not final, and replace those verdicts."""
     indices = []
     for index, verdict in enumerate(verdicts):
-        if verdict.status is Status.NOT_PROBED or may_have_broken_package(verdict):
+        is_unprobed = verdict.status is Status.NOT_PROBED
+        if is_unprobed or may_have_broken_package(verdict):
             indices.append(index)
     if not indices:
         return

@@ -17,7 +17,8 @@ def one_line(text: str) -> str:
     """Return `text` on one line, with control characters escaped, and truncated after
     4000 characters.
     """
-    line = " ".join(text[:_MAX_LINE].split())
+    words = text[:_MAX_LINE].split()
+    line = " ".join(words)
     if len(text) > _MAX_LINE:
         line += "…"
     return escape_control_chars(line)
@@ -36,13 +37,14 @@ def escape_control_chars(text: str) -> str:
     """Return `text` with control characters escaped, except newlines and tabs."""
     if text.isprintable():
         return text
-    return "".join(map(_escape, text))
+    return "".join(_escape(character) for character in text)
 
 
 def _escape(character: str) -> str:
     if character.isprintable() or character in "\n\t":
         return character
-    return ascii(character)[1:-1]
+    quoted = ascii(character)  # such as "'\\x1b'"
+    return quoted.strip("'")
 
 
 def short_repr(value: object) -> str:

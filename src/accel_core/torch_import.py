@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from accel_core.errors import AccelError, BackendUnavailableError
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause
@@ -47,7 +47,7 @@ def import_torch() -> ModuleType:
         # Another thread may be importing torch. This thread waits for that import
         # without the lock, because the other thread may need the lock for a package
         # that torch loads.
-        torch = _import()
+        torch = _import_or_explain()
         _import_named_packages()
         return torch
     torch = _import_without_autoload()
@@ -60,7 +60,7 @@ def _import_without_autoload() -> ModuleType:
     global imported_by_us
     with _lock.held(), autoload_restored():
         os.environ[AUTOLOAD] = "0"
-        torch = _import()
+        torch = _import_or_explain()
         imported_by_us = True
     return torch
 
@@ -78,7 +78,8 @@ def _import_named_packages() -> None:
         try:
             package = importlib.import_module(module)
             if function:
-                getattr(package, function)()
+                register_device = getattr(package, function)
+                register_device()
         except PLUGIN_ERRORS as error:
             cause, step = cause_and_step(error)
             raise BackendUnavailableError(
@@ -92,8 +93,10 @@ def _run_own_entry_point() -> None:
     on.
     """
     for entry_point in entry_points(TORCH_GROUP):
-        if (entry_point.name, entry_point.distribution) == OWN_ENTRY_POINT:
-            entry_point.load()()
+        key = (entry_point.name, entry_point.distribution)
+        if key == OWN_ENTRY_POINT:
+            activate_integrations = entry_point.load()
+            activate_integrations()
 
 
 def has_failed_import() -> bool:
@@ -102,6 +105,7 @@ def has_failed_import() -> bool:
     """
     if "torch" in sys.modules:
         return False
+    # Python removes only the module that failed, and keeps the modules that it imported.
     return any(name.startswith("torch.") for name in list(sys.modules))
 
 
@@ -138,7 +142,7 @@ class TorchFailsError(BackendUnavailableError):
         super().__init__(f"{self.WHAT}: {self.cause}", hint=hint)
 
 
-def _import() -> ModuleType:
+def _import_or_explain() -> ModuleType:
     if has_failed_import():
         raise BackendUnavailableError(
             "an `import torch` in this process failed or was interrupted, "
@@ -153,7 +157,10 @@ def _import() -> ModuleType:
     except AccelError:  # The error has its next step already.
         raise
     except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        is_not_installed = (
+            isinstance(error, ModuleNotFoundError) and error.name == "torch"
+        )
+        if is_not_installed:
             reason = "torch is not installed: accel setup"
             raise BackendUnavailableError(reason) from None
         step = "run `accel doctor` in the program's folder: it finds the cause"
@@ -163,9 +170,11 @@ def _import() -> ModuleType:
             raise BackendUnavailableError(text, hint=step) from error
         raise TorchFailsError(error, hint=step) from error
     if not hasattr(torch, "Tensor"):
-        where = getattr(torch, "__file__", None) or list(getattr(torch, "__path__", ()))
+        place = getattr(torch, "__file__", None)
+        if place is None:  # A folder without an `__init__` has only a path.
+            place = list(getattr(torch, "__path__", ()))
         raise BackendUnavailableError(
-            f"the module torch that Python finds is not PyTorch: {where}"
+            f"the module torch that Python finds is not PyTorch: {place}"
         )
     return torch
 
@@ -216,22 +225,25 @@ def torch_build() -> TorchBuild | None:
     The build is read from torch's files, without importing torch, unless torch is
     already imported.
     """
-    imported = getattr(sys.modules.get("torch"), "version", None)
-    if imported is not None:
-        return _build_of(vars(imported))
+    imported_module = getattr(sys.modules.get("torch"), "version", None)
+    if imported_module is not None:
+        return _build_from_variables(vars(imported_module))
     folders = package_folders("torch")
     if not folders:
         return None
-    return _build_of(_version_file(folders))
+    return _build_from_variables(_variables_in_version_file(folders))
 
 
-def _build_of(values: dict[str, str]) -> TorchBuild:
-    version = values.get("__version__", "unknown version")
-    cuda, hip, xpu = values.get("cuda"), values.get("hip"), values.get("xpu")
-    return TorchBuild(version, cuda, hip, xpu)
+def _build_from_variables(values: dict[str, str]) -> TorchBuild:
+    return TorchBuild(
+        version=values.get("__version__", "unknown version"),
+        cuda=values.get("cuda"),
+        hip=values.get("hip"),
+        xpu=values.get("xpu"),
+    )
 
 
-def _version_file(folders: list[str]) -> dict[str, str]:
+def _variables_in_version_file(folders: list[str]) -> dict[str, str]:
     """Return the strings that the source of `torch.version` assigns, by name. torch's
     build writes one assignment per line.
     """
@@ -241,9 +253,10 @@ def _version_file(folders: list[str]) -> dict[str, str]:
         spec = finder.find_spec("torch.version", folders)
         if spec is None:
             continue
+        loader: Any = spec.loader
         with contextlib.suppress(Exception):  # The source may be unreadable.
-            get_source = getattr(spec.loader, "get_source", lambda _: "")
-            source = get_source("torch.version") or ""
+            source = loader.get_source("torch.version") or ""
+            # For example: cuda: Optional[str] = '12.6'
             assignment = r"^(\w+)(?:: [^=\n]+)? = ['\"]([^'\"\n]*)['\"]"
             return dict(re.findall(assignment, source, re.MULTILINE))
     return {}
@@ -287,9 +300,11 @@ def namespace_taken_by(device_type: str, own: tuple[str, ...]) -> str:
     if isinstance(namespace, ModuleType):
         modules.append(namespace.__name__)
     for name in _KEY_FUNCTIONS:
-        modules.append(defining_module(getattr(namespace, name, None)))
+        function = getattr(namespace, name, None)
+        modules.append(defining_module(function))
     for module in modules:
-        if module and module.partition(".")[0] not in own:
+        top_level, _, _ = module.partition(".")
+        if module and top_level not in own:
             return module
     return ""
 

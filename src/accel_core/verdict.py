@@ -323,8 +323,9 @@ class Verdict:
         Blocked backends are not reported, and built-in ones only if a vendor's package
         is broken.
         """
-        if self.status is Status.BLOCKED:
+        if self.status is Status.BLOCKED:  # The user excluded the backend.
             return False
+        # Nobody installed a built-in backend, so only its failure is worth a message.
         return not self.builtin or self.status.is_failure
 
     @property

@@ -54,7 +54,7 @@ def test_where_the_mark_stays_a_peak_is_seen_when_asked(cpu, monkeypatch, tmp_pa
     monkeypatch.setattr(ours, "_CLEAR_REFS", tmp_path / "missing" / "clear_refs")
     cpu.reset_peak_memory_stats()
     start = cpu.max_memory_allocated()
-    assert start < ours.high_water() + MIB
+    assert start < ours.high_water_mark() + MIB
     block = torch.ones(100 * MIB, dtype=torch.uint8)
     assert cpu.memory_allocated() - start > 60 * MIB
     del block
@@ -64,11 +64,11 @@ def test_where_the_mark_stays_a_peak_is_seen_when_asked(cpu, monkeypatch, tmp_pa
 
 
 def test_without_proc_the_process_is_asked(monkeypatch, tmp_path):
-    with_proc = ours.high_water()
+    with_proc = ours.high_water_mark()
     monkeypatch.setattr(ours, "_STATUS", tmp_path / "status")
-    assert ours.high_water() > with_proc // 2
+    assert ours.high_water_mark() > with_proc // 2
     (tmp_path / "status").write_text("Name:\tpython\n")
-    assert ours.high_water() > with_proc // 2
+    assert ours.high_water_mark() > with_proc // 2
 
 
 @pytest.mark.parametrize(("counted", "mark"), [({"peak_wset": 123}, 123), ({}, 0)])
@@ -78,7 +78,7 @@ def test_windows_has_its_own_mark(monkeypatch, tmp_path, counted, mark):
     monkeypatch.setattr(
         psutil.Process, "memory_info", lambda _: SimpleNamespace(**counted)
     )
-    assert ours.high_water() == mark
+    assert ours.high_water_mark() == mark
 
 
 @pytest.mark.parametrize(

@@ -337,6 +337,12 @@ def test_properties_may_say_little(vendor, without):
     assert without("get_device_properties").device_properties(1).name == "maia:1"
 
 
+def test_without_properties_the_name_is_that_of_get_device_name(without, vendor):
+    vendor.get_device_name = lambda device=None: f"Maia 100 of slot {device}"
+    accelerator = without("get_device_properties")
+    assert accelerator.device_properties(1).name == "Maia 100 of slot 1"
+
+
 def test_availability_counts_devices_and_never_raises(vendor, without):
     broken = raising(OSError("driver"))
     # Vendors' own is_available() may start a driver, which a forked child cannot start again.

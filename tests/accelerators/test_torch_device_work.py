@@ -13,7 +13,7 @@ from accel_core import (
     TorchAccelerator,
     UnsupportedError,
 )
-from accel_core.interface.dtypes import computes_in
+from accel_core.interface.dtypes import try_dtype
 from accel_core.interface.memory import is_pinning_unsupported
 
 # Memory
@@ -193,12 +193,12 @@ def test_a_device_on_which_nothing_computes_says_no_and_why(simulated):
 
 
 def test_a_trial_tells_in_which_data_types_a_device_computes():
-    assert computes_in(torch, "cpu", torch.bfloat16) is True
+    assert try_dtype(torch, "cpu", torch.bfloat16) is True
     assert (
-        computes_in(torch, "cpu", torch.float8_e4m3fn) is False
+        try_dtype(torch, "cpu", torch.float8_e4m3fn) is False
     )  # torch multiplies none of these there
     assert isinstance(
-        computes_in(torch, "meta", torch.float16), RuntimeError
+        try_dtype(torch, "meta", torch.float16), RuntimeError
     )  # which has no values at all
 
 

@@ -28,14 +28,14 @@ def test_the_data_type_is_what_the_hardware_is_good_at(
 ):
     monkeypatch.setattr(cpu, "is_bf16_native", lambda: bf16)
     monkeypatch.setattr(cpu, "is_fp16_supported", lambda: fp16)
-    monkeypatch.setitem(vars(cpu), "_scales_losses", scales)
+    monkeypatch.setitem(vars(cpu), "_can_scale_losses", scales)
     assert cpu.training_dtype() is dtype
     assert cpu.grad_scaler().is_enabled() is (dtype is torch.float16)
 
 
 def test_whether_losses_are_scaled_is_tried(cpu, simulated):
-    assert cpu._scales_losses is True
-    assert simulated._scales_losses is False  # nothing computes on it
+    assert cpu._can_scale_losses is True
+    assert simulated._can_scale_losses is False  # nothing computes on it
 
 
 def test_a_scaler_scales_for_float16_and_else_lets_be(cpu):

@@ -95,7 +95,7 @@ def test_use_is_for_the_block_and_nests(mlu):
             assert accel_core.get_accelerator() is outer
         assert accel_core.get_accelerator() is cpu
     assert accel_core.get_accelerator() is outer
-    assert current._fast is outer
+    assert current._current_without_overrides is outer
 
 
 def test_use_ends_with_an_exception_too(mlu):
@@ -103,7 +103,7 @@ def test_use_ends_with_an_exception_too(mlu):
     with pytest.raises(ZeroDivisionError), accel_core.use_accelerator("cpu"):
         raise ZeroDivisionError
     assert accel_core.get_accelerator() is outer
-    assert current._fast is outer
+    assert current._current_without_overrides is outer
 
 
 def test_use_before_any_choice_chooses_nothing(mlu):

@@ -63,7 +63,7 @@ def test_use_is_for_one_task(mlu):
         ["mlu"] * 4,
         ["cpu"] * 3 + ["mlu"],
     ]
-    assert current._fast is outer
+    assert current._current_without_overrides is outer
 
 
 def test_use_that_is_ended_in_another_context_still_ends(mlu):
@@ -78,7 +78,7 @@ def test_use_that_is_ended_in_another_context_still_ends(mlu):
     manager.__exit__(None, None, None)
     assert accel_core.get_accelerator() is outer
     assert elsewhere.run(accel_core.get_accelerator) is outer
-    assert current._fast is outer
+    assert current._current_without_overrides is outer
 
 
 def batches():
@@ -105,7 +105,7 @@ def test_generators_that_end_in_another_order_leave_nothing(mlu):
     assert accel_core.get_accelerator().name == "cpu"
     second.close()
     assert accel_core.get_accelerator() is outer
-    assert current._fast is outer
+    assert current._current_without_overrides is outer
 
 
 def test_an_async_generator_that_is_dropped_ends_its_block(mlu):

@@ -102,7 +102,7 @@ def test_without_probing_it_starts_one_process_which_reads_the_declarations(
     found = {v.name: (v.status.value, v.reason) for v in ask(read({}), probing=False)}
     assert found["mlu"] == ("not_probed", "installed, not probed")
     assert found["npu"] == ("not_installed", "torch_npu is not installed")
-    assert ran == [isolation._declare_in_child]
+    assert ran == [isolation._load_plugins_in_child]
     load = isolation.IsolatedLoader(60)
     for pins, pinned in (("mlu", ["mlu"]), ("mlu,npu", []), ("", [])):
         again = survey(read({"DS_ACCELERATOR": pins}), probing=False, load=load)

@@ -185,6 +185,6 @@ VERSION = RELEASE.map(lambda text: text.encode("utf-8", "surrogatepass")) | st.b
 @example(written=b"x = 1" + b"+1" * 50_000)
 def test_any_version_file_of_torch_is_read_or_passed_over(tmp_path, written):
     (tmp_path / "version.py").write_bytes(written)
-    for name, value in torch_import._version_file([str(tmp_path)]).items():
+    for name, value in torch_import._variables_in_version_file([str(tmp_path)]).items():
         assert isinstance(name, str)
         assert value is None or isinstance(value, str)

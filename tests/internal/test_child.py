@@ -39,7 +39,7 @@ def test_an_answer_comes_back(job):
     report = job(
         "stage('half way')\nreturn {'sum': job['a'] + job['b'], 'text': 'é'}", a=1, b=2
     )
-    assert report == ChildReport({"sum": 3, "text": "é"}, 0, "half way", "", waited=20)
+    assert report == ChildReport({"sum": 3, "text": "é"}, 0, "half way", "", timeout=20)
     assert not report.timed_out
 
 
@@ -192,7 +192,7 @@ def test_a_busy_child_ends_at_the_deadline(job):
     body = "while True:\n    stage('computing')\n    print('still here')\n    time.sleep(0.01)"
     report = job(body, timeout=1.0)
     assert report.timed_out is True
-    assert report.waited == 1
+    assert report.timeout == 1
     assert report.stage == "computing"
 
 

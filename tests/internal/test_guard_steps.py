@@ -11,7 +11,7 @@ from accel_core.sandbox import guard
 def test_steps_are_logged_and_reach_the_listener_of_the_block(caplog):
     caplog.set_level(logging.DEBUG, "accel_core")
     steps = []
-    with guard.steps_to(steps.append):
+    with guard.steps_sent_to(steps.append):
         guard.log_step("importing torch_acme")
     guard.log_step("device_count()")
     assert steps == [guard.Step("importing torch_acme", guard.CodeOwner.VENDOR)]

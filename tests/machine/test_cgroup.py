@@ -164,3 +164,15 @@ def test_the_kills_of_version_1_count(machine):
     text = "oom_kill_disable 0\nunder_oom 0\noom_kill 2"
     build(machine, v1("/job"), {f"{V1}/job/memory.oom_control": text})
     assert host.cgroup_memory_kills(machine.path) == 2
+
+
+@pytest.mark.parametrize(("needed", "limit"), [(5, None), (6, 16)])
+def test_a_limit_of_processes_counts_where_too_few_are_left(machine, needed, limit):
+    files = {
+        f"{V2}/pod/pids.max": "16",
+        f"{V2}/pod/pids.current": "11",
+        f"{V2}/pod/job/pids.max": "max",
+        f"{V2}/pod/job/pids.current": "4",
+    }
+    build(machine, v2("/pod/job"), files)
+    assert host.cgroup_process_limit(needed, machine.path) == limit

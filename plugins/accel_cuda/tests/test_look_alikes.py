@@ -57,7 +57,8 @@ def test_whose_hardware_is_declared_and_needs_its_makers_torch(
 
 @pytest.mark.parametrize(("mark", "alike"), LOOK_ALIKES.items())
 def test_setup_knows_a_look_alikes_mark_and_page(mark, alike):
-    assert (mark, alike.url) == installed.VENDOR_BUILDS[alike.hardware.name]
+    build = installed.VENDOR_BUILDS[alike.hardware.name]
+    assert (build.mark, build.url) == (mark, alike.url)
 
 
 @pytest.fixture(params=LOOK_ALIKES.values(), ids=LOOK_ALIKES)

@@ -94,7 +94,7 @@ def test_float16_is_tried_where_the_bridge_cannot_be_asked(acc, monkeypatch):
     for name in ("habana_frameworks", "habana_frameworks.torch.utils.experimental"):
         monkeypatch.setitem(sys.modules, name, None)
     tried = []
-    computes = "accel_core.interface.dtypes.computes_in"
+    computes = "accel_core.interface.dtypes.try_dtype"
     monkeypatch.setattr(computes, lambda torch, device, dtype: not tried.append(dtype))
     assert acc.is_fp16_supported() is True
     assert tried == [torch.float16]

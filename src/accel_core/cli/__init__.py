@@ -98,16 +98,20 @@ def _command_entry_points() -> list[Provenance]:
         return own_commands
 
 
-def _call_with_package(entry_point: Provenance | None, use: Callable[[Any], T]) -> T:
-    """Import a command's package, and call `use` with it.
+def _call_with_package(
+    entry_point: Provenance | None, function: Callable[[Any], T]
+) -> T:
+    """Import a command's package, and call `function` with it. For a built-in command,
+    `entry_point` is `None` and the package is this module.
 
-    Raises `ClickException` if the package fails.
+    Raises `ClickException` if the package or the function fails.
     """
     if entry_point is None:
-        return use(sys.modules[__name__])
+        own_package = sys.modules[__name__]
+        return function(own_package)
     try:
         with stdout_to_stderr(), preserved_state(entry_point):
-            return use(entry_point.load())
+            return function(entry_point.load())
     except PLUGIN_ERRORS as error:
         raise click.ClickException(
             f"{entry_point} cannot be used: {one_line(root_cause(error))}"
@@ -121,11 +125,11 @@ def _lines_from_package(
     package fails.
     """
 
-    def lines(package: Any) -> list[str]:
+    def read_lines(package: Any) -> list[str]:
         return [one_line(str(line)) for line in read(package)]
 
     try:
-        return _call_with_package(entry_point, lines)
+        return _call_with_package(entry_point, read_lines)
     except click.ClickException as error:
         return [error.message]
 
@@ -136,13 +140,15 @@ def _summary(name: str, entry_point: Provenance | None) -> str:
     Third-party packages are not imported for this, because the import could hang or
     exit.
     """
-    if entry_point is not None and name not in COMMAND_OWNERS:
+    is_third_party = entry_point is not None and name not in COMMAND_OWNERS
+    if is_third_party:
         return f"A command of {entry_point}."
 
     def read_summary(package: Any) -> list[object]:
         return [package.SUMMARIES[name]]
 
-    return _lines_from_package(entry_point, read_summary)[0]
+    (summary,) = _lines_from_package(entry_point, read_summary)
+    return summary
 
 
 def remarks(verdicts: Iterable[Verdict]) -> list[str]:
@@ -165,9 +171,9 @@ def environments() -> list[str]:
     """
 
     def read_environment(package: Any) -> Iterable[object]:
-        if not hasattr(package, "environment"):
-            return []
-        line = package.environment()
+        line = ""
+        if hasattr(package, "environment"):
+            line = package.environment()
         return [line] if line else []
 
     return _lines_from_packages(read_environment)
@@ -175,12 +181,13 @@ def environments() -> list[str]:
 
 def _lines_from_packages(read: Callable[[Any], Iterable[object]]) -> list[str]:
     """Return the lines that `read` returns for each first-party command package."""
-    entry_point_by_module = {}
+    # Several commands have the same package, which is read once.
+    entry_point_by_package = {}
     for name, entry_point in installed_commands().items():
         if entry_point is not None and name in COMMAND_OWNERS:
-            entry_point_by_module[entry_point.module] = entry_point
+            entry_point_by_package[entry_point.module] = entry_point
     lines: list[str] = []
-    for entry_point in entry_point_by_module.values():
+    for entry_point in entry_point_by_package.values():
         lines += _lines_from_package(entry_point, read)
     return lines
 
@@ -204,6 +211,7 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
+            # A shell ends its loop only if the signal itself ends the command.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             # The reader may have closed the pipe, or stdout may be closed.
             with contextlib.suppress(OSError, ValueError):
@@ -223,33 +231,37 @@ class _Group(click.Group):
         builtin_command = super().get_command(ctx, cmd_name)
         if builtin_command is not None:
             return builtin_command
-        known = installed_commands()
-        if cmd_name not in known:
+        installed = installed_commands()
+        if cmd_name not in installed:
             if ctx.resilient_parsing:  # Shell completion prints no errors.
                 return None
-            raise click.UsageError(_missing_command_message(cmd_name, known), ctx)
+            raise click.UsageError(_missing_command_message(cmd_name, installed), ctx)
 
         def import_command(package: Any) -> click.Command:
-            command: click.Command
-            command = import_module(f"{package.__name__}.{cmd_name}").command
+            module = import_module(f"{package.__name__}.{cmd_name}")
+            command: click.Command = module.command
             return command
 
-        return _call_with_package(known[cmd_name], import_command)
+        return _call_with_package(installed[cmd_name], import_command)
 
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
         """Write the list of commands, then how to install the missing ones."""
-        known = installed_commands()
+        installed = installed_commands()
+        rows = []
+        for name, entry_point in installed.items():
+            rows.append((one_line(name), _summary(name, entry_point)))
         with formatter.section("Commands"):
-            rows = [(one_line(name), _summary(name, known[name])) for name in known]
             formatter.write_dl(rows)
-        missing: dict[str, list[str]] = {}
+        missing_by_distribution: dict[str, list[str]] = {}
         for name, distribution in COMMAND_OWNERS.items():
-            if name not in known:
-                missing.setdefault(install_command(distribution), []).append(name)
-        if missing:
-            rows = [(command, ", ".join(names)) for command, names in missing.items()]
+            if name not in installed:
+                missing_by_distribution.setdefault(distribution, []).append(name)
+        rows = []
+        for distribution, names in missing_by_distribution.items():
+            rows.append((install_command(distribution), ", ".join(names)))
+        if rows:
             with formatter.section("Commands of distributions that are not installed"):
                 formatter.write_dl(rows)
 
@@ -270,14 +282,18 @@ def _set_import_variable(
     _ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]
 ) -> None:
     """Set `ACCEL_IMPORT` for this process and its children to the names of `--import`."""
-    missing = [name for name in names if not packages.is_installed(name)]
-    if missing:
-        raise click.BadParameter(
-            f"no module {missing[0]!r} is installed; install it, or correct its name."
-        )
-    if names:
-        previous_names = os.environ.get(IMPORTED, "")
-        os.environ[IMPORTED] = ",".join(filter(None, [*names, previous_names]))
+    for name in names:
+        if not packages.is_installed(name):
+            raise click.BadParameter(
+                f"no module {name!r} is installed; install it, or correct its name."
+            )
+    if not names:
+        return
+    all_names = [*names]
+    previous_names = os.environ.get(IMPORTED)
+    if previous_names:
+        all_names.append(previous_names)
+    os.environ[IMPORTED] = ",".join(all_names)
 
 
 @click.group(
@@ -311,31 +327,33 @@ def accel(ctx: click.Context, *, verbose: bool) -> None:
         ctx.with_resource(logged_by(logging.StreamHandler()))
 
 
-_TOPIC = OneOf(
-    "command",
-    lambda: dict.fromkeys(("variables", *installed_commands(), *COMMAND_OWNERS)),
-)
+def _help_topics() -> dict[str, None]:
+    """Return the topics of `accel help`, each once: the settings and all commands."""
+    return dict.fromkeys(("variables", *installed_commands(), *COMMAND_OWNERS))
+
+
+_TOPIC = OneOf("command", _help_topics)
 
 
 @accel.command("help")
 @click.argument("topic", required=False, metavar="[COMMAND|variables]", type=_TOPIC)
 @click.pass_context
-def explain(ctx: click.Context, topic: str | None) -> None:
+def show_help(ctx: click.Context, topic: str | None) -> None:
     """Explain a command, or the settings: accel help variables."""
     if topic == "variables":
+        rows = [(variable.name, variable.help) for variable in VARIABLES]
         formatter = ctx.make_formatter()
         with formatter.section("Environment variables that steer the choice"):
-            formatter.write_dl(
-                [(variable.name, variable.help) for variable in VARIABLES]
-            )
+            formatter.write_dl(rows)
         click.echo(formatter.getvalue().rstrip())
-    else:
-        accel.main([*filter(None, [topic]), "--help"], prog_name="accel")
+        return
+    arguments = ["--help"] if topic is None else [topic, "--help"]
+    accel.main(arguments, prog_name="accel")
 
 
 @accel.command("completion")
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
-def complete(shell: str) -> None:
+def print_completion_script(shell: str) -> None:
     """Print the script for shell completion.
 
     \b
@@ -343,8 +361,9 @@ def complete(shell: str) -> None:
     zsh, in ~/.zshrc:                     eval "$(accel completion zsh)"
     fish:   accel completion fish > ~/.config/fish/completions/accel.fish
     """
-    kind = get_completion_class(shell)
-    assert kind is not None  # click completes in each of the three shells
-    # Not `kind.source`, because for bash it runs bash to get its version, which fails if
-    # bash is not installed.
-    click.echo(ShellComplete.source(kind(accel, {}, "accel", "_ACCEL_COMPLETE")))
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None  # click completes in each of the three shells
+    completion = completion_class(accel, {}, "accel", "_ACCEL_COMPLETE")
+    # Not `completion.source()`, because for bash it runs bash to get its version, which
+    # fails if bash is not installed.
+    click.echo(ShellComplete.source(completion))

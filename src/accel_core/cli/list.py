@@ -94,18 +94,22 @@ def _verdict_with_star(surveyed: Survey) -> Verdict | None:
     The result is `None` if several distributions match the pin.
     """
     chosen = surveyed.selection.chosen if surveyed.selection else None
-    matching = (chosen,) if chosen else surveyed.pinned
-    if len({verdict.distribution for verdict in matching}) != 1:
+    candidates = (chosen,) if chosen else surveyed.pinned
+    distributions = {verdict.distribution for verdict in candidates}
+    if len(distributions) != 1:
         return None
     for verdict in surveyed.verdicts:
-        if verdict.is_about(matching[0]):
+        if verdict.is_about(candidates[0]):
             return verdict
     return None
 
 
 def _document(surveyed: Survey, marked: Verdict | None) -> dict[str, object]:
     build, selection = torch_build(), surveyed.selection
-    backends = [{**page.described(v), "marked": v is marked} for v in surveyed.verdicts]
+    backends = []
+    for verdict in surveyed.verdicts:
+        described = page.described(verdict)
+        backends.append({**described, "marked": verdict is marked})
     return {
         "torch": build.version if build else None,
         "probed": selection is not None,
@@ -128,21 +132,23 @@ def _short_table(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
     Within each group, backends are sorted by rank. A built-in backend without a device
     and without a hint is left out.
     """
-    shown = [v for v in surveyed.verdicts if v is marked or not _is_idle(v)]
+    shown = [v for v in surveyed.verdicts if v is marked or not _is_left_out(v)]
     rows, uninstalled = messages.fold_rows(shown)
     rows.sort(key=lambda row: _sort_group(row.verdict, marked))
+    empty_line = page.paragraph()
     parts: list[page.Part] = []
     if rows:
-        names = [row.verdict for row in rows]
-        cells = [_row(row, marked, names) for row in rows]
-        parts += [page.table(_TITLES, cells), page.paragraph()]
+        verdicts = [row.verdict for row in rows]
+        cells = [_cells(row, marked, verdicts) for row in rows]
+        parts += [page.table(_TITLES, cells), empty_line]
     if uninstalled:
         text = f"{messages.uninstalled_clause(uninstalled).capitalize()}."
-        parts += [page.paragraph((text, "dim")), page.paragraph()]
+        parts += [page.paragraph((text, "dim")), empty_line]
     return parts
 
 
-def _is_idle(verdict: Verdict) -> bool:
+def _is_left_out(verdict: Verdict) -> bool:
+    """Return whether the backend is built in, has no device and needs no next step."""
     if not verdict.builtin or verdict.status is not Status.NO_DEVICE:
         return False
     return verdict.package_failure is None and not verdict.hint
@@ -165,7 +171,8 @@ def _full_table(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
     """Return the table of all backends in rank order, with details from their declarations."""
     rows = []
     for verdict in surveyed.verdicts:
-        cells = _row(Row(verdict, verdict.reason), marked, surveyed.verdicts)
+        row = Row(verdict, verdict.reason)
+        name_cell, *status_cells = _cells(row, marked, surveyed.verdicts)
         declared = (
             verdict.provenance.version,
             verdict.provenance.distribution,
@@ -173,31 +180,41 @@ def _full_table(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
             ", ".join(verdict.vendor_import) or "-",
         )
         declared_cells = [(one_line(text), "") for text in declared]
-        rows.append([cells[0], *declared_cells, *cells[1:]])
+        rows.append([name_cell, *declared_cells, *status_cells])
     return [page.table(_ALL_TITLES, rows), page.paragraph()]
 
 
-def _row(
+def _cells(
     row: Row, marked: Verdict | None, others: Sequence[Verdict]
 ) -> list[page.Cell]:
     """Return the cells of one backend's table row: name, status, reason or number of
     devices, next step.
     """
     verdict = row.verdict
-    sign = "*" if marked is not None and verdict.is_about(marked) else " "
-    details = [row.reason] if row.reason else []
+    is_marked = marked is not None and verdict.is_about(marked)
+    star = "*" if is_marked else " "
+    details = [row.reason]
     if verdict.usable:
-        devices = ""
-        if verdict.devices:
-            devices = f"{page.count(verdict.devices, 'device')} counted"
-        description = one_line(verdict.description)
-        details.append(": ".join(filter(None, [devices, description])))
+        details.append(_devices_and_description(verdict))
+    details = [detail for detail in details if detail]
+    next_step = f"next step: {verdict.hint}" if verdict.hint else ""
     return [
-        (f"{sign} {one_line(verdict.label(others))}", "bold"),
+        (f"{star} {one_line(verdict.label(others))}", "bold"),
         (verdict.status.label, page.style(verdict)),
-        ("; ".join(filter(None, details)), ""),
-        (f"next step: {verdict.hint}" if verdict.hint else "", "dim"),
+        ("; ".join(details), ""),
+        (next_step, "dim"),
     ]
+
+
+def _devices_and_description(verdict: Verdict) -> str:
+    """Return a text such as `"2 devices counted: NVIDIA GPUs"`, without what is unknown."""
+    description = one_line(verdict.description)
+    if not verdict.devices:
+        return description
+    counted = f"{page.count(verdict.devices, 'device')} counted"
+    if not description:
+        return counted
+    return f"{counted}: {description}"
 
 
 # --- The lines below the table ----------------------------------------------------------
@@ -223,14 +240,16 @@ def _notes(
         text = f"torch is not installed, so no backend can be used: {install}"
         notes.append((text, "yellow"))
     if selection is not None:
-        notes.extend((one_line(str(note)), "yellow") for note in selection.notes)
+        for note in selection.notes:
+            notes.append((one_line(str(note)), "yellow"))
     if not everything:
         more = "One backend: `accel why NAME`; all: `accel list --all`."
         notes.append((more, "dim"))
-    unclaimed = (*surveyed.missing_plugins, *remarks(surveyed.verdicts))
-    notes.extend((line, "yellow") for line in unclaimed)
+    for line in (*surveyed.missing_plugins, *remarks(surveyed.verdicts)):
+        notes.append((line, "yellow"))
     if selection is not None:
-        notes.extend((one_line(line), "yellow") for line in selection.autoload)
+        for line in selection.autoload:
+            notes.append((one_line(line), "yellow"))
     return notes
 
 
@@ -240,7 +259,7 @@ def _choice_note(
     """Return the line that describes which backend is chosen."""
     if settings.pins:
         return _pinned_choice_note(selection, marked, settings)
-    more = "Details: `accel why`."
+    details = "Details: `accel why`."
     if selection is None:
         unknown = "Not probed, so the choice is unknown"
         return f"{unknown}: `accel list` probes.", "dim"
@@ -248,22 +267,22 @@ def _choice_note(
         return selection.problem, "yellow"
     if selection.chosen is not None:
         chosen = f"* {selection.name} would be used ({selection.how.label})."
-        return f"{chosen} {more}", ""
-    return f"Nothing would be chosen: {selection.problem_summary} {more}", "yellow"
+        return f"{chosen} {details}", ""
+    return f"Nothing would be chosen: {selection.problem_summary} {details}", "yellow"
 
 
 def _pinned_choice_note(
     selection: Selection | None, marked: Verdict | None, settings: Settings
 ) -> page.Cell:
-    more = "Details: `accel why`."
+    details = "Details: `accel why`."
     if marked is None:
         unknown_name = f"{settings.request} matches no backend that can be chosen"
-        return f"{unknown_name}. {more}", "yellow"
+        return f"{unknown_name}. {details}", "yellow"
     if selection is not None and selection.error is not None:
         pinned = f"* pinned by {settings.request}, which cannot be used"
-        return f"{pinned}. {more}", "yellow"
+        return f"{pinned}. {details}", "yellow"
     if selection is not None and not marked.usable:
         status = f"A program gets it, with the status {marked.status.label!r}"
-        more = f"{status}. {more}"
+        details = f"{status}. {details}"
     how = "pinned" if len(settings.pins) == 1 else "preferred"
-    return f"* {how} by {settings.request}. {more}", ""
+    return f"* {how} by {settings.request}. {details}", ""

@@ -34,6 +34,8 @@ _SHOW_WAIT_AFTER = 2
 
 
 class _Misuse(click.ClickException):
+    """The error of a command that was called with an invalid setting or name."""
+
     exit_code = 2
 
 
@@ -66,8 +68,9 @@ class Output:
 
     def can_write(self, text: str) -> bool:
         """Return whether stdout's encoding can represent all characters of `text`."""
-        known = text.encode(self._encoding, "ignore").decode(self._encoding)
-        return known == text
+        # "ignore" leaves out the characters that the encoding lacks.
+        representable = text.encode(self._encoding, "ignore").decode(self._encoding)
+        return representable == text
 
     def write(self, text: str) -> None:
         """Write `text` and a newline to stdout. Characters that stdout's encoding lacks
@@ -78,14 +81,14 @@ class Output:
         """
         data = f"{text}\n".encode(self._encoding, "backslashreplace")
         try:
-            self._write(data)
+            self._write_and_close(data)
         except OSError as error:
             if error.errno == errno.EPIPE:
-                raise
+                raise  # click ends the command without a message.
             reason = f"stdout cannot be written: {error.strerror}"
             raise click.ClickException(reason) from None
 
-    def _write(self, data: bytes) -> None:
+    def _write_and_close(self, data: bytes) -> None:
         if self._descriptor is not None:
             # The file is closed here, so that a closed pipe raises an error here and not
             # in an exit handler.
@@ -112,15 +115,16 @@ def _take_over_stdout(stream: TextIO | None) -> int | None:
     Return `None` if `stream` does not write to descriptor 1, as is the case for a
     buffer in a test.
     """
+    stdout_descriptor, stderr_descriptor = 1, 2
     try:
-        if stream is None or stream.fileno() != 1:
+        if stream is None or stream.fileno() != stdout_descriptor:
             return None
         stream.flush()
-        copy = os.dup(1)
+        copy = os.dup(stdout_descriptor)
     except (OSError, ValueError):
         return None
     with contextlib.suppress(OSError):  # stderr may be closed
-        os.dup2(2, 1)
+        os.dup2(stderr_descriptor, stdout_descriptor)
     return copy
 
 
@@ -130,25 +134,27 @@ def _has_escape_codes() -> bool:
 
 
 @contextlib.contextmanager
-def _waiting(terminal: TextIO | None) -> Iterator[None]:
+def _showing_progress(terminal: TextIO | None) -> Iterator[None]:
     """Show the current step on a terminal while the command waits, as in `importing
     torch, 12 s ...`.
     """
-    is_drawn = False
+    clear_line = "\r\x1b[K"
+    is_line_shown = False
 
-    def draw(stage: str, seconds: float) -> None:
-        nonlocal is_drawn
-        if not is_drawn and seconds < _SHOW_WAIT_AFTER:
+    def show(stage: str, seconds: float) -> None:
+        """Replace the line on the terminal. An empty stage removes the line."""
+        nonlocal is_line_shown
+        if not is_line_shown and seconds < _SHOW_WAIT_AFTER:
             return
         line = ""
         if stage:
             line = f"{escape_control_chars(stage)[:_MIN_WIDTH]}, {seconds:.0f} s ..."
         with contextlib.suppress(OSError, ValueError):  # the terminal may be closed
-            click.echo(f"\r\x1b[K{line}", terminal, nl=False)
-        is_drawn = bool(stage)
+            click.echo(f"{clear_line}{line}", terminal, nl=False)
+        is_line_shown = bool(stage)
 
     if terminal is not None and terminal.isatty() and _has_escape_codes():
-        child.supervision.progress = draw
+        child.supervision.progress = show
     else:
         child.supervision.progress = None
     try:
@@ -168,7 +174,7 @@ def answering(*, as_json: bool) -> Iterator[Output]:
     output = Output(sys.stdout)
     # This applies to the whole process, because output of a plugin's thread must not
     # reach stdout either. Descriptor 1 is not enough if sys.stdout is another stream.
-    with contextlib.redirect_stdout(sys.stderr), _waiting(sys.stderr):
+    with contextlib.redirect_stdout(sys.stderr), _showing_progress(sys.stderr):
         try:
             yield output
         except AccelError as error:
@@ -176,7 +182,7 @@ def answering(*, as_json: bool) -> Iterator[Output]:
             if as_json:
                 kind = type(error).__name__
                 output.write_json({"error": {"type": kind, "message": message}})
-            if status_of(error) == 2:
+            if status_of(error) == _Misuse.exit_code:
                 raise _Misuse(message) from error
             raise click.ClickException(message) from error
 
@@ -186,8 +192,8 @@ def status_of(error: AccelError | None) -> int:
     for any other error.
     """
     if isinstance(error, (SettingError, BackendNotFoundError)):
-        return 2
-    return 1
+        return _Misuse.exit_code
+    return click.ClickException.exit_code
 
 
 # --- Arguments and options ----------------------------------------------------------
@@ -221,7 +227,9 @@ class OneOf(click.ParamType):  # type: ignore[type-arg]
         """Return the value if it is one of the names."""
         names = list(self._names())
         if value not in names:
-            advice = did_you_mean(value, names) or f" Choose from {', '.join(names)}."
+            advice = did_you_mean(value, names)
+            if not advice:
+                advice = f" Choose from {', '.join(names)}."
             self.fail(f"there is no {self.name} {value!r}.{advice}", param, ctx)
         return value
 
@@ -251,7 +259,7 @@ class _Parsed(OneOf):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
         """Return the parsed value, or fail with a usage error if it is invalid."""
-        if not isinstance(value, str):
+        if not isinstance(value, str):  # click may pass a value that is parsed already
             return value
         try:
             return self._parse(value)

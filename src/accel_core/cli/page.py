@@ -1,7 +1,7 @@
 """Format the human-readable pages that a command prints, wrapped to the terminal's width.
 
 A page is a list of parts. The functions `paragraph`, `heading`, `facts`, `bullets`,
-`table` and `hanging` make parts, and `to_text` renders them. A part is a function that
+`table` and `two_columns` make parts, and `to_text` renders them. A part is a function that
 returns its lines for a given width.
 """
 
@@ -10,7 +10,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, zip_longest
-from operator import itemgetter
 from typing import TypeAlias
 
 import click
@@ -55,23 +54,26 @@ def facts(rows: Iterable[tuple[str, str]], indent: int = 2) -> Part:
     Rows without a value are omitted.
     """
     cells = [((name, "dim"), [(value, "")]) for name, value in rows if value]
-    return hanging(cells, indent)
+    return two_columns(cells, indent)
 
 
 def bullets(paragraphs: Iterable[Row]) -> Part:
     """Return a bulleted list of paragraphs, each preceded by a dash."""
-    return hanging([(("-", ""), cells) for cells in paragraphs], 2)
+    return two_columns([(("-", ""), cells) for cells in paragraphs], 2)
 
 
-def hanging(rows: Sequence[tuple[Cell, Row]], indent: int) -> Part:
+def two_columns(rows: Sequence[tuple[Cell, Row]], indent: int) -> Part:
     """Return two columns: a name or a sign (✓, ! or ✗), and text that wraps within its column."""
-    lengths = [len(escape_control_chars(name)) for (name, _), _ in rows]
-    first = indent + max(lengths, default=0)
+    longest = 0
+    for (name, _style), _text in rows:
+        longest = max(longest, len(escape_control_chars(name)))
+    first_width = indent + longest
+    indentation: Cell = (" " * indent, "")
 
     def lines(width: int) -> Iterator[_Line]:
-        widths = [first, width - first - _GAP]
-        for name, words in rows:
-            yield from _side_by_side([[(" " * indent, ""), name], words], widths)
+        widths = [first_width, width - first_width - _GAP]
+        for name, text in rows:
+            yield from _side_by_side([[indentation, name], text], widths)
 
     return lines
 
@@ -83,16 +85,17 @@ def table(titles: Sequence[str], rows: Sequence[Row]) -> Part:
     each row. A cell after the prose is printed on a separate line.
     """
     columns = len(titles) - 1  # without the prose
-    head = [(title, "bold") for title in titles]
+    header = [(title, "bold") for title in titles]
 
     def lines(width: int) -> Iterator[_Line]:
-        widths = _column_widths([head, *rows], columns)
-        room = width - sum(widths) - _GAP * columns
-        if room >= _MIN_PROSE:
-            yield from _wide_table([head, *rows], widths, room, width)
+        widths = _column_widths([header, *rows], columns)
+        prose_width = width - sum(widths) - _GAP * columns
+        if prose_width >= _MIN_PROSE:
+            yield from _wide_table([header, *rows], widths, prose_width, width)
         else:
-            _narrow_columns(widths, width)
-            yield from _narrow_table([head[:columns], *rows], widths, width)
+            widths = _narrowed_columns(widths, width)
+            header_without_prose = header[:columns]
+            yield from _narrow_table([header_without_prose, *rows], widths, width)
 
     return lines
 
@@ -120,29 +123,33 @@ def _column_widths(rows: Sequence[Row], columns: int) -> list[int]:
     return widths
 
 
-def _narrow_columns(widths: list[int], width: int) -> None:
-    """Narrow the widest columns until all of them fit into `width`, if possible."""
+def _narrowed_columns(widths: Sequence[int], width: int) -> list[int]:
+    """Return the widths with the widest columns narrowed until all of them fit into
+    `width`, if possible.
+    """
+    narrowed = list(widths)
     gaps = _GAP * (len(widths) - 1)
-    while sum(widths) + gaps > width and max(widths) > _MIN_COLUMN:
-        widest = widths.index(max(widths))
-        widths[widest] -= 1
+    while sum(narrowed) + gaps > width and max(narrowed) > _MIN_COLUMN:
+        widest = narrowed.index(max(narrowed))
+        narrowed[widest] -= 1
+    return narrowed
 
 
 def _wide_table(
-    rows: Sequence[Row], widths: list[int], room: int, width: int
+    rows: Sequence[Row], widths: list[int], prose_width: int, width: int
 ) -> Iterator[_Line]:
-    """Yield the lines of a table with the prose in a column of `room` columns."""
-    separator = "; " if width == _UNLIMITED else "\n"
+    """Yield the lines of a table with the prose beside the other columns."""
+    separator: Cell = ("; " if width == _UNLIMITED else "\n", "")
     for row in rows:
-        first, cells = _split_row(row, len(widths))
-        prose = cells[:1]
+        columns, remaining = _split_row(row, len(widths))
+        prose = remaining[:1]
         below = []
-        for cell in cells[1:]:
-            if _longest_word(cell) > room:  # a URL
+        for cell in remaining[1:]:
+            if _longest_word(cell) > prose_width:  # a URL
                 below.append(cell)
             else:
-                prose += [(separator, ""), cell]
-        yield from _side_by_side([*first, prose], [*widths, room])
+                prose += [separator, cell]
+        yield from _side_by_side([*columns, prose], [*widths, prose_width])
         yield from _indented(below, width)
 
 
@@ -151,26 +158,32 @@ def _narrow_table(
 ) -> Iterator[_Line]:
     """Yield the lines of a table with the prose below each row."""
     for row in rows:
-        first, prose = _split_row(row, len(widths))
-        yield from _side_by_side(first, widths)
+        columns, prose = _split_row(row, len(widths))
+        yield from _side_by_side(columns, widths)
         yield from _indented(prose, width)
 
 
 def _split_row(row: Row, columns: int) -> tuple[list[Row], list[Cell]]:
     """Return the first `columns` cells of a row, and the remaining cells that have text."""
     first: list[Row] = [[cell] for cell in row[:columns]]
-    prose = [cell for cell in row[columns:] if cell[0].strip()]
-    return first, prose
+    remaining = []
+    for text, style in row[columns:]:
+        if text.strip():
+            remaining.append((text, style))
+    return first, remaining
 
 
 def _longest_word(cell: Cell) -> int:
-    return max(map(len, cell[0].split()))
+    text, _style = cell
+    return max(len(word) for word in text.split())
 
 
 def _indented(cells: Sequence[Cell], width: int) -> Iterator[_Line]:
     """Yield the lines of each cell, indented. Each cell begins on a new line."""
+    indent = 2
+    empty: list[Cell] = []
     for cell in cells:
-        yield from _side_by_side([[], [cell]], [2, width - 4])
+        yield from _side_by_side([empty, [cell]], [indent, width - indent - _GAP])
 
 
 # --- Lines --------------------------------------------------------------------------
@@ -178,13 +191,18 @@ def _indented(cells: Sequence[Cell], width: int) -> Iterator[_Line]:
 
 def _side_by_side(columns: Sequence[Row], widths: Sequence[int]) -> Iterator[_Line]:
     """Yield lines with each text in a separate column, wrapped and never cut."""
-    wrapped = map(_wrap, columns, widths)
-    for parts in zip_longest(*wrapped, fillvalue=[]):
+    space: Cell = (" ", "")
+    wrapped_columns = []
+    for column, width in zip(columns, widths, strict=True):
+        wrapped_columns.append(_wrap(column, width))
+    # A column with fewer lines than another is continued with empty lines.
+    for parts in zip_longest(*wrapped_columns, fillvalue=[]):
         line: _Line = []
         start = 0
         for part, width in zip(parts, widths, strict=True):
             padding = start - len(line)
-            line += [(" ", "")] * padding + part
+            line += [space] * padding
+            line += part
             start += width + _GAP
         yield line
 
@@ -195,19 +213,21 @@ def _wrap(cells: Row, width: int) -> Iterator[_Line]:
     A word that is longer than a line is broken too.
     """
     text = ""
-    styles: list[str] = []
+    styles: list[str] = []  # one for each visible character of `text`
     for cell_text, cell_style in cells:
         escaped = escape_control_chars(cell_text)
         text += escaped
         # textwrap changes whitespace, so styles are stored for other characters only.
         visible = re.sub(r"[ \t\n]", "", escaped)
         styles += [cell_style] * len(visible)
-    remaining = iter(styles)
+    remaining_styles = iter(styles)
     column = max(width, _MIN_COLUMN)
     for line in text.split("\n"):
         wrapped = textwrap.wrap(line, column, break_on_hyphens=False)
-        for part in wrapped or [""]:
-            yield _with_styles(part, remaining)
+        if not wrapped:
+            wrapped = [""]  # an empty line stays a line
+        for part in wrapped:
+            yield _with_styles(part, remaining_styles)
 
 
 def _with_styles(text: str, styles: Iterator[str]) -> _Line:
@@ -226,12 +246,17 @@ def _with_styles(text: str, styles: Iterator[str]) -> _Line:
 def _render(line: _Line, *, in_colour: bool) -> str:
     """Join the characters of a line, with escape codes if `in_colour` is set."""
     rendered = ""
-    for style, cells in groupby(line, key=itemgetter(1)):
-        text = "".join(map(itemgetter(0), cells))
+    for style, cells in groupby(line, key=_style_of_cell):
+        text = "".join(character for character, _ in cells)
         if in_colour and style:
             text = _with_escape_codes(text, style)
         rendered += text
     return rendered.rstrip()
+
+
+def _style_of_cell(cell: Cell) -> str:
+    _text, style = cell
+    return style
 
 
 def _with_escape_codes(text: str, style: str) -> str:

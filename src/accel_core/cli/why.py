@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import Any
 
 import click
@@ -80,11 +79,11 @@ def _choice_page(selection: Selection) -> list[page.Part]:
     for note in selection.notes:
         parts.append(page.paragraph((one_line(str(note)), "yellow")))
     parts += _other_verdicts(selection)
-    unclaimed = list(selection.missing_plugins)
-    # Only a ranked choice knows all backends that claim a package.
+    without_plugin = list(selection.missing_plugins)
+    # Only a ranked choice knows all backends that declare a package.
     if selection.how in (How.RANKED, How.FALLBACK):
-        unclaimed += remarks(selection.verdicts)
-    parts += _section("Devices without a plugin", unclaimed)
+        without_plugin += remarks(selection.verdicts)
+    parts += _section("Devices without a plugin", without_plugin)
     parts += _section(page.AUTOLOAD, selection.autoload)
     parts += _section("Environment of Python", environments())
     if selection.environ:
@@ -97,8 +96,8 @@ def _choice_page(selection: Selection) -> list[page.Part]:
 
 def _headline(selection: Selection) -> list[page.Cell]:
     if selection.chosen is not None:
-        how = f" ({selection.provenance}) would be used: {selection.how.label}."
-        return [(selection.chosen.name, "bold green"), (how, "")]
+        rest = f" ({selection.provenance}) would be used: {selection.how.label}."
+        return [(selection.chosen.name, "bold green"), (rest, "")]
     # The first line of a long message states the problem. The verdicts below have details.
     problem = one_line(selection.problem_summary)
     if selection.is_unknown:
@@ -127,7 +126,8 @@ def _not_chosen(selection: Selection) -> list[Verdict]:
     """Return all verdicts except the one on the chosen backend."""
     others = []
     for verdict in selection.verdicts:
-        if verdict.name != selection.name or not verdict.usable:
+        is_chosen = verdict.name == selection.name and verdict.usable
+        if not is_chosen:
             others.append(verdict)
     return others
 
@@ -148,26 +148,25 @@ def _section(heading: str, lines: Sequence[str]) -> list[page.Part]:
 def _bullet(row: messages.Row, rows: Sequence[messages.Row]) -> list[page.Cell]:
     """Return one backend's verdict as a paragraph."""
     verdict = row.verdict
-    maker = verdict.hardware_if_ambiguous([other.verdict for other in rows])
-    about = [maker] if maker else []
-    # A plugin that was not loaded has no priority.
+    hardware = verdict.hardware_if_ambiguous([other.verdict for other in rows])
+    details = [hardware] if hardware else []
     if verdict.provenance.distribution:
-        about.append(str(verdict.provenance))
+        details.append(str(verdict.provenance))
+    # A plugin that was not loaded has no priority.
     if verdict.backend is not None:
-        about.append(f"priority {verdict.priority}")
+        details.append(f"priority {verdict.priority}")
     reason = f": {row.reason}" if row.reason else ""
     hint = f"\nnext step: {verdict.hint}" if verdict.hint else ""
-    return [*_status(about, verdict), (reason, ""), (hint, "dim")]
+    return [*_name_and_status(verdict, details), (reason, ""), (hint, "dim")]
 
 
-def _status(about: Iterable[str], verdict: Verdict) -> list[page.Cell]:
-    """Return three cells: a backend's name, the details `about` the backend in
-    brackets, and its status.
-    """
-    source = ", ".join(about)
+def _name_and_status(verdict: Verdict, details: Iterable[str]) -> list[page.Cell]:
+    """Return three cells: a backend's name, the details in brackets, and its status."""
+    text = one_line(", ".join(details))
+    brackets = f" ({text})" if text else ""
     return [
         (one_line(verdict.name), "bold"),
-        (f" ({one_line(source)}): " if source else ": ", "dim"),
+        (f"{brackets}: ", "dim"),
         (verdict.status.label, page.style(verdict)),
     ]
 
@@ -276,7 +275,11 @@ def _probe_device_type(pin: Pin, surveyed: Survey, settings: Settings) -> list[V
 def _standing(verdict: Verdict, surveyed: Survey, settings: Settings) -> _Standing:
     selection = surveyed.selection
     assert selection is not None
-    above = tuple(takewhile(lambda v: not v.is_about(verdict), surveyed.verdicts))
+    higher_ranking: list[Verdict] = []
+    for other in surveyed.verdicts:  # in rank order
+        if other.is_about(verdict):
+            break
+        higher_ranking.append(other)
     if settings.pins:
         # A pinned backend needs no device, so its verdict as a pin is shown.
         for pinned in selection.verdicts:
@@ -286,11 +289,11 @@ def _standing(verdict: Verdict, surveyed: Survey, settings: Settings) -> _Standi
     chosen = selection.chosen
     return _Standing(
         verdict,
-        rank=len(above) + 1,
+        rank=len(higher_ranking) + 1,
         of=len(surveyed.verdicts),
         is_chosen=chosen is not None and verdict.is_about(chosen),
         sentence=_choice_sentence(verdict, selection, settings),
-        outranked_by=above,
+        outranked_by=tuple(higher_ranking),
     )
 
 
@@ -322,14 +325,15 @@ def _backend_page(
         is_of_same_plugin = other.verdict.provenance == verdict.provenance
         if other is not standing and is_of_same_plugin:
             namesakes.append(other)
-    about = [str(verdict.provenance)]
+    details = [str(verdict.provenance)]
     if namesakes and verdict.hardware:
-        about.insert(0, verdict.hardware)
+        details.insert(0, verdict.hardware)
     facts = _backend_facts(standing)
     if any(namesake.is_chosen for namesake in namesakes):
-        facts["next step"] = ""
+        facts["next step"] = ""  # The other backend of this name works already.
+    headline = _name_and_status(verdict, details)
     return [
-        page.paragraph(*_status(about, verdict), (f". {standing.sentence}", "")),
+        page.paragraph(*headline, (f". {standing.sentence}", "")),
         page.facts([(name, one_line(value)) for name, value in facts.items()]),
     ]
 
@@ -337,14 +341,15 @@ def _backend_page(
 def _backend_facts(standing: _Standing) -> dict[str, str]:
     """Return names and values for the page. Empty values are not shown."""
     verdict = standing.verdict
-    rank = above = ""
+    rank = higher_priority = ""
     if verdict.backend is not None:
         position = f"{standing.rank} of {standing.of}"
         rank = f"{position}, with priority {verdict.priority}"
         higher = [f"{v.name} ({v.status.label})" for v in standing.outranked_by]
-        above = ", ".join(higher)
-    packages = page.vendor_packages(verdict)
-    installed = (f"{each['distribution']} {each['version']}" for each in packages)
+        higher_priority = ", ".join(higher)
+    installed = []
+    for package in page.vendor_packages(verdict):
+        installed.append(f"{package['distribution']} {package['version']}")
     return {
         "reason": verdict.reason,
         "next step": verdict.hint,
@@ -353,7 +358,7 @@ def _backend_facts(standing: _Standing) -> dict[str, str]:
         "devices": "" if verdict.devices is None else str(verdict.devices),
         "hardware": verdict.evidence,
         "rank": rank,
-        "higher priority": above,
+        "higher priority": higher_priority,
         "description": verdict.description,
         "device type": _device_type(verdict),
         "vendor module": ", ".join(verdict.vendor_import),
@@ -367,7 +372,9 @@ def _backend_facts(standing: _Standing) -> dict[str, str]:
 def _device_type(verdict: Verdict) -> str:
     """Return the device type in torch, or an empty string if torch has not named the device yet."""
     is_placeholder = verdict.builtin and verdict.status is Status.NO_DEVICE
-    return "" if is_placeholder else verdict.device_type
+    if is_placeholder:
+        return ""
+    return verdict.device_type
 
 
 def _entry_point(verdict: Verdict) -> str:
@@ -375,6 +382,7 @@ def _entry_point(verdict: Verdict) -> str:
     backend's.
     """
     source = verdict.provenance
-    if not source.value or source.entry_point.lower() == verdict.name:
-        return source.value
-    return f"{source.entry_point} = {source.value}"
+    has_own_name = source.entry_point.lower() != verdict.name
+    if source.value and has_own_name:
+        return f"{source.entry_point} = {source.value}"
+    return source.value

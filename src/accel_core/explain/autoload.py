@@ -54,10 +54,16 @@ class AutoloadConflict:
         also has a next step, that step is not repeated.
         """
         for verdict in verdicts:
-            if verdict.cause and verdict.cause == self.cause:
-                is_helped = verdict.hint not in ("", report_to(verdict.distribution))
-                hint = self.effect if is_helped and self.effect else self.hint
-                return f"{self.what}, for the same reason as {verdict.name}. {hint}"
+            has_same_cause = verdict.cause and verdict.cause == self.cause
+            if not has_same_cause:
+                continue
+            # Advice to report the failure does not help the user.
+            has_step = verdict.hint not in ("", report_to(verdict.distribution))
+            if has_step and self.effect:
+                hint = self.effect
+            else:
+                hint = self.hint
+            return f"{self.what}, for the same reason as {verdict.name}. {hint}"
         return str(self)
 
     @property
@@ -83,6 +89,7 @@ def with_autoload_conflicts(selection: Selection, settings: Settings) -> Selecti
     reported = {v.distribution for v in selection.verdicts if v.status.is_failure}
     notes = []
     for conflict in conflicts:
+        # `distribution` is empty if the package works.
         is_reported = conflict.distribution and conflict.distribution in reported
         if not is_reported:
             notes.append(conflict.text_with(selection.verdicts))
@@ -101,14 +108,15 @@ def autoload_conflicts(
     crashes that child, another child continues without the package.
     """
     packages = builtin.autoload_packages()
-    chosen_packages = _packages_of_chosen_device(chosen)
-    if not _would_autoload() or {p.top for p in packages} <= chosen_packages:
+    chosen_packages = _top_level_packages_of_device(chosen)
+    others = [p for p in packages if p.top not in chosen_packages]
+    if not others or not _would_autoload():
         return ()
     conflicts_by_package = _find_conflicts_in_children(packages, chosen, timeout)
     return _relevant_conflicts(conflicts_by_package, chosen_packages)
 
 
-def _packages_of_chosen_device(chosen: Backend | None) -> set[str]:
+def _top_level_packages_of_device(chosen: Backend | None) -> set[str]:
     """Return the top-level packages that add the chosen device to torch."""
     if chosen is None:
         return set()
@@ -137,7 +145,8 @@ def _relevant_conflicts(
 
 def _would_autoload() -> bool:
     """Return whether a first `import torch` in a program would load the packages."""
-    if "torch" in sys.modules and not torch_import.imported_by_us:
+    is_already_loaded = "torch" in sys.modules and not torch_import.imported_by_us
+    if is_already_loaded:
         return False
     # A package that failed in this process may have turned autoload off, as torch_npu
     # does.
@@ -155,12 +164,12 @@ def _find_conflicts_in_children(
     while remaining:
         result = _load_in_one_child(remaining, chosen, timeout)
         conflicts_by_package |= result.conflicts
+        # Without a new conflict, another child would end in the same way.
         if result.is_complete or not result.conflicts:
             break
-        remaining = [
-            package for package in packages if package not in conflicts_by_package
-        ]
-    # The package that crashed a child was found first, whatever its place in `packages`.
+        remaining = [p for p in packages if p not in conflicts_by_package]
+    # A package that crashed a child was found before the others. The result is in the
+    # order of `packages`.
     return {p: conflicts_by_package[p] for p in packages if p in conflicts_by_package}
 
 
@@ -189,13 +198,14 @@ def _load_in_one_child(
         return _ChildResult({}, is_complete=True)
     if report.answer is not None:
         conflicts = {}
-        for row in report.answer["conflicts"]:
-            package = packages[row["package"]]
-            conflicts[package] = AutoloadConflict(**row["conflict"])
+        for encoded in report.answer["conflicts"]:
+            package = packages[encoded["package_index"]]
+            conflicts[package] = AutoloadConflict(**encoded["conflict"])
         return _ChildResult(conflicts, is_complete=True)
     for package in packages:
         if report.stage != _step_name(package):
             continue
+        # The child ended while it loaded this package.
         if report.timed_out:  # The package may still work.
             conflict = _unknown_conflict(package, report.ending)
         else:
@@ -230,10 +240,10 @@ def _unknown_conflict(package: Provenance, ending: str) -> AutoloadConflict:
     )
 
 
-def _device_conflict(package: Provenance, what: str) -> AutoloadConflict:
-    loaded = f"{package}, which torch loads ({package.value}),"
+def _device_conflict(package: Provenance, effect: str) -> AutoloadConflict:
+    subject = f"{package}, which torch loads ({package.value}),"
     return AutoloadConflict(
-        one_line(f"{loaded} {what}"),
+        one_line(f"{subject} {effect}"),
         builtin.remedy(package),
         effect="`import torch` loads it",
     )
@@ -252,7 +262,8 @@ def load_in_child(
         stage(_step_name(package))
         conflict = _load_package(package, chosen)
         if conflict is not None:
-            conflicts.append({"package": index, "conflict": asdict(conflict)})
+            encoded = {"package_index": index, "conflict": asdict(conflict)}
+            conflicts.append(encoded)
         # After a package has taken over the namespace, the effect of later packages can
         # no longer be determined.
         if chosen is not None and checks.namespace_owner(chosen):
@@ -267,19 +278,20 @@ def _load_package(
     conflict = None
     previous_slot = torch_import.private_use1_name()
     try:
-        package.load()()  # torch calls the loaded object without a check of its type.
+        register_device = package.load()
+        register_device()  # torch calls the loaded object without a check of its type.
     except PLUGIN_ERRORS as error:
-        how, _ = torch_import.cause_and_step(error)
+        how, _step = torch_import.cause_and_step(error)
         conflict = _load_conflict(package, how, root_cause(error))
     if chosen is None:
         return conflict
     slot = torch_import.private_use1_name()
     is_slot_taken = slot not in (previous_slot, chosen.device_type)
     if is_slot_taken and builtin.may_use_private_use1(chosen):
-        what = f"takes torch's one PrivateUse1 slot, which {chosen.name} needs"
-        return _device_conflict(package, what)
-    other = checks.namespace_owner(chosen)
-    if other:
-        what = f"puts {other} in the place of torch.{chosen.device_type}"
-        return _device_conflict(package, what)
+        effect = f"takes torch's one PrivateUse1 slot, which {chosen.name} needs"
+        return _device_conflict(package, effect)
+    overtaker = checks.namespace_owner(chosen)
+    if overtaker:
+        effect = f"puts {overtaker} in the place of torch.{chosen.device_type}"
+        return _device_conflict(package, effect)
     return conflict

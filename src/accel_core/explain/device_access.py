@@ -113,7 +113,7 @@ def _group_option(place: Placement, backend: Backend, node: str, root: str) -> s
     """
     has_group_option = place.container in ("podman", "docker", "container")
     if not has_group_option or not place.container_options(backend):
-        return ""
+        return ""  # The step does not start a container, so it takes no option.
     group = node_group(node, root)
     if group is None or not group.is_missing:
         return ""

@@ -130,43 +130,48 @@ def relevant(verdicts: Sequence[Verdict]) -> list[Verdict]:
 
 def _is_irrelevant(verdict: Verdict, namesakes: Sequence[Verdict]) -> bool:
     needs_other_build = _is_for_other_torch_build(verdict)
-    if needs_other_build and _is_for_other_hardware(verdict, namesakes):
+    if needs_other_build and _is_torch_built_for_namesake(verdict, namesakes):
         return True
     if not _lacks_only_a_device(verdict):
         return False
+    # A missing device matters only if no backend of the same name has more to report.
     for namesake in namesakes:
-        lacks_only_a_device = _lacks_only_a_device(namesake)
-        if not lacks_only_a_device and not _lacks_only_a_package(namesake):
+        is_absent = _lacks_only_a_device(namesake) or _lacks_only_a_package(namesake)
+        if not is_absent:
             return True
     return False
 
 
-def _is_for_other_hardware(verdict: Verdict, namesakes: Sequence[Verdict]) -> bool:
+def _is_torch_built_for_namesake(
+    verdict: Verdict, namesakes: Sequence[Verdict]
+) -> bool:
     """Return whether torch is built for the hardware of a backend of the same name,
     which may be present.
     """
     others = [v for v in namesakes if v.hardware != verdict.hardware]
-    evidence_of_others = {other.evidence for other in others}
+    evidence_of_others = [other.evidence for other in others]
     if verdict.evidence and verdict.evidence not in evidence_of_others:
-        return False
-    return any(map(_may_have_device_for_torch, others))
-
-
-def _may_have_device_for_torch(verdict: Verdict) -> bool:
-    """Return whether the device may be present and torch is built for it."""
-    return not verdict.absent and not _is_for_other_torch_build(verdict)
+        return False  # The hardware of this verdict is present.
+    for other in others:
+        may_be_present = not other.absent
+        is_torch_built_for_other = not _is_for_other_torch_build(other)
+        if may_be_present and is_torch_built_for_other:
+            return True
+    return False
 
 
 def _join_reasons(reasons: Iterable[Words]) -> str:
     """Join the reasons. If all of them have the same second clause, write that clause
     once.
     """
-    words_by_text = {words.text: words for words in reasons}
-    endings = {(words.second_clause, words.cause) for words in words_by_text.values()}
+    words_by_text = {words.text: words for words in reasons}  # each reason once
+    different_words = list(words_by_text.values())
+    endings = {(words.second_clause, words.cause) for words in different_words}
     shared_clause, shared_cause = endings.pop()
-    if len(words_by_text) == 1 or endings or not shared_clause:
+    has_other_ending = bool(endings)
+    if len(different_words) == 1 or has_other_ending or not shared_clause:
         return "; ".join(words_by_text)
-    clauses = "; ".join(words.clause for words in words_by_text.values())
+    clauses = "; ".join(words.clause for words in different_words)
     joined = Words(clauses, second_clause=shared_clause, cause=shared_cause)
     return joined.text
 
@@ -222,7 +227,9 @@ def uninstalled_clause(verdicts: Iterable[Verdict]) -> str:
         name = one_line(verdict.name)
         if name not in names:
             names.append(name)
-    clauses = [f"{why}: {', '.join(names)}" for why, names in names_by_reason.items()]
+    clauses = []
+    for reason, names in names_by_reason.items():
+        clauses.append(f"{reason}: {', '.join(names)}")
     return "; ".join(clauses)
 
 
@@ -259,25 +266,26 @@ def fallback_message(
 
 def _reasons_on_one_line(reported: Sequence[Verdict]) -> str:
     """Return the reasons in one line. All missing devices share one clause."""
-    texts = _labelled_reasons(reported)
-    absent, not_installed = [], []
+    clauses = _labelled_reasons(reported)
+    absent_hardware, uninstalled = [], []
     for verdict in reported:
         if verdict.absent and verdict.status is Status.NO_DEVICE:
-            absent.append(verdict.hardware)
+            absent_hardware.append(verdict.hardware)
         if _lacks_only_a_package(verdict):
-            not_installed.append(verdict)
-    if absent:
-        texts.append(none_found(absent))
-    if texts:
-        return "; ".join(texts)
-    return uninstalled_clause(not_installed)
+            uninstalled.append(verdict)
+    if absent_hardware:
+        clauses.append(none_found(absent_hardware))
+    if not clauses:
+        return uninstalled_clause(uninstalled)
+    return "; ".join(clauses)
 
 
 def _labelled_reasons(reported: Sequence[Verdict]) -> list[str]:
     """Return the reasons of backends that need attention, each preceded by the
     backend's label.
     """
-    rows = [row for row in fold_rows(reported)[0] if not is_merely_absent(row.verdict)]
+    rows, _on_one_line = fold_rows(reported)
+    rows = [row for row in rows if not is_merely_absent(row.verdict)]
     shown = [row.verdict for row in rows]
     return [f"{row.verdict.label(shown)}: {row.reason}" for row in rows]
 
@@ -286,12 +294,18 @@ def reason_lines(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
     """Return one line for each installed or present accelerator, with the reason why it
     is not used. Present accelerators come first.
     """
-    reported = [v for v in verdicts if v.is_reported]
-    reported.sort(key=lambda v: (not v.hardware_signs, not v.needs_attention))
-    rows, others = fold_rows(reported, verbose=True)
-    lines = [*missing, *(row.line(rows) for row in rows)]
-    if others:
-        lines.append(uninstalled_clause(others))
+
+    def sort_key(verdict: Verdict) -> tuple[bool, bool]:
+        # False sorts before True.
+        return not verdict.hardware_signs, not verdict.needs_attention
+
+    reported = sorted([v for v in verdicts if v.is_reported], key=sort_key)
+    rows, uninstalled = fold_rows(reported, verbose=True)
+    lines = [*missing]
+    for row in rows:
+        lines.append(row.line(rows))
+    if uninstalled:
+        lines.append(uninstalled_clause(uninstalled))
     return _indented(lines)
 
 
@@ -343,8 +357,12 @@ def _unknown_name_advice(pin: Pin, names: Sequence[str], *, can_pin_cpu: bool) -
         return f"{pin.name} is declared by {', '.join(owners)}."
     # A known name is not misspelt: its plugin is missing.
     is_known = pin.name in vendors.FIRST_PARTY or pin.name in OTHER_KINDS
-    guess = "" if is_known or pin.distribution else did_you_mean(pin.name, names)
-    return guess.strip() or _next_step(how_to_declare(pin))
+    suggestion = ""
+    if not is_known and not pin.distribution:
+        suggestion = did_you_mean(pin.name, names).strip()
+    if suggestion:
+        return suggestion
+    return _next_step(how_to_declare(pin))
 
 
 def _gpu_advice(names: Sequence[str], *, can_pin_cpu: bool) -> str:
@@ -369,7 +387,7 @@ def no_pin_usable_message(
     settings: Settings, verdicts: Sequence[Verdict], *, can_pin_cpu: bool
 ) -> str:
     """Return the message for pins that select no usable backend."""
-    instead = other_pins_advice(can_pin_cpu=can_pin_cpu)
+    advice = other_pins_advice(can_pin_cpu=can_pin_cpu)
     rows = []
     for group in _group_namesakes(verdicts):
         reason = _group_reason(group, verbose=True)
@@ -377,13 +395,17 @@ def no_pin_usable_message(
     if len(rows) > 1:
         lines = _indented(row.line(rows) for row in rows)
         return (
-            f"{settings.request}: none of these backends is usable.\n{lines}\n{instead}"
+            f"{settings.request}: none of these backends is usable.\n{lines}\n{advice}"
         )
-    verdict = rows[0].verdict
-    is_late = verdict.status is Status.TIMED_OUT
-    what = "did not respond in time" if is_late else "is not usable"
-    refusal = f"{verdict.name} ({verdict.provenance}) {what}: {rows[0].reason}."
-    return " ".join(filter(None, [refusal, _next_step(verdict.hint), instead]))
+    only_row = rows[0]
+    verdict = only_row.verdict
+    problem = "is not usable"
+    if verdict.status is Status.TIMED_OUT:
+        problem = "did not respond in time"
+    message = f"{verdict.name} ({verdict.provenance}) {problem}: {only_row.reason}."
+    if verdict.hint:
+        message += f" {_next_step(verdict.hint)}"
+    return f"{message} {advice}"
 
 
 def unknown_choice_message(undecided: Sequence[Verdict]) -> str:
@@ -391,42 +413,52 @@ def unknown_choice_message(undecided: Sequence[Verdict]) -> str:
 
     The cause is that higher-ranking backends crash or did not respond in time.
     """
-    fatal = {v.name: str(v.provenance) for v in undecided if v.fatal}
-    if fatal:
-        crashing = " and ".join(f"{name} ({source})" for name, source in fatal.items())
-        step = _next_step(f"set ACCEL_PROBE=isolated, or ACCEL_BLOCK={','.join(fatal)}")
+    label_by_name = {}
+    for verdict in undecided:
+        if verdict.fatal:
+            label_by_name[verdict.name] = f"{verdict.name} ({verdict.provenance})"
+    if label_by_name:
+        crashing = " and ".join(label_by_name.values())
+        names = ",".join(label_by_name)
+        step = _next_step(f"set ACCEL_PROBE=isolated, or ACCEL_BLOCK={names}")
         return f"{crashing} would crash a program before it has an accelerator. {step}"
-    unanswered = "; ".join(f"{v.name} ({v.provenance}): {v.reason}" for v in undecided)
+    reasons = [f"{v.name} ({v.provenance}): {v.reason}" for v in undecided]
     step = _next_step(undecided[0].hint)
-    return f"The choice is unknown: {unanswered}. {step}"
+    return f"The choice is unknown: {'; '.join(reasons)}. {step}"
 
 
 def nothing_usable_message(verdicts: Sequence[Verdict]) -> str:
     """Return the message for a ranked choice in which no backend is usable, not even the CPU."""
-    cpu = next((v for v in verdicts if v.name == "cpu"), None)
+    problem = "The settings exclude every usable backend."
+    cpu = _verdict_on_cpu(verdicts)
     if cpu is not None and cpu.status is Status.NOT_INSTALLED:
         setup = vendors.command_with_its_package("accel setup")
         problem = f"torch is not installed: {setup}."
     elif cpu is not None and cpu.status.is_failure:
-        problem = " ".join(filter(None, [f"{cpu.reason}.", _next_step(cpu.hint)]))
+        problem = f"{cpu.reason}. {_next_step(cpu.hint)}".rstrip()
         # All built-in backends fail for the same reason, because they need torch.
         verdicts = [v for v in verdicts if not v.builtin]
-    else:
-        problem = "The settings exclude every usable backend."
     lines = _indented(verdict.line(verdicts) for verdict in verdicts)
     return f"{problem}\n{lines}".rstrip()
+
+
+def _verdict_on_cpu(verdicts: Iterable[Verdict]) -> Verdict | None:
+    for verdict in verdicts:
+        if verdict.name == "cpu":
+            return verdict
+    return None
 
 
 def cpu_refused_message(
     settings: Settings, verdicts: Iterable[Verdict], missing: Iterable[str]
 ) -> str:
     """Return the message for a CPU fallback that `ACCEL_STRICT` forbids."""
-    why = (
-        reason_lines(verdicts, missing) or "  no plugin of an accelerator is installed"
-    )
+    reasons = reason_lines(verdicts, missing)
+    if not reasons:
+        reasons = "  no plugin of an accelerator is installed"
     return (
         f"ACCEL_STRICT={settings.strict} forbids the CPU fallback, and no accelerator is usable:\n"
-        f"{why}\n"
+        f"{reasons}\n"
         "Repair one of these backends, or set DS_ACCELERATOR=cpu to use the CPU."
     )
 
@@ -439,4 +471,6 @@ def _next_step(hint: str) -> str:
     """Return the hint as a sentence, or an empty string without a hint. The hint's
     words stay unchanged, because it may be a command.
     """
-    return f"Next step: {hint.rstrip('.')}." if hint else ""
+    if not hint:
+        return ""
+    return f"Next step: {hint.rstrip('.')}."

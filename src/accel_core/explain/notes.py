@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from accel_core.explain.reasons import words_of
+from accel_core.hardware.visible_devices import visible_devices_variables
 from accel_core.settings import Pin, Settings
 from accel_core.text import did_you_mean
 from accel_core.verdict import Note, Selection, Verdict, Why
@@ -18,12 +19,12 @@ from accel_core.verdict import Note, Selection, Verdict, Why
 
 def setting_notes(settings: Settings, selection: Selection) -> tuple[Note, ...]:
     """Return a note for the user on each setting that is probably a mistake."""
-    notes = [
-        Note(f"accel-core has no setting {name}. Did you mean {meant}?")
-        for name, meant in settings.misspelt
-    ]
+    notes = []
+    for misspelt, suggestion in settings.misspelt:
+        text = f"accel-core has no setting {misspelt}. Did you mean {suggestion}?"
+        notes.append(Note(text))
     if settings.pins:  # Pins make the other settings irrelevant for these notes.
-        return (*notes, *_pin_without_device(settings, selection.chosen))
+        return (*notes, *_notes_on_pin_without_device(settings, selection.chosen))
     names = {verdict.name for verdict in selection.verdicts}
     notes += _misspelt_names("ACCEL_ALLOW", settings.allow, names)
     notes += _misspelt_names("ACCEL_BLOCK", settings.block, names)
@@ -38,15 +39,17 @@ def _misspelt_names(variable: str, pins: Iterable[Pin], names: set[str]) -> list
     for pin in pins:
         if not pin.name or pin.name in names:
             continue
-        candidates = [name for name in names if name[0] == pin.name[0]]
-        suggestion = did_you_mean(pin.name, candidates)
+        same_initial = [name for name in names if name[0] == pin.name[0]]
+        suggestion = did_you_mean(pin.name, same_initial)
         if suggestion:
             problem = f"{variable} names {pin.name}, which is not installed."
             notes.append(Note(f"{problem}{suggestion}"))
     return notes
 
 
-def _pin_without_device(settings: Settings, chosen: Verdict | None) -> list[Note]:
+def _notes_on_pin_without_device(
+    settings: Settings, chosen: Verdict | None
+) -> list[Note]:
     """Return a note if the pinned backend's device is present or hidden, but cannot be
     used.
 
@@ -55,22 +58,22 @@ def _pin_without_device(settings: Settings, chosen: Verdict | None) -> list[Note
     """
     if chosen is None or chosen.backend is None or chosen.devices != 0:
         return []
-    visibility = chosen.backend.visibility
-    names = visibility.filters + visibility.variables
-    may_be_here = chosen.hardware_signs or any(name in os.environ for name in names)
-    if chosen.absent or not may_be_here:
+    is_hidden = bool(visible_devices_variables(chosen.backend, os.environ))
+    if chosen.absent or not (chosen.hardware_signs or is_hidden):
         return []
-    words = words_of(_with_overridden_reason(chosen))
+    words = words_of(_with_reason_without_pin(chosen))
     problem = (
         f"{settings.request} was applied although no device is usable: {words.text}"
     )
     return [Note(problem, words.step, chosen.name)]
 
 
-def _with_overridden_reason(verdict: Verdict) -> Verdict:
+def _with_reason_without_pin(verdict: Verdict) -> Verdict:
     """Return the verdict with the reason that it would have without the pin."""
-    because = verdict.why.get("because") if verdict.why else None
-    return replace(verdict, why=because) if isinstance(because, Why) else verdict
+    reason_without_pin = verdict.why.get("because") if verdict.why else None
+    if isinstance(reason_without_pin, Why):
+        return replace(verdict, why=reason_without_pin)
+    return verdict
 
 
 def late_change_note(

@@ -43,14 +43,11 @@ def words_of(verdict: Verdict, *, plain: bool = False) -> Words:
     With `plain`, evidence and device node patterns are left out, and an absent device
     is described only as "not found".
     """
+    words = _words_of_verdict(verdict, plain)
     if plain and verdict.absent and verdict.status is Status.NO_DEVICE:
-        words = Words(
-            bus.none_found([verdict.hardware]), _words_of_verdict(verdict, plain).step
-        )
-    else:
-        words = _words_of_verdict(verdict, plain)
+        words = Words(bus.none_found([verdict.hardware]), words.step)
     if verdict.package_failure is not None:
-        words = _with_broken_package(words, verdict, verdict.package_failure)
+        words = _add_package_failure(words, verdict, verdict.package_failure)
     return Words(
         strip_period(one_line(words.clause)),
         strip_period(command_with_its_package(one_line(words.step))),
@@ -69,31 +66,31 @@ def _words_of_reason(why: Why, verdict: Verdict, plain: bool) -> Words:
     return _WORDS[why.reason](verdict, why, plain)
 
 
-def _with_broken_package(words: Words, verdict: Verdict, broken: Verdict) -> Words:
+def _add_package_failure(words: Words, verdict: Verdict, broken: Verdict) -> Words:
     """Add the failure of the vendor's package to the reason of a missing device.
 
     The next step is to uninstall the package, because repairing the package would not
     add a device.
     """
-    also = _words_of_verdict(broken, plain=False)
-    step = strip_period(command_with_its_package(one_line(also.step)))
-    package = _installed_package(verdict)
+    failure = _words_of_verdict(broken, plain=False)
+    step = strip_period(command_with_its_package(one_line(failure.step)))
+    package = _installed_vendor_distribution(verdict)
     uninstall = f"pip uninstall {package}"
     if verdict.absent and package and uninstall not in step:
         repair_elsewhere = f" (On a machine that has one: {step}.)" if step else ""
         step = f"{uninstall}.{repair_elsewhere}"
     reason = strip_period(one_line(words.text))
-    clause = f"{reason}; besides, {strip_period(also.text_without_cause)}"
-    return Words(clause, step, cause=also.cause)
+    clause = f"{reason}; besides, {strip_period(failure.text_without_cause)}"
+    return Words(clause, step, cause=failure.cause)
 
 
-def _installed_package(verdict: Verdict) -> str:
+def _installed_vendor_distribution(verdict: Verdict) -> str:
     """Return the distribution of the installed vendor's package, or an empty string if
     there is none, or if it is torch.
     """
     for module in verdict.vendor_import:
-        name, _ = distribution_of_module(module)
-        if name not in ("", "torch"):
+        name, _version = distribution_of_module(module)
+        if name and name != "torch":
             return name
     return ""
 
@@ -118,9 +115,10 @@ def _blocked(verdict: Verdict, why: Why, _plain: bool) -> Words:
 
 def _conflict(verdict: Verdict, why: Why, _plain: bool) -> Words:
     name = verdict.name
+    other_distributions = ", ".join(why["rivals"])
     pin = f"DS_ACCELERATOR={name}@{verdict.distribution}"
     return Words(
-        f"{', '.join(why['rivals'])} declares {name} too",
+        f"{other_distributions} declares {name} too",
         f"set {pin}, or name the other distribution in ACCEL_BLOCK",
     )
 
@@ -163,10 +161,11 @@ def _not_loaded(_verdict: Verdict, _why: Why, _plain: bool) -> Words:
 
 
 def _plugin_fails(verdict: Verdict, why: Why, _plain: bool) -> Words:
-    name = verdict.distribution
-    reinstall = f"{reinstall_command(name)}, or pip uninstall it"
+    step = why.get("step")
+    if not step:
+        step = f"{reinstall_command(verdict.distribution)}, or pip uninstall it"
     text = f"the plugin failed to load ({why['entry_point']})"
-    return Words(text, why.get("step") or reinstall, cause=verdict.cause)
+    return Words(text, step, cause=verdict.cause)
 
 
 def _plugin_fails_beside_others(verdict: Verdict, why: Why, _plain: bool) -> Words:
@@ -202,11 +201,12 @@ def _hook_does_not_fit(verdict: Verdict, _why: Why, _plain: bool) -> Words:
 
 
 def _answer_invalid(verdict: Verdict, why: Why, _plain: bool) -> Words:
+    # For example: "device_count() returned 'two' (str), expected a number of devices".
     value = why["value"]
     if why["field"]:
         value = f"{why['field']}={value}"
-    answer = f"{why['call']} {value} ({why['kind']})"
-    return Words(f"{answer}, expected {why['expected']}", _report_step(verdict))
+    call_and_value = f"{why['call']} {value} ({why['kind']})"
+    return Words(f"{call_and_value}, expected {why['expected']}", _report_step(verdict))
 
 
 def _text_and_step(_verdict: Verdict, why: Why, _plain: bool) -> Words:
@@ -273,10 +273,10 @@ def _torch_lacks_build(verdict: Verdict, why: Why, _plain: bool) -> Words:
 
 
 def _namespace_taken(verdict: Verdict, why: Why, _plain: bool) -> Words:
-    other = why["by"]
+    package = why["by"]
     return Words(
-        f"torch.{verdict.device_type} is overridden by {other}",
-        f"choose that vendor's backend, or do not load {other}",
+        f"torch.{verdict.device_type} is overridden by {package}",
+        f"choose that vendor's backend, or do not load {package}",
     )
 
 
@@ -289,15 +289,16 @@ def _other_platform(_verdict: Verdict, why: Why, _plain: bool) -> Words:
 
 def _no_hardware(verdict: Verdict, why: Why, plain: bool) -> Words:
     backend, root = verdict.declaration, why["root"]
-    expected = _expected_signs(backend, plain)
+    signs = _expected_signs(backend, plain)
     device = bus.with_article(backend.hardware.name)
     if not backend.hardware.pci_ids:  # The PCI bus does not show such a device.
-        undecided = _explain_missing_nodes(backend, expected, device, root)
-        if undecided is not None:
-            return undecided
-    text = _missing_hardware(backend, why)
+        explanation = _explain_missing_nodes(backend, signs, device, root)
+        if explanation is not None:
+            return explanation
+    text = _missing_hardware_clause(backend, why)
+    # Only the clause "no NVIDIA GPU found" leaves open what was searched for.
     if backend.hardware.pci_ids and backend.hardware.name and not why["torch"]:
-        text += f" (looked for {expected})"
+        text += f" (looked for {signs})"
     step = _scheduler_step(backend, root) if backend.hardware.name else ""
     if step:
         return Words(text, f"if the cluster has {device}, {step}")
@@ -308,14 +309,14 @@ def _step_for_idle_package(verdict: Verdict) -> str:
     """Return the next step for a vendor's package without its device, or an empty
     string if no such package is installed.
     """
-    package = _installed_package(verdict)
+    package = _installed_vendor_distribution(verdict)
     device = verdict.declaration.hardware.name
     if not package or not device:
         return ""
     return f"run on a machine that has {bus.with_article(device)}, or pip uninstall {package}"
 
 
-def _missing_hardware(backend: Backend, why: Why) -> str:
+def _missing_hardware_clause(backend: Backend, why: Why) -> str:
     """Return a clause that this machine lacks the device, with the build of torch that
     needs the device.
     """
@@ -328,13 +329,18 @@ def _missing_hardware(backend: Backend, why: Why) -> str:
 
 
 def _expected_signs(backend: Backend, plain: bool) -> str:
+    """Return the device nodes and PCI ids by which the device is detected. With
+    `plain`, each pattern of nodes becomes the name of the first node.
+    """
     ids = [f"PCI {pattern}" for pattern in backend.hardware.pci_ids]
-    text = ", ".join([*backend.hardware.nodes, *ids])
-    return text.replace("[0-9]*", "0") if plain else text
+    signs = ", ".join([*backend.hardware.nodes, *ids])
+    if plain:
+        return signs.replace("[0-9]*", "0")
+    return signs
 
 
 def _explain_missing_nodes(
-    backend: Backend, expected: str, device: str, root: str
+    backend: Backend, nodes: str, device: str, root: str
 ) -> Words | None:
     """Explain missing device nodes by the container or the driver, or return `None` if
     neither explains them.
@@ -342,15 +348,13 @@ def _explain_missing_nodes(
     place = detect_placement(root)
     step = access_step(place, backend) if place.container else ""
     if step:
-        text = f"{expected} not found in this {container_name(place)}"
+        text = f"{nodes} not found in this {container_name(place)}"
         return Words(text, f"if the host has {device}, {step}")
-    driver = backend.hardware.driver_file
-    if driver and not hardware.path_exists(driver, root):
-        missing = f"the driver of {device} is not loaded"
-        text = f"{expected} not found, and {missing}"
-        return Words(
-            text, f"if this machine has {device}, {backend.hardware.driver_step}"
-        )
+    driver_file = backend.hardware.driver_file
+    if driver_file and not hardware.path_exists(driver_file, root):
+        text = f"{nodes} not found, and the driver of {device} is not loaded"
+        step = backend.hardware.driver_step
+        return Words(text, f"if this machine has {device}, {step}")
     return None
 
 
@@ -358,8 +362,8 @@ def _scheduler_step(backend: Backend, root: str) -> str:
     """Return how to request the device from the job scheduler, or an empty string
     outside of jobs.
     """
-    variables = ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST")
-    if not any(name in os.environ for name in variables):
+    is_in_job = "SLURM_JOB_ID" in os.environ or "KUBERNETES_SERVICE_HOST" in os.environ
+    if not is_in_job:
         return ""
     return scheduler_step(detect_placement(root), backend)
 
@@ -376,27 +380,29 @@ def _nodes_withheld(verdict: Verdict, why: Why, plain: bool) -> Words:
     backend = verdict.declaration
     device = bus.with_article(backend.hardware.name)
     evidence = "" if plain else f" ({verdict.evidence})"
-    signs = backend.hardware
-    nodes = " or ".join([*signs.nodes[:1], *signs.shared_nodes[:1]])
+    first_node = backend.hardware.nodes[:1]
+    first_shared_node = backend.hardware.shared_nodes[:1]
+    missing_nodes = " or ".join(first_node + first_shared_node)
     if plain:
-        nodes = nodes.replace("[0-9]*", "0")
+        missing_nodes = missing_nodes.replace("[0-9]*", "0")
     place = detect_placement(why["root"])
     container = container_name(place)
-    text = f"the host has {device}{evidence}, but this {container} has no {nodes}"
-    return Words(text, access_step(place, backend))
+    return Words(
+        f"the host has {device}{evidence}, but this {container} has no {missing_nodes}",
+        access_step(place, backend),
+    )
 
 
 def _hidden(verdict: Verdict, why: Why, _plain: bool) -> Words:
     backend = verdict.declaration
-    mask = read_visible_devices(
-        backend, why["environ"], inventory(backend, why["root"])
-    )
+    devices = inventory(backend, why["root"])
+    visible_devices = read_visible_devices(backend, why["environ"], devices)
     place = detect_placement()
-    step = mask.next_step
+    step = visible_devices.next_step
     # In a job without devices, Slurm sets the variable to NoDevFiles or an empty string.
     if place.is_withheld_by_slurm(backend):
         step = scheduler_step(place, backend)
-    return Words(f"{mask}{withheld_clause(place, backend)}", step)
+    return Words(f"{visible_devices}{withheld_clause(place, backend)}", step)
 
 
 # --- The device -------------------------------------------------------------------------
@@ -405,28 +411,34 @@ def _hidden(verdict: Verdict, why: Why, _plain: bool) -> Words:
 def _counts_none(verdict: Verdict, why: Why, _plain: bool) -> Words:
     """Explain why the vendor's runtime counts no device, by the most likely cause."""
     backend, root = verdict.declaration, why["root"]
-    evidence = bus.evidence(backend, root) or bus.Evidence()
-    mask = read_visible_devices(backend, why["environ"], inventory(backend, root))
-    if mask.faulty:
-        return _hidden(verdict, why, False)
+    devices = inventory(backend, root)
+    visible_devices = read_visible_devices(backend, why["environ"], devices)
+    if visible_devices.faulty:
+        return _hidden(verdict, why, _plain)
     place = detect_placement(root)
+    evidence = bus.evidence(backend, root) or bus.Evidence()
     denied = denied_nodes(evidence.nodes, root)
     if denied:
         nodes = f"{bus.enumerated(denied)}{withheld_clause(place, backend)}"
         step = permission_step(place, backend, denied[0], root)
         return Words(f"this process may not open {nodes}", step)
     text = "the vendor's runtime counts no device"
-    lacking = _without_libraries(text, place, evidence.nodes, backend)
-    if lacking is not None:
-        return lacking
-    used = [effect for effect in mask.effects if not effect.overruled_by]
-    if not used:
+    explanation = _explain_by_libraries(text, place, evidence.nodes, backend)
+    if explanation is not None:
+        return explanation
+    settings = []
+    last_variable = ""
+    for effect in visible_devices.effects:
+        if not effect.overruled_by:
+            settings.append(str(effect))
+            last_variable = effect.variable
+    if not settings:
         return Words(text)
-    hint = f"unset {used[-1].variable}, or set it to devices that exist"
-    return Words(f"{text} with {' and '.join(map(str, used))}", hint)
+    step = f"unset {last_variable}, or set it to devices that exist"
+    return Words(f"{text} with {' and '.join(settings)}", step)
 
 
-def _without_libraries(
+def _explain_by_libraries(
     text: str, place: Placement, nodes: tuple[str, ...], backend: Backend
 ) -> Words | None:
     """Explain that no device is counted in a container that has device nodes but lacks
@@ -454,19 +466,17 @@ def _vendor_fails(_verdict: Verdict, why: Why, _plain: bool) -> Words:
 
 
 def _registers(_verdict: Verdict, why: Why, _plain: bool) -> Words:
-    count = why["count"]
-    counted = f"and counts {count or 'no device'}"
-    text = f"{why['package']} registers {why['device_type']!r} with torch, {counted}"
-    if count:
-        return Words(text)
+    registers = f"{why['package']} registers {why['device_type']!r} with torch"
+    if why["count"]:
+        return Words(f"{registers}, and counts {why['count']}")
     return Words(
-        text,
+        f"{registers}, and counts no device",
         "run the vendor's tool to see whether the driver finds the device",
     )
 
 
 def _torch_has_none(_verdict: Verdict, why: Why, _plain: bool) -> Words:
-    if not why.get("torch"):
+    if not why.get("torch"):  # This torch was imported, so its build is not described.
         return Words("torch reports no accelerator")
     text = f"{why['torch']} has no accelerator"
     if why["claims"]:
@@ -484,13 +494,16 @@ def _declared_by(_verdict: Verdict, why: Why, _plain: bool) -> Words:
 
 
 def _crashed(verdict: Verdict, why: Why, _plain: bool) -> Words:
-    ended = f"the process that {why['did']} {why['ending']}"
-    text = f"{ended} at: {why['stage']}{why['last_words']}"
-    step = "reinstall the vendor's package"
-    if why["owner"] == CodeOwner.PLUGIN:
+    # For example: "the process that probed it died of SIGSEGV at: importing torch_npu".
+    crash = f"the process that {why['did']} {why['ending']}"
+    text = f"{crash} at: {why['stage']}{why['last_words']}"
+    owner = why["owner"]
+    if owner == CodeOwner.PLUGIN:
         step = _report_step(verdict)
-    elif why["owner"] == CodeOwner.TORCH:
+    elif owner == CodeOwner.TORCH:
         step = "find the cause with accel doctor"
+    else:
+        step = "reinstall the vendor's package"
     return Words(text, f"{step}, or set ACCEL_BLOCK={verdict.name}")
 
 
@@ -509,19 +522,27 @@ def _no_process(_verdict: Verdict, why: Why, _plain: bool) -> Words:
 
 
 def _pinned_without_device(verdict: Verdict, why: Why, plain: bool) -> Words:
-    because = why["because"]
-    words = _words_of_reason(because, verdict, plain) if because else Words()
+    reason_without_pin = why["because"]
+    if reason_without_pin:
+        words = _words_of_reason(reason_without_pin, verdict, plain)
+    else:
+        words = Words()
     clause = f"pinned, though {words.text_without_cause}"
     return Words(clause, words.step, cause=words.cause)
 
 
 def _nor_hardware(verdict: Verdict, why: Why, plain: bool) -> Words:
-    missing = _missing_hardware(verdict.declaration, why["hardware"])
-    words = _words_of_reason(why["because"], verdict, plain)
+    missing = _missing_hardware_clause(verdict.declaration, why["hardware"])
+    other_reason = _words_of_reason(why["because"], verdict, plain)
     step = "run on a machine that has one"
-    if words.step:
-        step += f"; on a login node or in an image build: {words.step}"
-    return Words(missing, step, words.text_without_cause, words.cause)
+    if other_reason.step:
+        step += f"; on a login node or in an image build: {other_reason.step}"
+    return Words(
+        missing,
+        step,
+        second_clause=other_reason.text_without_cause,
+        cause=other_reason.cause,
+    )
 
 
 _WORDS: dict[Reason, Callable[[Verdict, Why, bool], Words]] = {

@@ -164,6 +164,20 @@ def cgroup_memory_kills(root: str = "/") -> int:
     return kills
 
 
+def cgroup_process_limit(needed: int, root: str = "/") -> int | None:
+    """Return the limit of a cgroup of this process in which `needed` more processes and
+    threads cannot start.
+
+    The result is `None` if they can start in every cgroup.
+    """
+    for _version, folder in _control_groups("pids", root):
+        limit = parse_number(read_text(f"{folder}/pids.max", root))
+        used = parse_number(read_text(f"{folder}/pids.current", root)) or 0
+        if limit is not None and used + needed > limit:
+            return limit
+    return None
+
+
 def cgroup_cpu_quota(root: str = "/") -> float | None:
     """Return the smallest CPU quota among this process's cgroups, in cores.
 

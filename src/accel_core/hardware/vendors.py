@@ -271,7 +271,7 @@ FOLDERS: Mapping[str, str] = {
 }
 #: The first-party distributions that each distribution requires. If pip gets only the
 #: folder of one distribution, it looks for the required distributions in a registry.
-NEEDS: Mapping[str, Sequence[str]] = {
+FIRST_PARTY_REQUIREMENTS: Mapping[str, Sequence[str]] = {
     "accel-tools": ("accel-train",),
     "accel-testing": ("accel-train", "accel-tools"),
     "accel-simulated": ("accel-train", "accel-tools", "accel-testing"),
@@ -297,7 +297,9 @@ def install_command(
         argument = pip_argument(name, extra, version)
         is_from_registry = argument == pip_argument_by_name(name, extra, version)
         if not is_from_registry:
-            for required in _missing_needs(name, besides=distributions):
+            for required in _missing_first_party_requirements(
+                name, besides=distributions
+            ):
                 arguments.append(pip_argument(required))
         arguments.append(argument)
     return shlex.join(["pip", "install", *arguments])
@@ -325,10 +327,12 @@ def reinstall_command(distribution: str) -> str:
     return shlex.join(["pip", "install", *options, argument or distribution])
 
 
-def _missing_needs(distribution: str, besides: Sequence[str]) -> list[str]:
-    """List the requirements in `NEEDS` that are neither installed nor in `besides`."""
+def _missing_first_party_requirements(
+    distribution: str, besides: Sequence[str]
+) -> list[str]:
+    """List the requirements in `FIRST_PARTY_REQUIREMENTS` that are neither installed nor in `besides`."""
     missing = []
-    for needed in NEEDS.get(distribution, ()):
+    for needed in FIRST_PARTY_REQUIREMENTS.get(distribution, ()):
         if needed not in besides and packages.version(needed) is None:
             missing.append(needed)
     return missing
@@ -429,6 +433,7 @@ def _origin(distribution: str = "accel-core") -> Mapping[str, Any]:
     """Read the origin of an installed distribution (PEP 610), or an empty mapping if it
     came from a registry.
     """
+    # pip writes this file unless the distribution came from a registry.
     text = packages.read(distribution, "direct_url.json")
     record: dict[str, Any] = json.loads(text or "{}")
     return record

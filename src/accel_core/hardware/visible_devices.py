@@ -358,10 +358,9 @@ def _resolve_ids(
     rules: _Rules, mask: Mask, devices: Inventory, among: str = ""
 ) -> tuple[list[DeviceId], str]:
     """Return the ids in `mask` that the runtime sees, and a clause on ignored ids."""
-    listed_ids = mask.ids or ()
-    ids = [_expand_uuid(item, devices.uuids) for item in listed_ids]
+    ids = [_expand_uuid(item, devices.uuids) for item in mask.ids or ()]
     resolved: list[DeviceId] = []
-    clauses = []
+    clauses: list[str] = []
     if mask.note:
         clauses.append(mask.note)
     for position, item in enumerate(ids):
@@ -376,13 +375,17 @@ def _resolve_ids(
             return [], f"{item} is listed twice"
         else:
             resolved.append(item)
-    if len(resolved) > 1 and str(resolved[0]).startswith("MIG-"):
+    if _has_several_mig_instances(resolved):
         clauses.append(
             "CUDA shows a process only the first MIG instance; start one process for "
             "each instance"
         )
         resolved = resolved[:1]
     return resolved, "; ".join(clauses)
+
+
+def _has_several_mig_instances(ids: Sequence[DeviceId]) -> bool:
+    return len(ids) > 1 and _id_kind(ids[0]) == "MIG-"
 
 
 def _unread_entries_clause(ids: Sequence[DeviceId]) -> str:

@@ -31,7 +31,7 @@ from accel_core.interface.op_builders import Operators
 from accel_core.interface.records import Capabilities
 from accel_core.interface.signatures import (
     add_torch_keywords,
-    name_members_in_errors,
+    set_member_names_in_errors,
 )
 from accel_core.interface.streams import Ranges
 from accel_core.settings import permitted_entry_points
@@ -79,7 +79,7 @@ class Accelerator(
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        name_members_in_errors(cls)
+        set_member_names_in_errors(cls)
         add_torch_keywords(cls, Accelerator)
 
     def capabilities(self) -> Capabilities:
@@ -89,15 +89,16 @@ class Accelerator(
         """
         values = {}
         for field in fields(Capabilities):
-            value = getattr(self, field.name)
-            values[field.name] = value
-            if callable(value):
-                values[field.name] = bool(self._call_if_supported(value))
+            member = getattr(self, field.name)
+            if callable(member):
+                values[field.name] = bool(self._call_if_supported(member))
+            else:
+                values[field.name] = member  # such as `supports_nvtx_domain`
         return Capabilities(**values)
 
 
 for _section in Accelerator.__mro__[:-1]:
-    name_members_in_errors(_section)
+    set_member_names_in_errors(_section)
 
 
 def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | None:

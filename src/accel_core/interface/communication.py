@@ -35,7 +35,7 @@ class Communication(Devices):
         name = (
             self._overriding_communication_backend
             or self.backend.communication_backend
-            or self._registered_communication()
+            or self._backend_registered_with_torch()
             or _STAGED
         )
         if name == _STAGED:
@@ -48,31 +48,34 @@ class Communication(Devices):
         """
         for entry_point in permitted_entry_points("accel.process_groups"):
             if entry_point.name == _STAGED:
-                entry_point.load()(self)
+                register = entry_point.load()
+                register(self)
                 return
         raise UnsupportedError(
             f"{self.name} has no communication backend of its own. accel-train provides "
             f"one that uses host memory: {install_command('accel-train')}"
         )
 
-    def _registered_communication(self) -> str:
+    def _backend_registered_with_torch(self) -> str:
         """Return the communication backend that torch registers for the device type, or
         an empty string if there is none.
         """
         distributed = getattr(self._torch, "distributed", None)
         if distributed is None or not distributed.is_available():
             return "gloo"  # torch itself reports that torch.distributed is missing.
-        backend = distributed.Backend
+        registry = distributed.Backend
         capable = []
-        for name, device_types in backend.backend_capability.items():
+        for name, device_types in registry.backend_capability.items():
             if self._device_type in device_types and name not in ("fake", _STAGED):
-                capable.append(name)
-        default = str(backend.default_device_backend_map.get(self._device_type, ""))
+                capable.append(str(name))
+        default = registry.default_device_backend_map.get(self._device_type, "")
         # torch records no default for a backend that is registered for a single device
         # type as a string instead of a list.
         if default in capable:
-            return default
-        return str(capable[0]) if capable else ""
+            return str(default)
+        if capable:
+            return capable[0]
+        return ""
 
     @property
     def _communication_backend_name(self) -> str:
@@ -110,8 +113,10 @@ class Communication(Devices):
         filter the devices a second time. Raises `SettingError`, a `ValueError`, for ids
         that the variable cannot express.
         """
+        variables = self.visible_devices_envs()
+        if not variables:
+            return
+        highest_precedence = variables[0]
         grammar = self.backend.visibility.grammar
-        for variable in self.visible_devices_envs()[:1]:
-            current_env[variable] = format_visible_devices(
-                grammar, local_accelerator_ids
-            )
+        value = format_visible_devices(grammar, local_accelerator_ids)
+        current_env[highest_precedence] = value

@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -52,12 +53,12 @@ class CPUAccelerator(Accelerator):
         self._old_high_water_mark = 0
         #: The largest resident set in bytes that a sample found.
         self._sampled_peak = 0
+        # The classes also derive from torch's, so that `isinstance` works with those.
         cpu = self._torch.cpu
-        self.Event: Any = type(
-            "Event", (HostEvent, cpu.Event), {"__doc__": HostEvent.__doc__}
-        )
-        members = {"__doc__": HostStream.__doc__, "_event": self.Event}
-        self.Stream: Any = type("Stream", (HostStream, cpu.Stream), members)
+        event_members = {"__doc__": HostEvent.__doc__}
+        self.Event: Any = type("Event", (HostEvent, cpu.Event), event_members)
+        stream_members = {"__doc__": HostStream.__doc__, "_event_class": self.Event}
+        self.Stream: Any = type("Stream", (HostStream, cpu.Stream), stream_members)
 
     # Nature
 
@@ -105,7 +106,7 @@ class CPUAccelerator(Accelerator):
         negative index or a device of another type.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         self._selected.index = self._checked_index(device_index)
 
     def device_properties(
@@ -114,10 +115,12 @@ class CPUAccelerator(Accelerator):
         """Return the CPU's model name, the amount of memory that the process may use,
         and the number of logical cores.
         """
-        name = self._cpu_features().get("cpu_name") or platform.processor()
-        device_index = self._device_argument(device_index, device)
+        device_index = self._merge_device_arguments(device_index, device)
+        # Before torch 2.11, and on some systems, a name is unknown.
+        name = self._cpu_features().get("cpu_name")
+        name = name or platform.processor() or platform.machine()
         return DeviceProperties(
-            name=str(name or platform.machine()),
+            name=str(name),
             total_memory=self.total_memory(device_index),
             multiprocessors=os.cpu_count(),
         )
@@ -174,9 +177,9 @@ class CPUAccelerator(Accelerator):
     ) -> int:
         """Return the memory in bytes that the process uses, which is its resident set size."""
         self._check_device_argument(device_index, device)
-        now = resident()
-        self._sampled_peak = max(self._sampled_peak, now)
-        return now
+        size = resident_size()
+        self._sampled_peak = max(self._sampled_peak, size)
+        return size
 
     def max_memory_allocated(
         self, device_index: Device = None, device: Device = None
@@ -188,10 +191,11 @@ class CPUAccelerator(Accelerator):
         exact, and lower peaks are the maximum of the samples that members took.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         self.memory_allocated(device_index)  # takes a sample
-        mark = high_water()
-        if mark > self._old_high_water_mark:
+        mark = high_water_mark()
+        has_risen_since_reset = mark > self._old_high_water_mark
+        if has_risen_since_reset:
             return max(mark, self._sampled_peak)
         return self._sampled_peak
 
@@ -202,17 +206,17 @@ class CPUAccelerator(Accelerator):
         the process's high-water mark (VmHWM).
         """
         self._check_device_argument(device_index, device)
-        self._old_high_water_mark = high_water()
+        self._old_high_water_mark = high_water_mark()
+        reset_peak = "5"  # man 5 proc, /proc/pid/clear_refs
         with suppress(OSError):  # not Linux, or not permitted here
-            # "5" resets the peak resident set size: man 5 proc.
-            _CLEAR_REFS.write_text("5")
+            _CLEAR_REFS.write_text(reset_peak)
             self._old_high_water_mark = 0
-        self._sampled_peak = resident()
+        self._sampled_peak = resident_size()
 
     def total_memory(self, device_index: Device = None, device: Device = None) -> int:
         """Return the host's memory in bytes, or the cgroup (container) limit if that is lower."""
         self._check_device_argument(device_index, device)
-        total, _ = memory()
+        total, _available = total_and_available_memory()
         limit = hardware.cgroup_memory_limit()
         if not limit:
             return total
@@ -225,12 +229,12 @@ class CPUAccelerator(Accelerator):
         if it has less.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         total = self.total_memory(device_index)
-        _, available = memory()
-        available_in_group = hardware.cgroup_memory_available()
-        if available_in_group is not None:
-            available = min(available, available_in_group)
+        _total, available = total_and_available_memory()
+        available_in_cgroup = hardware.cgroup_memory_available()
+        if available_in_cgroup is not None:
+            available = min(available, available_in_cgroup)
         return available, total
 
     #: Host memory is not copied to a device here, so pinning it would only cost time.
@@ -248,23 +252,28 @@ class CPUAccelerator(Accelerator):
 
     def is_bf16_native(self) -> bool:
         """Return whether oneDNN has bfloat16 kernels for this CPU."""
-        return self._has_onednn_kernels(
-            "bf16", "avx512_bf16", "amx_bf16", "sve_bf16", "bf16"
-        )
+        features = ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16")
+        return self._has_onednn_kernels("bf16", cpu_features=features)
 
     def is_fp16_supported(self) -> bool:
         """Return whether oneDNN has float16 kernels for this CPU."""
-        return self._has_onednn_kernels("fp16", "avx512_fp16", "amx_fp16", "fp16_arith")
+        features = ("avx512_fp16", "amx_fp16", "fp16_arith")
+        return self._has_onednn_kernels("fp16", cpu_features=features)
 
-    def _has_onednn_kernels(self, kind: str, *features: str) -> bool:
-        """Return whether oneDNN has kernels for the number format `kind`.
+    def _has_onednn_kernels(
+        self, number_format: str, *, cpu_features: Sequence[str]
+    ) -> bool:
+        """Return whether oneDNN has kernels for the number format.
 
-        For a torch without oneDNN, the result is whether the CPU has one of `features`.
+        For a torch without oneDNN, the result is whether the CPU has one of
+        `cpu_features`.
         """
+        name = f"_is_mkldnn_{number_format}_supported"
         with suppress(AttributeError, RuntimeError):  # a torch built without oneDNN
-            query = getattr(self._torch.ops.mkldnn, f"_is_mkldnn_{kind}_supported")
-            return bool(query())
-        return any(bool(self._cpu_features().get(feature)) for feature in features)
+            is_supported = getattr(self._torch.ops.mkldnn, name)
+            return bool(is_supported())
+        reported = self._cpu_features()
+        return any(bool(reported.get(feature)) for feature in cpu_features)
 
     # Launching
 
@@ -289,12 +298,15 @@ _MEMORY = Path("/proc/meminfo")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
-def resident() -> int:
+def resident_size() -> int:
     """Return this process's resident set size in bytes."""
-    return _byte_sizes(_STATUS).get("VmRSS") or int(_process_memory().rss)
+    size = _byte_sizes(_STATUS).get("VmRSS")
+    if size:
+        return size
+    return int(_process_memory().rss)
 
 
-def memory() -> tuple[int, int]:
+def total_and_available_memory() -> tuple[int, int]:
     """Return the machine's total memory and the memory available without swapping, both
     in bytes.
     """
@@ -328,7 +340,7 @@ def _process_memory() -> Any:
     return psutil.Process().memory_info()
 
 
-def high_water() -> int:
+def high_water_mark() -> int:
     """Return the peak memory usage of this process in bytes, or 0 if the system does
     not report it.
     """

@@ -53,7 +53,7 @@ class Base:
         #: Whether a plugin declares this backend. Another process can then find the
         #: accelerator by the backend's name.
         self._is_declared = backend is not None
-        self.backend = backend or _undeclared_backend(type(self))
+        self.backend = backend or _declaration_for_class(type(self))
         self.name = self.backend.name
         self._device_type = self._torch_device_type()
         #: The vendor's module in torch, such as `torch.npu`, or `None` if there is
@@ -63,7 +63,7 @@ class Base:
         #: reason.
         self.refused: dict[str, str] = {}
         #: The data types that were tried, and whether the device computes in them.
-        self._trials: dict[str, bool] = {}
+        self._dtype_trials: dict[str, bool] = {}
 
     @classmethod
     def _from_backend(cls, backend: Backend) -> Any:
@@ -71,7 +71,8 @@ class Base:
 
         The declaration is passed to the class if its constructor takes an argument.
         """
-        if inspect.signature(cls).parameters:
+        takes_backend = bool(inspect.signature(cls).parameters)
+        if takes_backend:
             return cls(backend)
         accelerator = cls()
         accelerator._is_declared = True
@@ -112,10 +113,10 @@ class Base:
         that is not a device. Raises `InvalidArgumentError` for an argument that is not
         an index, a string or a `torch.device`.
         """
-        if type(device) is int:
+        if type(device) is int:  # the most frequent argument
             return device
-        kind = self._device_type
-        hint = f"expected an index, a string such as '{kind}:0' or a torch.device of that type"
+        own_type = self._device_type
+        hint = f"expected an index, a string such as '{own_type}:0' or a torch.device of that type"
         try:
             if isinstance(device, str):
                 if device.isdecimal():  # as in os.environ["LOCAL_RANK"]
@@ -123,17 +124,17 @@ class Base:
                 device = self._torch.device(device)
             if not isinstance(device, self._torch.device):
                 return operator.index(device)
-        except RuntimeError:
+        except RuntimeError:  # from torch.device(...)
             raise errors.InvalidDeviceError(
                 f"{self.name}: {device!r} is not a device: {hint}"
             ) from None
-        except TypeError:
+        except TypeError:  # from operator.index(...)
             raise errors.InvalidArgumentError(
                 f"{self.name}: {device!r} ({type(device).__name__}) is not a device: {hint}"
             ) from None
-        if device.type != kind:
+        if device.type != own_type:
             raise errors.InvalidDeviceError(
-                f"{self.name}: {device} is not a device of type {kind!r}: {hint}"
+                f"{self.name}: {device} is not a device of type {own_type!r}: {hint}"
             )
         return device.index
 
@@ -159,15 +160,16 @@ class Base:
         function of an integration calls it, and launchers set the variables for their
         ranks, unless `vendor_defaults=False` is passed.
         """
-        missing = missing_defaults(self.backend, os.environ)
-        os.environ.update(missing)
-        return tuple(f"{name}={value}" for name, value in missing.items())
+        unset_defaults = missing_defaults(self.backend, os.environ)
+        os.environ.update(unset_defaults)
+        return tuple(f"{name}={value}" for name, value in unset_defaults.items())
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}{self._origin()}>"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        # A device cannot be passed between processes. The other process finds its
+        # A pickle contains a function and its arguments, which the other process calls. A
+        # device cannot be passed between processes, so the other process finds its
         # accelerator by the name.
         if not self._is_declared:
             return type(self), ()
@@ -190,9 +192,9 @@ class Base:
         """
         package = "torch"
         for module in self.backend.vendor_imports:
-            name = module.partition(".")[0]
-            if name in sys.modules:
-                package = name
+            top_level, _, _ = module.partition(".")
+            if top_level in sys.modules:
+                package = top_level
                 break
         version = getattr(sys.modules[package], "__version__", "")
         return f"{package} {version}".strip()
@@ -209,13 +211,18 @@ class Base:
 
     def _unsupported(self, member: str, reason: str = "") -> errors.UnsupportedError:
         """Return the error to raise if the device does not support `member`."""
-        explanation = f": {reason}" if reason else ""
         if self._is_declared:
-            vendor = self._vendor_version()
-            problem = f"{member} is not supported by {vendor}{explanation}"
-            return errors.UnsupportedError(f"{self.name}{self._origin()}: {problem}")
-        problem = f"{member} is not implemented{explanation or '; override it'}"
-        return errors.UnsupportedError(f"{type(self).__name__}: {problem}")
+            subject = f"{self.name}{self._origin()}"
+            problem = f"{member} is not supported by {self._vendor_version()}"
+        else:
+            # The class is the user's own, so the user can add the member.
+            subject = type(self).__name__
+            problem = f"{member} is not implemented"
+            if not reason:
+                problem += "; override it"
+        if reason:
+            problem += f": {reason}"
+        return errors.UnsupportedError(f"{subject}: {problem}")
 
     def _origin(self) -> str:
         """Return the distribution that declares the backend, in parentheses, or an
@@ -226,14 +233,14 @@ class Base:
         return f" ({self.backend.provenance})"
 
 
-def _undeclared_backend(kind: type) -> Backend:
+def _declaration_for_class(cls: type) -> Backend:
     """Return a declaration, with the CPU as the device, for a class that no plugin
     declares.
     """
-    name = kind.__name__.lower()
-    return Backend(
-        name=name if name.isalnum() else "custom", priority=0, device_type="cpu"
-    )
+    name = cls.__name__.lower()
+    if not name.isalnum():  # It may not be valid as a backend's name.
+        name = "custom"
+    return Backend(name=name, priority=0, device_type="cpu")
 
 
 class Devices(Base):
@@ -295,7 +302,7 @@ class Devices(Base):
         `"npu:1"` with an index.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         index = None if device_index is None else self._unchecked_index(device_index)
         return self._name_at(index)
 
@@ -309,9 +316,9 @@ class Devices(Base):
         `torch.device`, the device need not exist.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         if self._warns_of_device_blocks and device_index is not None:
-            self._warn_of_block(device_index)
+            self._warn_if_entered(device_index)
         index = None if device_index is None else self._unchecked_index(device_index)
         try:
             return self._torch.device(self._name_at(index))
@@ -320,7 +327,7 @@ class Devices(Base):
                 "device", f"torch has no device type {self._device_type!r}"
             ) from error
 
-    def _warn_of_block(self, device_index: Device) -> None:
+    def _warn_if_entered(self, device_index: Device) -> None:
         # Dynamo cannot trace code that inspects the caller.
         if not self._torch.compiler.is_compiling():
             warn_if_entered(self.name, device_index)
@@ -334,22 +341,22 @@ class Devices(Base):
         Raises `InvalidDeviceError`, a `ValueError`, if there is no such device.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         if device_index is None:
             return nullcontext()
         index = self._checked_index(device_index)
         # The vendor's context manager is preferred, because it does not start a device
         # only to restore it.
-        guard = self._vendor_attribute("device")
-        is_context = inspect.isclass(guard) and hasattr(guard, "__enter__")
+        guard_class = self._vendor_attribute("device")
+        is_context = inspect.isclass(guard_class) and hasattr(guard_class, "__enter__")
         if is_context and "device" not in self.refused:
-            vendors_guard = self._query_vendor_or_torch("device", index)
-            if vendors_guard:
-                return cast("AbstractContextManager[Any]", vendors_guard)
-        return self._device_selected(index)
+            guard = self._query_vendor_or_torch("device", index)
+            if guard:
+                return cast("AbstractContextManager[Any]", guard)
+        return self._guard_by_set_device(index)
 
     @contextmanager
-    def _device_selected(self, index: int) -> Iterator[None]:
+    def _guard_by_set_device(self, index: int) -> Iterator[None]:
         """Select a device within the block, and restore the previous device after it."""
         previous_index = self.current_device()
         if previous_index != index:
@@ -367,7 +374,7 @@ class Devices(Base):
         Raises `InvalidDeviceError`, a `ValueError`, if there is no such device.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         self._select(self._checked_index(device_index))
 
     def _select(self, index: int) -> None:
@@ -403,10 +410,10 @@ class Devices(Base):
         """Call `callback` once the device is initialized. Call it at once if the device
         is already initialized, or if the vendor cannot delay calls.
         """
-        vendors_lazy_call = self._vendor_attribute("_lazy_call")
-        if vendors_lazy_call is None:
+        call_when_initialized = self._vendor_attribute("_lazy_call")
+        if call_when_initialized is None:
             return callback()
-        return vendors_lazy_call(callback)
+        return call_when_initialized(callback)
 
     def device_properties(
         self, device_index: Device = None, device: Device = None
@@ -414,14 +421,17 @@ class Devices(Base):
         """Return the properties of the device as a frozen record.
 
         The properties come from the vendor's
-        `torch.<device_type>.get_device_properties`. Raises `InvalidDeviceError`, a
-        `ValueError`, if there is no such device.
+        `torch.<device_type>.get_device_properties`. Without that function, only the
+        name of `get_device_name` and the memory are known. Raises `InvalidDeviceError`,
+        a `ValueError`, if there is no such device.
         """
         index = self._index(device_index, device)
         properties = self._query_vendor_or_torch("get_device_properties", index)
         total = self._call_if_supported(self.total_memory, index)
         if properties is None:
-            return DeviceProperties(name=self.device_name(index), total_memory=total)
+            vendors_name = self._query_vendor_or_torch("get_device_name", index)
+            name = str(vendors_name or self.device_name(index))
+            return DeviceProperties(name=name, total_memory=total)
         return read_properties(properties, total)
 
     def device_uuid(
@@ -431,7 +441,7 @@ class Devices(Base):
         reports none.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         return self.device_properties(device_index).uuid
 
     def visible_device_ids(self) -> tuple[int | str, ...] | None:
@@ -495,18 +505,19 @@ class Devices(Base):
         from `mem_get_info`.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         properties = self._query_vendor_or_torch("get_device_properties", device_index)
         total = getattr(properties, "total_memory", None)
         if total:
             return int(total)
         # Not `self.mem_get_info`, because its default calls this member.
-        info = self._query_vendor_or_torch(
+        free_and_total = self._query_vendor_or_torch(
             "mem_get_info", device_index, torch_name="get_memory_info"
         )
-        if info:
-            return int(info[1])
-        raise self._unsupported("total_memory")
+        if not free_and_total:
+            raise self._unsupported("total_memory")
+        _free, total = free_and_total
+        return int(total)
 
     def _query_vendor_or_torch(
         self, name: str, *devices: Device, torch_name: str = ""
@@ -516,21 +527,22 @@ class Devices(Base):
 
         `None` if neither exists, or if the driver rejects the query.
         """
-        query: Any
-        vendors_query = self._vendor_attribute(name)
-        if vendors_query:
-            query = self._raising_unsupported(name, vendors_query)
-            rejection: type[Exception] = errors.UnsupportedError
+        rejection: type[Exception]
+        query = self._vendor_attribute(name)
+        if query:
+            query = self._with_unsupported_error(name, query)
+            rejection = errors.UnsupportedError
         else:
             query = getattr(self._torch_accelerator, torch_name, None)
             rejection = RuntimeError
         if query is None:
             return None
         with suppress(rejection):
-            return query(*map(self._index, devices))
+            indices = [self._index(device) for device in devices]
+            return query(*indices)
         return None
 
-    def _raising_unsupported(
+    def _with_unsupported_error(
         self, name: str, query: Callable[..., Any]
     ) -> Callable[..., Any]:
         """Wrap `query` to raise `UnsupportedError` if the driver rejects the query.
@@ -546,15 +558,18 @@ class Devices(Base):
             except RuntimeError as error:
                 if name.startswith("is_"):
                     return False
-                is_explained = isinstance(error, errors.UnsupportedError)
-                if is_explained or not self._holds_tensors():
+                is_wrapped_already = isinstance(error, errors.UnsupportedError)
+                if is_wrapped_already:
+                    raise
+                is_device_working = self._try_to_create_tensor()
+                if not is_device_working:
                     raise
                 self.refused[name] = f"the driver rejects this query ({error})"
                 raise self._unsupported(name, self.refused[name]) from error
 
         return wrapped
 
-    def _holds_tensors(self) -> bool:
+    def _try_to_create_tensor(self) -> bool:
         """Return whether a tensor can be created on the device and read back.
 
         If so, an earlier error came from one function and not from the device. The
@@ -565,7 +580,7 @@ class Devices(Base):
             return True
         return False
 
-    def _device_argument(self, device_index: Device, device: Device) -> Device:
+    def _merge_device_arguments(self, device_index: Device, device: Device) -> Device:
         """Return the device that a member was called with, by `device_index` or
         `device`.
 
@@ -585,10 +600,10 @@ class Devices(Base):
     def _index(self, device_index: Device, device: Device = None) -> int:
         """Return the index of the device. `None` means the current device.
 
-        Raises the errors of `_checked_index` and `_device_argument`.
+        Raises the errors of `_checked_index` and `_merge_device_arguments`.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         if device_index is None:
             return self.current_device()
         return self._checked_index(device_index)
@@ -598,7 +613,7 @@ class Devices(Base):
         querying the current device.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         if device_index is None:
             return None
         return self._checked_index(device_index)
@@ -625,11 +640,15 @@ class Devices(Base):
 
     def _check_range(self, index: int) -> None:
         count = self.device_count()
-        if not 0 <= index < count:
-            devices = "1 device" if count == 1 else f"{count or 'no'} devices"
-            raise errors.InvalidDeviceError(
-                f"{self.name}: device index {index} is out of range, {devices} visible"
-            )
+        if 0 <= index < count:
+            return
+        if count == 1:
+            devices = "1 device"
+        else:
+            devices = f"{count or 'no'} devices"
+        raise errors.InvalidDeviceError(
+            f"{self.name}: device index {index} is out of range, {devices} visible"
+        )
 
 
 def _convertible_dtypes(torch: Any, device: Any) -> set[Any]:
@@ -639,12 +658,12 @@ def _convertible_dtypes(torch: Any, device: Any) -> set[Any]:
     Each tensor is read back, because an error in a queue is reported only when the
     result is read.
     """
-    dtypes = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+    all_dtypes = {v for v in vars(torch).values() if isinstance(v, torch.dtype)}
     convertible = set()
     with warnings.catch_warnings():
         # torch warns of types that it calls experimental.
         warnings.simplefilter("ignore")
-        for dtype in dtypes:
+        for dtype in all_dtypes:
             with suppress(RuntimeError, TypeError):  # The device lacks this type.
                 torch.empty(1, dtype=dtype, device=device)
                 torch.ones(1, device=device).to(dtype).cpu()
@@ -665,7 +684,8 @@ def has_parameter(function: Callable[..., Any], name: str) -> bool:
     """Return whether `function` has a parameter called `name`. The result is False if
     its parameters are unknown.
     """
-    return any(p.name == name for p in parameters(function) or ())
+    known_parameters = parameters(function) or []
+    return name in [parameter.name for parameter in known_parameters]
 
 
 def current_torch_accelerator(
@@ -687,8 +707,11 @@ def current_torch_accelerator(
         if "none is available" not in str(error):
             raise
         return None
-    registered = torch._C._get_privateuse1_backend_name()
-    if device is None or not check_count or device.type == registered:
+    if device is None or not check_count:
+        return device
+    # A package's device may count as 0 until it starts.
+    is_registered_by_package = device.type == torch._C._get_privateuse1_backend_name()
+    if is_registered_by_package:
         return device
     # A vendor's torch may lack the module before its package is imported.
     module = getattr(torch, device.type, None)
@@ -701,5 +724,9 @@ def missing_defaults(backend: Backend, environ: Mapping[str, str]) -> dict[str, 
     """Return the variables in `Backend.environment.defaults` that `environ` does not
     set, with the vendor's values.
     """
-    defaults = (entry.partition("=") for entry in backend.environment.defaults)
-    return {name: value for name, _, value in defaults if name not in environ}
+    missing = {}
+    for assignment in backend.environment.defaults:
+        name, _, value = assignment.partition("=")
+        if name not in environ:
+            missing[name] = value
+    return missing

@@ -48,19 +48,22 @@ class TensorType:
             )
         options = {"dtype": self.dtype, "device": device_type, **options}
         if not data:
-            if "data" in options:
+            if "data" in options:  # FloatTensor(data=[1, 2])
                 return torch.tensor(**options)
             return torch.empty(0, **options)
-        first = data[0]
-        if len(data) > 1 or isinstance(first, torch.Size):
+        if len(data) > 1:  # FloatTensor(2, 3)
             return torch.empty(*data, **options)
-        if type(first) is int:
+        (value_or_size,) = data
+        if isinstance(value_or_size, torch.Size):
+            return torch.empty(value_or_size, **options)
+        if type(value_or_size) is int:
             raise TypeError(
-                f"{self!r}({first}) could mean one value or {first} elements: write "
-                f"{self._name}([{first}]) for the value, torch.empty({first}, "
-                f"dtype={self.dtype}, device={device_type!r}) for the elements"
+                f"{self!r}({value_or_size}) could mean one value or {value_or_size} "
+                f"elements: write {self._name}([{value_or_size}]) for the value, "
+                f"torch.empty({value_or_size}, dtype={self.dtype}, "
+                f"device={device_type!r}) for the elements"
             )
-        return torch.tensor(first, **options)
+        return torch.tensor(value_or_size, **options)
 
     def __instancecheck__(self, tensor: Any) -> bool:
         if not isinstance(tensor, self._accelerator._torch.Tensor):
@@ -72,13 +75,16 @@ class TensorType:
 
 
 def _tensor_type(name: str, dtype: str) -> Any:
+    """Return a property whose value is the `TensorType` of an accelerator."""
     doc = (
         f"The legacy type of {dtype} tensors. Call it with data or a size to create a "
         "tensor on the current device."
     )
-    return property(
-        lambda self: TensorType(self, name, getattr(self._torch, dtype)), doc=doc
-    )
+
+    def get_type(self: Dtypes) -> TensorType:
+        return TensorType(self, name, getattr(self._torch, dtype))
+
+    return property(get_type, doc=doc)
 
 
 class Dtypes(Devices):
@@ -151,18 +157,15 @@ class Dtypes(Devices):
         if self.device_module is None or not self.is_available():
             return False
         query = self._vendor_attribute(name)
-        vendors_answer = None
         if query is not None:
-            vendors_answer = self._call_if_supported(query)
-        if vendors_answer is not None:
-            return bool(vendors_answer)
-        if dtype in self._trials:
-            return self._trials[dtype]
-        result = computes_in(
-            self._torch, self._device_type, getattr(self._torch, dtype)
-        )
+            is_supported = self._call_if_supported(query)
+            if is_supported is not None:
+                return bool(is_supported)
+        if dtype in self._dtype_trials:
+            return self._dtype_trials[dtype]
+        result = try_dtype(self._torch, self._device_type, getattr(self._torch, dtype))
         if isinstance(result, Exception):
-            first_line = str(result).partition("\n")[0]
+            first_line, _, _ = str(result).partition("\n")
             warnings.warn(
                 f"{self.name}: the trial of torch.{dtype} failed, so {name}() returns "
                 "False until the next call: "
@@ -171,7 +174,7 @@ class Dtypes(Devices):
                 stacklevel=3,
             )
             return False
-        self._trials[dtype] = result
+        self._dtype_trials[dtype] = result
         return result
 
     def is_fp64_supported(self) -> bool:
@@ -200,12 +203,13 @@ class Dtypes(Devices):
         """
         if self._call_if_supported(self.is_bf16_native):
             return self._torch.bfloat16
-        if self._call_if_supported(self.is_fp16_supported) and self._scales_losses:
+        has_fp16 = self._call_if_supported(self.is_fp16_supported)
+        if has_fp16 and self._can_scale_losses:
             return self._torch.float16
         return self._torch.float32
 
     @cached_property
-    def _scales_losses(self) -> bool:
+    def _can_scale_losses(self) -> bool:
         """Whether `torch.amp.GradScaler` works on the current device. The trial runs
         once and starts the device.
 
@@ -215,10 +219,12 @@ class Dtypes(Devices):
         with suppress(NotImplementedError, TypeError):
             weight = self._torch.ones(1, device=self._device_type, requires_grad=True)
             scaler = self._torch.amp.GradScaler(self._device_type, init_scale=2.0)
-            scaler.scale(weight.sum()).backward()
+            loss = weight.sum()
+            scaler.scale(loss).backward()
             # A namespace replaces an optimizer, because creating an optimizer of torch
             # imports torch's compiler, which takes a second or two.
-            scaler.unscale_(SimpleNamespace(param_groups=[{"params": [weight]}]))
+            optimizer = SimpleNamespace(param_groups=[{"params": [weight]}])
+            scaler.unscale_(optimizer)
             return bool(weight.grad.item() == 1.0)
         return False
 
@@ -268,7 +274,7 @@ class Dtypes(Devices):
     LongTensor: Callable[..., torch.Tensor] = _tensor_type("LongTensor", "int64")
 
 
-def computes_in(torch: Any, device_type: str, dtype: Any) -> bool | Exception:
+def try_dtype(torch: Any, device_type: str, dtype: Any) -> bool | Exception:
     """Compute a matrix product in `dtype` on the current device, and return whether the
     result is correct.
 
@@ -279,7 +285,8 @@ def computes_in(torch: Any, device_type: str, dtype: Any) -> bool | Exception:
     result = _try_matrix_product(torch, device_type, dtype)
     if isinstance(result, bool):
         return result
-    if _try_matrix_product(torch, device_type, torch.float32) is not True:
+    works_in_float32 = _try_matrix_product(torch, device_type, torch.float32) is True
+    if not works_in_float32:
         return result
     # The device works in float32. A failure that occurs again is therefore caused by the
     # data type.

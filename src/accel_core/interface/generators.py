@@ -36,11 +36,7 @@ class Random(Devices):
             raise self._unsupported("default_generator")
         index = self._index(device_index, device)
         if not self._generators():
-            # If the vendor has no function that initialises the device, querying the
-            # current device starts the vendor's runtime.
-            init = self._vendor_attribute("init")
-            init = init or self._vendor_attribute("_lazy_init") or self.current_device
-            init()
+            self._initialize_device()
         generators = self._generators()
         # The vendor may list fewer generators than devices.
         if index >= len(generators):
@@ -48,6 +44,16 @@ class Random(Devices):
                 "default_generator", f"torch lists no generator for device {index}"
             )
         return cast("Generator", generators[index])
+
+    def _initialize_device(self) -> None:
+        """Start the vendor's runtime."""
+        for name in ("init", "_lazy_init"):
+            initialize = self._vendor_attribute(name)
+            if initialize:
+                initialize()
+                return
+        # Without such a function, querying the current device starts the runtime.
+        self.current_device()
 
     def _generators(self) -> Any:
         """Return the vendor's tuple of generators. Vendors replace the tuple when the
@@ -108,23 +114,24 @@ class Random(Devices):
         draws the same numbers.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         # The state is copied, because the CPU's generator aborts the process for a row of
         # a tensor that holds several states (torch 2.13).
         state = new_state.cpu().clone()
-        expected = self.get_rng_state(device_index).numel()
-        if state.numel() == expected:
+        expected_size = self.get_rng_state(device_index).numel()
+        if state.numel() == expected_size:
             self._restore_rng_state(state, device_index)
         elif strict:
             raise InvalidDeviceError(
                 f"{self.name}: this state has {state.numel()} bytes, but a state of this "
-                f"device has {expected}, so the state is from another type of device. "
+                f"device has {expected_size}, so the state is from another type of device. "
                 "Seed the device instead: set_rng_state(state, strict=False), or "
                 "manual_seed(seed)"
             )
         else:
+            seed = crc32(bytes(state.tolist()))
             with self.device_guard(self._index(device_index)):
-                self.manual_seed(crc32(bytes(state.tolist())))
+                self.manual_seed(seed)
 
     def _restore_rng_state(self, state: Tensor, device_index: Device) -> None:
         """Set the state of the device's generator, with the vendor's function if there

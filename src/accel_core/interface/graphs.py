@@ -34,14 +34,16 @@ class Graphs(Streams):
         XPUGraph, HPUGraph.
         """
         capture = self._vendor_attribute("graph")
-        names = [f"{self._device_type.upper()}Graph"]
-        names += [name for name in dir(self.device_module) if name.endswith("Graph")]
+        names = []
+        if capture:
+            names.append(f"{self._device_type.upper()}Graph")
+            names += [n for n in dir(self.device_module) if n.endswith("Graph")]
         for name in names:
-            kind = self._vendor_attribute(name)
-            if capture and isinstance(kind, type) and hasattr(kind, "replay"):
-                return kind, capture
-        torch_graph = getattr(self._torch_accelerator, "Graph", None)
-        return torch_graph, self._capture_in_torch
+            graph_class = self._vendor_attribute(name)
+            if isinstance(graph_class, type) and hasattr(graph_class, "replay"):
+                return graph_class, capture
+        torch_graph_class = getattr(self._torch_accelerator, "Graph", None)
+        return torch_graph_class, self._capture_in_torch
 
     def supports_graphs(self) -> bool:
         """Return whether device graphs are supported, which requires a graph class and a device.
@@ -50,15 +52,16 @@ class Graphs(Streams):
         proves nothing, because a torch built without the vendor's toolkit has the class
         too.
         """
-        graph, _ = self._graph_and_capture
-        if graph is None or not self.is_available():
+        graph_class, _ = self._graph_and_capture
+        if graph_class is None or not self.is_available():
             return False
-        return self._can_make_a_graph
+        return self._can_create_graph
 
     @cached_property
-    def _can_make_a_graph(self) -> bool:
+    def _can_create_graph(self) -> bool:
+        graph_class, _ = self._graph_and_capture
         with suppress(RuntimeError, TypeError):
-            self._graph_and_capture[0]()
+            graph_class()
             return True
         return False
 
@@ -74,8 +77,8 @@ class Graphs(Streams):
         `UserWarning` is therefore issued when `None` is first returned.
         """
         if self.supports_graphs():
-            graph, _ = self._graph_and_capture
-            return cast("Graph", self._call_with_options(graph, **options))
+            graph_class, _ = self._graph_and_capture
+            return cast("Graph", self._call_with_options(graph_class, **options))
         if not self._warned_of_no_graphs:
             self._warned_of_no_graphs = True
             warnings.warn(
@@ -117,12 +120,14 @@ class Graphs(Streams):
         context = self._call_with_options(capture, graph, **keywords, **options)
         return cast("AbstractContextManager[Any]", context)
 
-    def _call_with_options(self, make: Any, *arguments: Any, **options: Any) -> Any:
-        """Call a vendor's class with options that not every vendor's class accepts."""
+    def _call_with_options(self, function: Any, *arguments: Any, **options: Any) -> Any:
+        """Call a vendor's class or function with options that not every vendor's
+        accepts. Raises `UnsupportedError` if it does not.
+        """
         try:
-            return make(*arguments, **options)
+            return function(*arguments, **options)
         except TypeError as error:
-            call = getattr(make, "__name__", str(make))
+            call = getattr(function, "__name__", str(function))
             if options:
                 call = f"{call} with {' and '.join(options)}"
             raise self._unsupported(call, str(error)) from error
@@ -198,9 +203,9 @@ class Graphs(Streams):
         """
         # torch.accelerator may lack the function, and the device may not support graphs.
         with suppress(AttributeError, RuntimeError):
-            return self.is_initialized() and bool(
-                self._torch_accelerator.current_stream().is_capturing()
-            )
+            if self.is_initialized():
+                stream = self._torch_accelerator.current_stream()
+                return bool(stream.is_capturing())
         return False
 
 

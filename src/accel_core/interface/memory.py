@@ -45,7 +45,7 @@ class Memory(Devices):
         not it is in use. Without a caching allocator, return `memory_allocated()`.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         return self.memory_allocated(device_index)
 
     def max_memory_reserved(
@@ -55,7 +55,7 @@ class Memory(Devices):
         since the last reset.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         return self.max_memory_allocated(device_index)
 
     def reset_peak_memory_stats(
@@ -69,7 +69,7 @@ class Memory(Devices):
     ) -> None:
         """Reset every memory peak. This is the older name of `reset_peak_memory_stats`."""
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         self.reset_peak_memory_stats(device_index)
 
     def memory_cached(self, device_index: Device = None, device: Device = None) -> int:
@@ -77,7 +77,7 @@ class Memory(Devices):
         deprecation warning.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         return self.memory_reserved(device_index)
 
     def max_memory_cached(
@@ -87,7 +87,7 @@ class Memory(Devices):
         torch's deprecation warning.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         return self.max_memory_reserved(device_index)
 
     def reset_max_memory_cached(
@@ -95,7 +95,7 @@ class Memory(Devices):
     ) -> None:
         """Reset every memory peak. This is an older name of `reset_peak_memory_stats`."""
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         self.reset_peak_memory_stats(device_index)
 
     def reset_accumulated_memory_stats(
@@ -125,9 +125,9 @@ class Memory(Devices):
         lines = [f"Memory of {self.device_name(index)}"]
         pools = ("all",) if abbreviated else _POOLS
         lines += _table_lines(stats, pools)
-        info = self._call_if_supported(self.mem_get_info, index)
-        if info is not None:
-            free, total = info
+        free_and_total = self._call_if_supported(self.mem_get_info, index)
+        if free_and_total is not None:
+            free, total = free_and_total
             lines.append(
                 f"free for new work: {_format_bytes(free)} of {_format_bytes(total)}"
             )
@@ -144,10 +144,12 @@ class Memory(Devices):
         reports.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
-        devices = () if device_index is None else (device_index,)
+            device_index = self._merge_device_arguments(device_index, device)
+        arguments = []
+        if device_index is not None:
+            arguments.append(device_index)
         stats = self._query_vendor_or_torch(
-            "memory_stats", *devices, torch_name="memory_stats"
+            "memory_stats", *arguments, torch_name="memory_stats"
         )
         return stats or self._basic_memory_stats(device_index)
 
@@ -179,13 +181,13 @@ class Memory(Devices):
         GPUs.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
-        info: tuple[int, int] | None = self._query_vendor_or_torch(
+            device_index = self._merge_device_arguments(device_index, device)
+        free_and_total: tuple[int, int] | None = self._query_vendor_or_torch(
             "mem_get_info", device_index, torch_name="get_memory_info"
         )
-        if info is not None:
-            return info
-        if self._vendor_attribute("mem_get_info"):
+        if free_and_total is not None:
+            return free_and_total
+        if self._vendor_attribute("mem_get_info"):  # The driver has rejected the query.
             raise self._unsupported("mem_get_info", self.refused["mem_get_info"])
         total = self.total_memory(device_index)
         free = max(0, total - self.memory_reserved(device_index))
@@ -198,8 +200,9 @@ class Memory(Devices):
         as the vendor reports it.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
-        return self.mem_get_info(device_index)[0]
+            device_index = self._merge_device_arguments(device_index, device)
+        free, _total = self.mem_get_info(device_index)
+        return free
 
     def empty_cache(self) -> None:
         """Return unused cached memory to the device. Do nothing if there is no cache."""
@@ -208,17 +211,17 @@ class Memory(Devices):
         self, fraction: float, device_index: Device = None, device: Device = None
     ) -> None:
         """Limit this process to `fraction` (0 to 1) of the device's memory."""
-        limit = self._vendor_attribute("set_per_process_memory_fraction")
-        if limit is None:
+        set_fraction = self._vendor_attribute("set_per_process_memory_fraction")
+        if set_fraction is None:
             raise self._unsupported("set_per_process_memory_fraction")
         index = self._index_or_none(device_index, device)
         # The guard is needed even if the vendor's function takes an index, because
         # torch_npu leaves that device selected.
         with self.device_guard(index):
-            if index is not None and has_parameter(limit, "device"):
-                limit(float(fraction), index)
+            if index is not None and has_parameter(set_fraction, "device"):
+                set_fraction(float(fraction), index)
             else:
-                limit(float(fraction))
+                set_fraction(float(fraction))
 
 
 #: Texts of the errors of torch (2.13) and TorchTPU for a device without an allocator of
@@ -267,9 +270,8 @@ class Pinning(Devices):
         try:
             tensor = self._torch.empty(1, device="cpu", pin_memory=True)
         except RuntimeError as error:
-            return not is_pinning_unsupported(
-                error
-            )  # Any other error recurs in the caller.
+            # Any other error recurs in the caller, which reports it.
+            return not is_pinning_unsupported(error)
         return bool(tensor.device.type == "cpu")
 
     def _torch_pin_memory(self, tensor: Tensor) -> Tensor:
@@ -278,16 +280,18 @@ class Pinning(Devices):
         """
         if not self._supports_pinned_memory:
             return tensor
-        return self._call_pinning(tensor.pin_memory)
+        return self._call_explaining_host_limit(tensor.pin_memory)
 
     def _torch_empty_pinned(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
         """Return an uninitialized pinned tensor with the given shape and `tensor`'s
         data type. It is not pinned if the device does not support pinned memory.
         """
-        make = partial(tensor.new_empty, shape, pin_memory=self._supports_pinned_memory)
-        return self._call_pinning(make)
+        allocate = partial(
+            tensor.new_empty, shape, pin_memory=self._supports_pinned_memory
+        )
+        return self._call_explaining_host_limit(allocate)
 
-    def _call_pinning(self, function: Callable[[], Tensor]) -> Tensor:
+    def _call_explaining_host_limit(self, function: Callable[[], Tensor]) -> Tensor:
         """Call `function`, which pins memory. Raise `HostMemoryError` if the host's
         limit is reached.
 
@@ -308,9 +312,11 @@ class Pinning(Devices):
         """Return whether the tensor's storage is pinned. The result is False if the
         device does not support pinned memory.
         """
-        return bool(
-            vars(self).get("_supports_pinned_memory", True) and tensor.is_pinned()
-        )
+        # Without a trial so far, nothing shows that the device lacks pinned memory.
+        is_untried = "_supports_pinned_memory" not in vars(self)
+        if is_untried or self._supports_pinned_memory:
+            return bool(tensor.is_pinned())
+        return False
 
     def pin_memory(
         self, tensor: Tensor, make_copy: bool = True, match_shape: bool = True
@@ -339,16 +345,20 @@ class Pinning(Devices):
 
         Raises `ValueError` if `device` is not the CPU.
         """
-        if str(device).partition(":")[0] != "cpu":
+        device_type, _, _index = str(device).partition(":")
+        if device_type != "cpu":
             raise ValueError(
                 f"device={device!r} is not valid, expected 'cpu': pinned memory is host memory"
             )
         shape: tuple[int, ...] = size
-        if len(size) == 1 and isinstance(size[0], (tuple, list)):
+        is_one_sequence = len(size) == 1 and isinstance(size[0], (tuple, list))
+        if is_one_sequence:
             shape = tuple(size[0])
         template = self._torch.empty(0, dtype=dtype, device="cpu")
-        pin_empty = getattr(self._pin_manager(), "pin_empty", self._torch_empty_pinned)
-        return pin_empty(template, shape)
+        manager = self._pin_manager()
+        if hasattr(manager, "pin_empty"):
+            return manager.pin_empty(template, shape)
+        return self._torch_empty_pinned(template, shape)
 
     def pin_empty_like(
         self,
@@ -388,9 +398,8 @@ class Pinning(Devices):
         empty_host_cache = getattr(self._torch_accelerator, "empty_host_cache", None)
         if empty_host_cache is None:
             return
-        may_have_cached = (
-            "_supports_pinned_memory" in vars(self) or self.is_initialized()
-        )
+        has_tried_pinning = "_supports_pinned_memory" in vars(self)
+        may_have_cached = has_tried_pinning or self.is_initialized()
         if may_have_cached and self._supports_pinned_memory:
             empty_host_cache()
 
@@ -418,14 +427,15 @@ class Pinning(Devices):
         """
         if not self.is_available():
             return False
-        runtime = self._vendor_attribute(f"{self._device_type}rt")
-        check = self._vendor_attribute("check_error")
-        if runtime is None or check is None:
+        open_runtime = self._vendor_attribute(f"{self._device_type}rt")
+        raise_for_status = self._vendor_attribute("check_error")
+        if open_runtime is None or raise_for_status is None:
             return False
-        function = getattr(runtime(), f"{self._device_type}{name}", None)
+        function = getattr(open_runtime(), f"{self._device_type}{name}", None)
         if function is None:
             return False
-        check(int(function(*arguments)))
+        status = int(function(*arguments))
+        raise_for_status(status)
         return True
 
     def pin_memory_alignment(self) -> int:
@@ -457,17 +467,25 @@ class _Summary(str):
 def _table_lines(stats: Mapping[str, Any], pools: Sequence[str]) -> list[str]:
     """Return the lines of a table of `stats`, which has torch's keys."""
     rows = []
-    # A dict keeps the kinds in their order, each once.
-    kinds = dict.fromkeys(key.partition(".")[0] for key in stats if ".all." in key)
-    for kind in kinds:
+    for kind in _kinds_of_amounts(stats):
         for pool in pools:
             values = [stats.get(f"{kind}.{pool}.{column}") for column in _COLUMNS]
             if any(value is not None for value in values):
                 rows.append(_table_row(kind, pool, values))
-    head = _table_line("", list(_COLUMNS.values()))
+    header = _table_line("", list(_COLUMNS.values()))
     if not rows:
-        return [head, "The device reports no memory statistics."]
-    return [head, *rows]
+        return [header, "The device reports no memory statistics."]
+    return [header, *rows]
+
+
+def _kinds_of_amounts(stats: Mapping[str, Any]) -> list[str]:
+    """Return the kinds of amounts in `stats`, such as `"allocated_bytes"`, each once."""
+    kinds: list[str] = []
+    for key in stats:  # such as "allocated_bytes.all.current"
+        kind, _, _rest = key.partition(".")
+        if ".all." in key and kind not in kinds:
+            kinds.append(kind)
+    return kinds
 
 
 def _table_row(kind: str, pool: str, values: Sequence[Any]) -> str:
@@ -485,15 +503,19 @@ def _table_row(kind: str, pool: str, values: Sequence[Any]) -> str:
 
 
 def _table_line(name: str, cells: Sequence[str]) -> str:
-    return " | ".join([name.ljust(28), *(cell.rjust(12) for cell in cells)])
+    columns = [name.ljust(28)]
+    for cell in cells:
+        columns.append(cell.rjust(12))
+    return " | ".join(columns)
 
 
 def _format_bytes(amount: int) -> str:
     """Return an amount of bytes in the unit that leaves at most four digits or is GiB,
     such as `"1536 KiB"`.
     """
+    five_digits = 10_000
     for unit in ("B", "KiB", "MiB"):
-        if abs(amount) < 10_000:
+        if abs(amount) < five_digits:
             return f"{amount} {unit}"
         amount = round(amount / 1024)
     return f"{amount} GiB"

@@ -84,7 +84,10 @@ class Operators(Base):
         No builder is imported.
         """
         _, operators = self._providers_and_operators()
-        sources = {name: op.candidates[0].source for name, op in operators.items()}
+        sources = {}
+        for name, operator in operators.items():
+            first_candidate = operator.candidates[0]
+            sources[name] = first_candidate.source
         return MappingProxyType(sources)
 
     def operators(self) -> Mapping[str, Operator]:
@@ -97,7 +100,7 @@ class Operators(Base):
         Each call queries every provider again, and later calls of `get_op_builder` use
         the new result.
         """
-        self._known_operators = None
+        self._known_operators = None  # so that every provider is queried again
         _, operators = self._providers_and_operators()
         return MappingProxyType(operators)
 
@@ -124,14 +127,14 @@ class Operators(Base):
         if operator.failed_to_import:
             # The import may have failed because another import was running. The next
             # call tries every candidate again.
-            operators[class_name] = operator.untried()
+            operators[class_name] = operator.with_new_candidates()
         if used.builder_class is not None:
             return used.builder_class
         message = (
             f"{self.name}: {class_name} comes from {used.provider}, but {used.reason}"
         )
         if used.origin.optional:
-            return _not_implemented(class_name, message)
+            return _builder_that_raises(class_name, message)
         raise UnsupportedError(message) from used.error
 
     def _builder_without_provider(
@@ -147,7 +150,7 @@ class Operators(Base):
                 message += f"{provider.advice}. "
             if provider.last:  # accel-train is installed.
                 step = "`accel ops` lists the available operators."
-        return _not_implemented(class_name, message + step)
+        return _builder_that_raises(class_name, message + step)
 
     def create_op_builder(self, class_name: str) -> OpBuilderLike:
         """Return an instance of `get_op_builder(class_name)`.
@@ -160,7 +163,7 @@ class Operators(Base):
             return builder()
         except Exception as error:
             message = f"{self.name}: {class_name} cannot be created: {type(error).__name__}: {error}"
-            return _not_implemented(class_name, message)()
+            return _builder_that_raises(class_name, message)()
 
     def build_extension(self) -> type[Any]:
         """Return the setuptools command that compiles extensions for this device."""
@@ -193,10 +196,7 @@ class Operators(Base):
 
 
 @cache
-def _not_implemented(op: str, missing: str) -> type[NotImplementedBuilder]:
-    """Return a builder class for the operator `op`, whose error is the text `missing`."""
-    return type(
-        "NotImplementedBuilder",
-        (NotImplementedBuilder,),
-        {"op": op, "_missing": missing},
-    )
+def _builder_that_raises(op: str, message: str) -> type[NotImplementedBuilder]:
+    """Return a builder class for the operator `op`, whose error is `message`."""
+    members = {"op": op, "_missing": message}
+    return type("NotImplementedBuilder", (NotImplementedBuilder,), members)

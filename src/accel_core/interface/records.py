@@ -75,7 +75,7 @@ def read_properties(properties: object, total_memory: int | None) -> DevicePrope
     """
     uuid = getattr(properties, "uuid", None)
     # The value is 0 or 1 in CUDA, and False or True in SYCL.
-    integrated = _int(properties, "is_integrated", "is_integrated_gpu")
+    integrated = _first_int(properties, "is_integrated", "is_integrated_gpu")
     return DeviceProperties(
         name=str(getattr(properties, "name", "")),
         total_memory=total_memory,
@@ -84,7 +84,7 @@ def read_properties(properties: object, total_memory: int | None) -> DevicePrope
         pci_address=_pci_address(properties),
         # The names are those of CUDA and of vendors that follow it, of SYCL, and of
         # Ascend.
-        multiprocessors=_int(
+        multiprocessors=_first_int(
             properties, "multi_processor_count", "max_compute_units", "cube_core_num"
         ),
         integrated=None if integrated is None else bool(integrated),
@@ -92,23 +92,23 @@ def read_properties(properties: object, total_memory: int | None) -> DevicePrope
 
 
 def _capability(properties: object) -> tuple[int, int] | None:
-    major = _int(properties, "major")
-    minor = _int(properties, "minor")
+    major = _first_int(properties, "major")
+    minor = _first_int(properties, "minor")
     if major is None or minor is None:
         return None
     return major, minor
 
 
 def _pci_address(properties: object) -> str | None:
-    domain = _int(properties, "pci_domain_id") or 0
-    bus = _int(properties, "pci_bus_id")
-    device = _int(properties, "pci_device_id")
+    domain = _first_int(properties, "pci_domain_id") or 0
+    bus = _first_int(properties, "pci_bus_id")
+    device = _first_int(properties, "pci_device_id")
     if bus is None or device is None:
         return None
     return f"{domain:04x}:{bus:02x}:{device:02x}.0"
 
 
-def _int(properties: object, *names: str) -> int | None:
+def _first_int(properties: object, *names: str) -> int | None:
     """Return the value of the first field that exists and is an `int`, or `None` if
     there is none.
     """

@@ -16,7 +16,7 @@ from typing import Any
 Function = Callable[..., Any]
 
 
-def name_in_errors(function: Any, member: str) -> None:
+def set_name_in_errors(function: Any, member: str) -> None:
     """Make Python's error messages show the name that users call for `function`.
 
     From Python 3.13 on, such error messages also suggest the correct keyword.
@@ -25,27 +25,29 @@ def name_in_errors(function: Any, member: str) -> None:
     function.__qualname__ = f"get_accelerator().{member}"
 
 
-def name_members_in_errors(kind: type) -> None:
-    """Apply `name_in_errors` to the public methods that the class body defines."""
-    for name, function in vars(kind).items():
+def set_member_names_in_errors(cls: type) -> None:
+    """Apply `set_name_in_errors` to the public methods that the class body defines."""
+    for name, function in vars(cls).items():
         if not _is_public_method(name, function):
             continue
-        if function.__qualname__ == f"{kind.__qualname__}.{name}":
-            name_in_errors(function, name)
+        # A function that is only assigned to the class has another qualified name.
+        is_defined_in_body = function.__qualname__ == f"{cls.__qualname__}.{name}"
+        if is_defined_in_body:
+            set_name_in_errors(function, name)
 
 
-def add_torch_keywords(kind: type, interface: type) -> None:
-    """Add torch's keywords to those overrides in `kind`, a subclass of `interface`, that lack them.
+def add_torch_keywords(cls: type, interface: type) -> None:
+    """Add torch's keywords to those overrides in `cls`, a subclass of `interface`, that lack them.
 
     An override may come from a base class outside the interface. An override with
     `*args`, `**kwargs` or keyword-only parameters is not changed.
     """
-    for name, function in _overrides(kind, interface).items():
+    for name, function in _overrides(cls, interface).items():
         if not _is_public_method(name, function) or not hasattr(interface, name):
             continue
         extended_function = _with_torch_keywords(name, function)
         if extended_function is not function:
-            setattr(kind, name, extended_function)
+            setattr(cls, name, extended_function)
 
 
 def _is_public_method(name: str, attribute: Any) -> bool:
@@ -60,7 +62,8 @@ def _with_torch_keywords(name: str, function: Function) -> Function:
     kinds = {parameter.kind for parameter in parameters.values()}
     if kinds != {inspect.Parameter.POSITIONAL_OR_KEYWORD}:
         return function
-    if list(parameters)[1:] == ["device_index"]:
+    _self, *names = parameters
+    if names == ["device_index"]:
         return _with_device_keyword(function)
     if "device_index" in parameters and "device" not in parameters:
         return _with_added_device_keyword(function)
@@ -69,17 +72,17 @@ def _with_torch_keywords(name: str, function: Function) -> Function:
     return function
 
 
-def _overrides(kind: type, interface: type) -> dict[str, Any]:
-    """Return the attributes that `kind`, or a base class outside the interface,
-    defines.
+def _overrides(cls: type, interface: type) -> dict[str, Any]:
+    """Return the attributes that `cls`, or a base class outside the interface, defines.
 
     Classes of the interface have torch's keywords already.
     """
     overrides: dict[str, Any] = {}
-    for base in kind.__mro__:
-        if base is not kind and issubclass(base, interface):
+    for base in cls.__mro__:
+        if base is not cls and issubclass(base, interface):
             break
-        overrides = {**vars(base), **overrides}
+        for name, attribute in vars(base).items():
+            overrides.setdefault(name, attribute)  # The first class in the MRO wins.
     return overrides
 
 
@@ -92,8 +95,8 @@ def _with_device_keyword(function: Function) -> Function:
     @wraps(function)
     def member(self: Any, device_index: Any = None, device: Any = None) -> Any:
         if device is not None:
-            one_device = self._device_argument(device_index, device)
-            device_index = self._unchecked_index(one_device)
+            device = self._merge_device_arguments(device_index, device)
+            device_index = self._unchecked_index(device)
         return function(self, device_index)
 
     return _with_signature(member, inspect.signature(member, follow_wrapped=False))
@@ -108,7 +111,8 @@ def _with_added_device_keyword(function: Function) -> Function:
     name = function.__qualname__
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
-    parameters.append(parameters[0].replace(name="device", default=None))
+    self_parameter = parameters[0]
+    parameters.append(self_parameter.replace(name="device", default=None))
     signature = signature.replace(parameters=parameters)
 
     @wraps(function)
@@ -122,8 +126,8 @@ def _with_added_device_keyword(function: Function) -> Function:
         if device is not None:
             accelerator = args[0]
             device_index = bound.arguments["device_index"]
-            one_device = accelerator._device_argument(device_index, device)
-            bound.arguments["device_index"] = accelerator._unchecked_index(one_device)
+            device = accelerator._merge_device_arguments(device_index, device)
+            bound.arguments["device_index"] = accelerator._unchecked_index(device)
         return function(**bound.arguments)
 
     return _with_signature(member, signature)
@@ -135,12 +139,13 @@ def _with_emulation_keyword(function: Function) -> Function:
     """
 
     @wraps(function)
-    def member(self: Any, including_emulation: bool = True) -> Any:
+    def is_bf16_supported(self: Any, including_emulation: bool = True) -> Any:
         if including_emulation:
             return function(self)
         return self.is_bf16_native()
 
-    return _with_signature(member, inspect.signature(member, follow_wrapped=False))
+    signature = inspect.signature(is_bf16_supported, follow_wrapped=False)
+    return _with_signature(is_bf16_supported, signature)
 
 
 def _with_signature(member: Any, signature: inspect.Signature) -> Function:

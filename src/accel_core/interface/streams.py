@@ -12,7 +12,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from accel_core.interface.devices import Base, Device, Devices, parameters
-from accel_core.interface.signatures import name_in_errors
+from accel_core.interface.signatures import set_name_in_errors
 
 if TYPE_CHECKING:
     import torch
@@ -55,12 +55,13 @@ class HostEvent:
         Raises `RuntimeError` unless both events were created with `enable_timing=True`
         and recorded.
         """
-        timed = self._enable_timing and end_event._enable_timing
-        if not timed or self._recorded_ns is None or end_event._recorded_ns is None:
+        are_timed = self._enable_timing and end_event._enable_timing
+        start_ns, end_ns = self._recorded_ns, end_event._recorded_ns
+        if not are_timed or start_ns is None or end_ns is None:
             raise RuntimeError(
                 "elapsed_time needs two recorded events that were created with enable_timing=True"
             )
-        return (end_event._recorded_ns - self._recorded_ns) / 1e6
+        return (end_ns - start_ns) / 1e6
 
     def query(self) -> bool:
         """Return True: earlier work had finished when the event was recorded."""
@@ -82,7 +83,7 @@ class HostStream:
 
     #: True, because copies do not overlap computation.
     one_queue: ClassVar[bool] = True
-    _event: ClassVar[type[HostEvent]] = HostEvent
+    _event_class: ClassVar[type[HostEvent]] = HostEvent
 
     def __init__(self, device: object = None, priority: int = 0, **_: object) -> None:
         self.priority = priority
@@ -95,7 +96,8 @@ class HostStream:
 
     def record_event(self, event: Any = None) -> Any:
         """Record `event`, or a new event, and return it."""
-        event = self._event() if event is None else event
+        if event is None:
+            event = self._event_class()
         event.record()  # No stream is passed, because Metal's events take none.
         return event
 
@@ -137,26 +139,26 @@ class Streams(Devices):
         `UnsupportedError`. If the vendor has no event class, this is a class that waits
         for the device and uses the host's clock.
         """
-        # Metal has an event class but no stream class. torch's event class is tried
-        # together with torch's stream class.
-        is_torchs = self._event_class is self._torch.Event
-        if self._event_class and (self._has_streams or not is_torchs):
+        # torch's event class works only if torch's streams do. A vendor's event class
+        # needs no stream class: Metal has only an event class.
+        is_from_torch = self._event_class is self._torch.Event
+        if self._event_class and (self._has_streams or not is_from_torch):
             return cast("Any", self._event_with_torch_keywords(self._event_class))
         members = {"_wait": lambda _: self.synchronize()}
         return cast("Any", type("Event", (HostEvent,), members))
 
-    def _event_with_torch_keywords(self, vendor: Any) -> Any:
-        """Return `vendor`, or a subclass that accepts every keyword of
+    def _event_with_torch_keywords(self, event_class: Any) -> Any:
+        """Return `event_class`, or a subclass that accepts every keyword of
         `torch.cuda.Event`.
         """
-        known = parameters(vendor)
-        if known is None:
+        known_parameters = parameters(event_class)
+        if known_parameters is None:
             # This applies to torch.Event and to vendors' classes that are written in C.
             missing = {"external"}
         else:
-            missing = _EVENT_KEYWORDS - {parameter.name for parameter in known}
+            missing = _EVENT_KEYWORDS - {p.name for p in known_parameters}
         if not missing:
-            return vendor
+            return event_class
 
         def new_event(
             kind: type,
@@ -171,18 +173,21 @@ class Streams(Devices):
                 "interprocess": interprocess,
                 "external": external,
             }
-            options = {name: True for name, value in options.items() if value}
-            self._drop_event_keywords(options, missing)
-            return type.__call__(kind, **options)
+            # A keyword that is False is not passed, because the vendor may lack it.
+            set_options = {name: True for name, is_set in options.items() if is_set}
+            self._drop_event_keywords(set_options, missing)
+            return type.__call__(kind, **set_options)
 
-        name_in_errors(new_event, "Event")
-        # An event that the vendor creates counts as an instance of this class too.
+        set_name_in_errors(new_event, "Event")
+        # An event that the vendor creates counts as an instance of this class too. Both
+        # methods concern the class itself, so they are defined in its metaclass.
         methods = {
             "__call__": new_event,
-            "__instancecheck__": lambda _, event: isinstance(event, vendor),
+            "__instancecheck__": lambda _, event: isinstance(event, event_class),
         }
-        meta: Any = type("EventType", (type(vendor),), methods)
-        return meta(vendor.__name__, (vendor,), {"__doc__": vendor.__doc__})
+        metaclass: Any = type("EventType", (type(event_class),), methods)
+        members = {"__doc__": event_class.__doc__}
+        return metaclass(event_class.__name__, (event_class,), members)
 
     def _drop_event_keywords(self, options: dict[str, bool], missing: set[str]) -> None:
         """Remove those keywords from `options` that have no effect on this device.
@@ -209,15 +214,22 @@ class Streams(Devices):
         """
         if self._has_streams:
             return cast("Any", self._stream_class)
-        members = {
-            "synchronize": lambda _: self.synchronize(),
-            "_event": self.Event,
-            # Every stream equals the current one.
-            "__eq__": lambda this, other: type(this) is type(other),
-            "__hash__": lambda this: hash(type(this)),
-        }
-        one_queue = type("Stream", (HostStream,), members)
-        return cast("Any", self._as_torch_stream(one_queue))
+        accelerator = self
+
+        class Stream(HostStream):
+            _event_class = cast("Any", accelerator.Event)
+
+            def synchronize(self) -> None:
+                accelerator.synchronize()
+
+            # All streams are the same queue, so each equals every other one.
+            def __eq__(self, other: object) -> bool:
+                return type(self) is type(other)
+
+            def __hash__(self) -> int:
+                return hash(type(self))
+
+        return cast("Any", self._as_torch_stream_class(Stream))
 
     @cached_property
     def _has_streams(self) -> bool:
@@ -226,8 +238,11 @@ class Streams(Devices):
 
         Only a trial shows whether a device supports torch's streams.
         """
-        if self._stream_class is not self._torch.Stream:
-            return self._stream_class is not None
+        if self._stream_class is None:
+            return False
+        is_from_vendor = self._stream_class is not self._torch.Stream
+        if is_from_vendor:
+            return True
         # torch raises these errors for functions that a backend does not implement.
         with suppress(RuntimeError, TypeError):
             stream = self._stream_class()
@@ -242,18 +257,18 @@ class Streams(Devices):
             return True
         return False
 
-    def _as_torch_stream(self, one_queue: type) -> Any:
-        """Return a subclass of `one_queue` and `torch.Stream`, for
+    def _as_torch_stream_class(self, host_stream: type) -> Any:
+        """Return a subclass of `host_stream` and `torch.Stream`, for
         `Tensor.record_stream`.
 
-        The result is `one_queue` if torch has no stream for the device.
+        The result is `host_stream` if torch has no stream for the device.
         """
         with suppress(RuntimeError, TypeError, AttributeError):
             current = self._torch_accelerator.current_stream()
-            kind = _torch_stream_class(self._torch.Stream, one_queue, current)
-            self._make_recordable(kind())
-            return kind
-        return one_queue
+            stream_class = _torch_stream_class(self._torch.Stream, host_stream, current)
+            self._make_recordable(stream_class())
+            return stream_class
+        return host_stream
 
     def _make_recordable(self, stream: Any) -> None:
         """Make `Tensor.record_stream` accept `stream`.
@@ -270,7 +285,7 @@ class Streams(Devices):
         # A NotImplementedError, or the error of a fallback to the CPU.
         except RuntimeError:
             with suppress(RuntimeError):
-                _record_nothing(self._torch, self._device_type)
+                _register_empty_record_stream(self._torch, self._device_type)
 
     @cached_property
     def _only_stream(self) -> torch.Stream:
@@ -306,11 +321,11 @@ class Streams(Devices):
         provides no default stream (xpu).
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         return self.current_stream(device_index)
 
 
-def _torch_stream_class(torch_stream: Any, one_queue: type, current: Any) -> Any:
+def _torch_stream_class(torch_stream: Any, host_stream: type, current: Any) -> Any:
     """Return a subclass of both stream classes. Every object of the subclass is the
     device's current stream.
     """
@@ -323,18 +338,21 @@ def _torch_stream_class(torch_stream: Any, one_queue: type, current: Any) -> Any
     def new(cls: Any, *_args: Any, **_kwargs: Any) -> Any:
         return torch_stream.__new__(cls, **ids)
 
-    return type("Stream", (one_queue, torch_stream), {"__new__": new})
+    return type("Stream", (host_stream, torch_stream), {"__new__": new})
 
 
 @cache  # The registration lasts as long as the library object.
-def _record_nothing(torch: Any, device_type: str) -> Any:
+def _register_empty_record_stream(torch: Any, device_type: str) -> Any:
     """Register a kernel of `record_stream` that does nothing, once for each device
     type.
     """
+
+    def do_nothing(*_args: Any) -> None:
+        return
+
+    dispatch_key = torch._C._dispatch_key_for_device(device_type)
     library = torch.library.Library("aten", "IMPL")
-    library.impl(
-        "record_stream", lambda *_: None, torch._C._dispatch_key_for_device(device_type)
-    )
+    library.impl("record_stream", do_nothing, dispatch_key)
     return library
 
 
@@ -362,13 +380,15 @@ class Ranges(Base):
             with suppress(Exception):
                 self._vendor_attribute(self._range_module).range_push(str(msg))
             return
+        # A range that is opened while no profiler runs is stored too, so that its end
+        # does not close another range.
         context: Any = nullcontext()
         if self._torch.autograd._profiler_enabled():
             context = self._torch.profiler.record_function(str(msg))
         context.__enter__()
-        # A range that is opened while no profiler runs is recorded too, so that its end
-        # does not close another range.
-        vars(self._ranges).setdefault("open", []).append(context)
+        if not hasattr(self._ranges, "open"):
+            self._ranges.open = []
+        self._ranges.open.append(context)
 
     def range_pop(self, domain: str | None = None) -> None:
         """Close the range that this thread opened last. Do nothing if no range is open.
@@ -378,9 +398,10 @@ class Ranges(Base):
             with suppress(Exception):
                 self._vendor_attribute(self._range_module).range_pop()
             return
-        ranges = vars(self._ranges).get("open")
-        if ranges:
-            ranges.pop().__exit__(None, None, None)
+        open_ranges = getattr(self._ranges, "open", [])
+        if open_ranges:
+            innermost = open_ranges.pop()
+            innermost.__exit__(None, None, None)
 
     @contextmanager
     def range(self, msg: str) -> Iterator[None]:

@@ -19,7 +19,7 @@ from accel_core.interface.devices import (
     current_torch_accelerator,
     parameters,
 )
-from accel_core.interface.signatures import name_in_errors
+from accel_core.interface.signatures import set_name_in_errors
 from accel_core.torch_import import FREE_SLOT
 
 Function = Callable[..., Any]
@@ -53,6 +53,8 @@ FORWARDED = {
     "stream": "",
     "synchronize": "synchronize",
 }
+#: The kinds of parameters that a call without keywords cannot set.
+_KEYWORD_KINDS = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
 #: Members that need a stream class. Without one, they use the default's only queue.
 STREAM_MEMBERS = ("current_stream", "default_stream", "set_stream", "stream")
 #: Prefixes of the members that only query the device and change nothing.
@@ -78,11 +80,16 @@ def accepts(function: Function, member: Function) -> bool:
     documented = parameters(member) or []
     if actual is None:
         return False
-    head = [(p.name, p.kind) for p in actual[: len(documented)]]
-    if head != [(p.name, p.kind) for p in documented]:
+    leading = actual[: len(documented)]
+    documented_forms = [(p.name, p.kind) for p in documented]
+    if [(p.name, p.kind) for p in leading] != documented_forms:
         return False
-    required = [p for p in documented if p.default is inspect.Parameter.empty]
-    return not any(_is_required(p) for p in actual[len(required) :])
+    # A parameter that the documented member does not require must have a default.
+    required_count = 0
+    for parameter in documented:
+        if parameter.default is inspect.Parameter.empty:
+            required_count += 1
+    return not any(_is_required(p) for p in actual[required_count:])
 
 
 def _is_required(parameter: inspect.Parameter) -> bool:
@@ -92,7 +99,7 @@ def _is_required(parameter: inspect.Parameter) -> bool:
     return not has_default and parameter.kind not in variadic
 
 
-def _as_constant(count: Callable[[], int]) -> Callable[[], int]:
+def _marked_as_constant(count: Callable[[], int]) -> Callable[[], int]:
     """Return `count` as a function whose result torch.compile treats as a constant.
 
     torch's function returns no tensor, which would break a graph.
@@ -147,10 +154,10 @@ class TorchAccelerator(Accelerator):
             )
         if self._current_torch_type() == self._device_type:
             self._torch_accelerator = self._torch.accelerator
-        self._stream_class, self._event_class = self._find_streams()
+        self._stream_class, self._event_class = self._find_stream_and_event_classes()
         #: The function that serves each forwarded member, also if a subclass overrides
         #: the member.
-        self._vendor: dict[str, Function] = {}
+        self._bound_functions: dict[str, Function] = {}
         for name in FORWARDED:
             self._bind_member(name)
 
@@ -200,17 +207,21 @@ class TorchAccelerator(Accelerator):
         """
         if name in STREAM_MEMBERS and self._stream_class is None:
             return []
-        functions = [self._vendor_attribute(name), self._torch_function(name)]
+        vendor_function = self._vendor_attribute(name)
+        torch_function = self._torch_function(name)
         if self._prefers_torch(name):
-            functions.reverse()
+            functions = [torch_function, vendor_function]
+        else:
+            functions = [vendor_function, torch_function]
         return [function for function in functions if function is not None]
 
     def _torch_function(self, name: str) -> Function | None:
         """Return torch.accelerator's function for a forwarded member, or `None` if
         there is none.
         """
+        torch_name = FORWARDED[name]  # such as "random.get_rng_state"
         with suppress(AttributeError):
-            function: Function = attrgetter(FORWARDED[name])(self._torch_accelerator)
+            function: Function = attrgetter(torch_name)(self._torch_accelerator)
             return function
         return None
 
@@ -229,15 +240,17 @@ class TorchAccelerator(Accelerator):
         several functions at the first call.
         """
         member = "_select" if name == "set_device" else name
-        function_to_bind: Function = getattr(super(), member)
+        default: Function = getattr(super(), member)
         functions = self._candidate_functions(name)
-        if functions and self._is_reliable(name, functions[0]):
-            function_to_bind = self._as_member(functions[0], function_to_bind)
-        elif functions:
-            function_to_bind = self._first_that_works(name, functions, function_to_bind)
+        if not functions:
+            bound_function = default
+        elif self._is_reliable(name, functions[0]):
+            bound_function = self._as_member(functions[0], default)
+        else:
+            bound_function = self._try_at_first_call(name, functions, default)
         if name == "device_count":
-            function_to_bind = _as_constant(function_to_bind)
-        self._install(member, function_to_bind)
+            bound_function = _marked_as_constant(bound_function)
+        self._set_member(member, bound_function)
 
     def _is_reliable(self, name: str, function: Function) -> bool:
         """Return whether the function can be bound without a trial at its first call."""
@@ -245,38 +258,41 @@ class TorchAccelerator(Accelerator):
             return True
         if self._uses_private_use1_slot:
             return False
-        is_conditional = _needs_torch_allocator(name) or name in STREAM_MEMBERS
-        return not is_conditional or function == self._vendor_attribute(name)
+        if function == self._vendor_attribute(name):
+            return True
+        # torch's functions for memory and streams do not support every device.
+        return not _needs_torch_allocator(name) and name not in STREAM_MEMBERS
 
-    def _install(self, name: str, function: Function) -> None:
+    def _set_member(self, name: str, function: Function) -> None:
         """Bind `function`. Unless a subclass overrides the member, also set it on the
         instance.
         """
         if name in FORWARDED and name.startswith(_QUERIES):
-            function = self._raising_unsupported(name, function)
-        self._vendor[name] = function
-        if getattr(type(self), name) is getattr(TorchAccelerator, name):
+            function = self._with_unsupported_error(name, function)
+        self._bound_functions[name] = function
+        is_overridden = getattr(type(self), name) is not getattr(TorchAccelerator, name)
+        if not is_overridden:
             setattr(self, name, function)
 
     def _as_member(self, function: Function, default: Function) -> Function:
         """Return `function` with the parameters of the member `default`. It is not
         wrapped if the parameters are the same.
         """
-        names = [parameter.name for parameter in parameters(default) or ()]
+        documented_names = [parameter.name for parameter in parameters(default) or ()]
         member_function: Function
-        if names == ["device_index", "device"]:
+        if documented_names == ["device_index", "device"]:
             member_function = self._with_device_parameters(function)
-        elif names == ["stream"]:
+        elif documented_names == ["stream"]:
             # A `StreamContext` accepts `None`. torch's modules have this class, and so do
             # modules that are modelled on them.
             if self._vendor_attribute("StreamContext") and accepts(function, default):
                 return function
             member_function = _accepting_no_stream(function)
-        elif not names or accepts(function, default):
+        elif not documented_names or accepts(function, default):
             return function
         else:
             member_function = _with_seed_parameter(function)
-        name_in_errors(member_function, default.__name__)
+        set_name_in_errors(member_function, default.__name__)
         return member_function
 
     def _with_device_parameters(self, function: Function) -> Function:
@@ -286,22 +302,23 @@ class TorchAccelerator(Accelerator):
         the current device, and any other function uses the vendor's default. A function
         without a device parameter runs with the device selected.
         """
-        keyword_kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+        takes_device = True  # assumed if the parameters are unknown
+        requires_device = False
         all_parameters = parameters(function)
-        positional = [p for p in all_parameters or () if p.kind not in keyword_kinds]
-        takes_device = all_parameters is None or bool(positional)
-        needs_device = (
-            bool(positional) and positional[0].default is inspect.Parameter.empty
-        )
+        if all_parameters is not None:
+            positional = [p for p in all_parameters if p.kind not in _KEYWORD_KINDS]
+            takes_device = bool(positional)
+            if positional:
+                requires_device = positional[0].default is inspect.Parameter.empty
 
         def member(device_index: Device = None, device: Device = None) -> Any:
             if device is not None:
-                device_index = self._device_argument(device_index, device)
+                device_index = self._merge_device_arguments(device_index, device)
             if device_index is None:
-                if not needs_device:
+                if not requires_device:
                     return function()
                 # The vendor's function, because a subclass may change `current_device`.
-                return function(int(self._vendor["current_device"]()))
+                return function(int(self._bound_functions["current_device"]()))
             index = self._checked_index(device_index)
             if takes_device:
                 return function(index)
@@ -310,7 +327,7 @@ class TorchAccelerator(Accelerator):
 
         return member
 
-    def _first_that_works(
+    def _try_at_first_call(
         self, name: str, functions: list[Function], default: Function
     ) -> Function:
         """Return a function that, at its first call, tries `functions` in order and
@@ -322,7 +339,7 @@ class TorchAccelerator(Accelerator):
         """
 
         @wraps(default)
-        def first(*args: Any, **kwargs: Any) -> Any:
+        def first_call(*args: Any, **kwargs: Any) -> Any:
             candidates = [*functions, default]
             if name in STREAM_MEMBERS and not self._has_streams:
                 candidates = [default]
@@ -332,58 +349,56 @@ class TorchAccelerator(Accelerator):
                 try:
                     result = member_function(*args, **kwargs)
                 except RuntimeError as error:
-                    is_vendors = function == self._vendor_attribute(name)
-                    if is_vendors and not _is_unfinished(error):
+                    is_from_vendor = function == self._vendor_attribute(name)
+                    if is_from_vendor and not _is_unfinished(error):
                         raise
                     failures.append(error)
                     continue
-                self._install_tried(name, default.__name__, member_function, failures)
+                self._keep_working_function(
+                    name, default.__name__, member_function, failures
+                )
                 return result
-            raise _most_informative(name, failures)
+            raise _most_informative_error(name, failures)
 
-        return first
+        return first_call
 
-    def _install_tried(
+    def _keep_working_function(
         self, name: str, member: str, function: Function, failures: list[RuntimeError]
     ) -> None:
-        """Install the function that worked, and record the error of the function that
+        """Bind the function that worked, and record the error of the function that
         failed first.
         """
         if _needs_torch_allocator(name) and not self.is_initialized():
             return  # Before the allocator starts, such a function returns 0 in any case.
-        self._install(member, function)
+        self._set_member(member, function)
         if failures:
             self.refused[name] = str(failures[0])
 
-    def _find_streams(self) -> tuple[Any, Any]:
+    def _find_stream_and_event_classes(self) -> tuple[Any, Any]:
         """Return the stream class and the event class. Each is `None` if it does not exist."""
-        stream = self._vendor_attribute("Stream")
-        event = self._vendor_attribute("Event")
-        if not inspect.isclass(stream):
-            stream = None
-        if not inspect.isclass(event):
-            event = None
+        stream_class = self._vendor_attribute("Stream")
+        event_class = self._vendor_attribute("Event")
+        if not inspect.isclass(event_class):
+            event_class = None
+        if inspect.isclass(stream_class):
+            return stream_class, event_class
         # torch's classes support torch's accelerator. The member `stream` needs a stream
         # class that is a context manager, which it is not in an older torch.
-        has_torch_stream = hasattr(self._torch.Stream, "__enter__")
-        if (
-            stream is not None
-            or self._torch_accelerator is None
-            or not has_torch_stream
-        ):
-            return stream, event
-        return self._torch.Stream, event or self._torch.Event
+        is_torch_stream_usable = hasattr(self._torch.Stream, "__enter__")
+        if self._torch_accelerator is None or not is_torch_stream_usable:
+            return None, event_class
+        return self._torch.Stream, event_class or self._torch.Event
 
 
 def _accepting_no_stream(function: Function) -> Function:
     """Return `function` as the member `stream`, which also accepts `None`."""
 
-    def member(stream: Any) -> Any:
+    def select_stream(stream: Any) -> Any:
         if stream is None:
             return nullcontext()
         return function(stream)
 
-    return member
+    return select_stream
 
 
 def _with_seed_parameter(function: Function) -> Function:
@@ -404,33 +419,36 @@ def _is_unfinished(error: RuntimeError) -> bool:
     return isinstance(error, NotImplementedError) or "torch.accelerator" in str(error)
 
 
-def _most_informative(name: str, failures: list[RuntimeError]) -> RuntimeError:
+def _most_informative_error(name: str, failures: list[RuntimeError]) -> RuntimeError:
     """Return the error to raise if every function failed. The last error is the
     default's.
 
     If the device failed, torch's error is more informative than "not supported", the
     error of the default.
     """
-    is_not_implemented = isinstance(failures[-1], NotImplementedError)
-    if is_not_implemented and not _needs_torch_allocator(name) and len(failures) > 1:
-        return failures[-2]
-    return failures[-1]
+    *errors_of_functions, error_of_default = failures
+    is_not_implemented = isinstance(error_of_default, NotImplementedError)
+    if not is_not_implemented or _needs_torch_allocator(name):
+        return error_of_default
+    if errors_of_functions:
+        return errors_of_functions[-1]
+    return error_of_default
 
 
-def _delegate(name: str) -> Function:
+def _method_for_super_calls(name: str) -> Function:
     """Return a method that calls the bound function, for an override's `super()` call,
     even in compiled code.
     """
 
     @wraps(getattr(TorchAccelerator, name))
     def member(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._vendor[name](*args, **kwargs)
+        return self._bound_functions[name](*args, **kwargs)
 
     return member
 
 
 for _name in ("_select", *(FORWARDED.keys() - {"set_device"})):
-    setattr(TorchAccelerator, _name, _delegate(_name))
+    setattr(TorchAccelerator, _name, _method_for_super_calls(_name))
 
 
 class GenericAccelerator(TorchAccelerator):
@@ -446,5 +464,5 @@ class GenericAccelerator(TorchAccelerator):
         device starts, it is started first.
         """
         if not super().device_count() and self._uses_private_use1_slot:
-            self._holds_tensors()  # making a tensor starts the device
+            self._try_to_create_tensor()  # This starts the device.
         return int(super().device_count())

@@ -46,10 +46,15 @@ def _enters_result(frame: FrameType) -> bool:
     """Return whether the frame's instruction after the running call enters a `with`
     block.
     """
-    start = frame.f_lasti + 2
-    opcodes = frame.f_code.co_code[start : start + 2 * _MAX_INSTRUCTIONS : 2]
+    # An instruction consists of two bytes, of which the first is the opcode.
+    size = 2
+    start = frame.f_lasti + size
+    end = start + size * _MAX_INSTRUCTIONS
+    opcodes = frame.f_code.co_code[start:end:size]
     names = [dis.opname[opcode] for opcode in opcodes]
     following = [name for name in names if name != "CACHE"]
     if not following:
         return False
-    return following[0] in _WITH_INSTRUCTIONS or following[:2] == _WITH_INSTRUCTIONS_314
+    if following[0] in _WITH_INSTRUCTIONS:
+        return True
+    return following[:2] == _WITH_INSTRUCTIONS_314

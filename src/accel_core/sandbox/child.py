@@ -16,6 +16,7 @@ import logging
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,7 @@ from typing import IO, Any, TextIO, TypeAlias, TypeVar
 
 from accel_core.log import LOGGER
 from accel_core.sandbox.processes import end_group, end_with_parent, python_command
+from accel_core.sandbox.waiting import awaited_object
 from accel_core.text import escape_control_chars
 from accel_core.torch_import import AUTOLOAD
 
@@ -46,18 +48,25 @@ _PRINTED_OUTPUT = 2000
 
 #: A line that reports an error. It is not indented, unlike the frames of a traceback, and
 #: is not a line of a log.
-_ERROR = re.compile(
+_ERROR_LINE = re.compile(
     r"(?!\s|INFO|DEBUG|WARN|NOTE)(.*(error|fatal)|[\w.]+: \S)", re.IGNORECASE
 )
 
+#: Two letters, which a line of dashes or dots lacks.
+_WORD = re.compile(r"\w\w")
+
 #: The innermost call of the thread that crashed, in the output of faulthandler.
-_CRASHED_IN = re.compile(r'Current thread .*\n  File "(.+)", line (\d+) in (.+)')
+_CRASHED_CALL = re.compile(r'Current thread .*\n  File "(.+)", line (\d+) in (.+)')
 
 #: The program of the child. It sets the parent's `sys.path` before any other import.
 _PROGRAM = (
     "import sys; folder = sys.argv.pop(); sys.path[:] = sys.argv[1:]; "
     "del sys.argv[1:]; from accel_core.sandbox.child import main; main(folder)"
 )
+
+
+#: The stage and the elapsed seconds if no child is waited for.
+_NO_PROGRESS = ("", 0)
 
 
 @dataclass
@@ -70,7 +79,7 @@ class Supervision:
         default_factory=contextlib.nullcontext
     )
     #: Called about once a second with the stage and the elapsed seconds of the oldest
-    #: child, and with `("", 0)` when a child has ended.
+    #: child, and with `_NO_PROGRESS` when a child has ended.
     progress: Callable[[str, float], None] | None = None
     #: Whether this process is ending, so that no child may start.
     is_shutting_down: bool = False
@@ -96,9 +105,12 @@ class ChildReport:
     #: The end of the child's output.
     stderr: str = ""
     #: The child's timeout in seconds, or 0 without a timeout.
-    waited: float = 0
+    timeout: float = 0
     #: The facts that the child passed with the name of the last stage.
     stage_facts: Mapping[str, Any] = field(default_factory=dict)
+    #: What the child waited for when it was stopped, such as `"open() of /tmp/pipe"`. It is
+    #: empty if that is unknown.
+    awaited: str = ""
 
     @property
     def timed_out(self) -> bool:
@@ -111,7 +123,7 @@ class ChildReport:
         `"exited with status 127"`.
         """
         if self.returncode is None:
-            return f"gave no response within {self.waited:g} s"
+            return f"gave no response within {self.timeout:g} s"
         if self.returncode >= 0:
             return f"exited with status {self.returncode}"
         try:
@@ -127,19 +139,22 @@ class ChildReport:
         If the child printed nothing, this is the innermost call at the time of the
         crash.
         """
-        printed, header, trace = self.stderr.partition("Fatal Python error: ")
+        # Python's faulthandler writes this header and a traceback after a crash.
+        printed, header, traceback = self.stderr.partition("Fatal Python error: ")
         lines = printed.splitlines()
-        lines_with_error = list(filter(_ERROR.match, lines))
-        lines_with_words = list(filter(re.compile(r"\w\w").search, lines))
+        lines_with_error = [line for line in lines if _ERROR_LINE.match(line)]
+        lines_with_words = [line for line in lines if _WORD.search(line)]
         for candidates in (lines_with_error, lines_with_words, lines):
             if candidates:
-                return f"; last words: {candidates[-1].strip()}"
-        call = _CRASHED_IN.search(trace)
+                last_line = candidates[-1].strip()
+                return f"; last words: {last_line}"
+        call = _CRASHED_CALL.search(traceback)
         if call:
             file, line_number, function = call.groups()
             return f"; last call: {function} ({file}, line {line_number})"
         if header:
-            return f"; last words: {header}{trace.splitlines()[0]}"
+            crash = traceback.splitlines()[0]
+            return f"; last words: {header}{crash}"
         return ""
 
     def print_output(self) -> None:
@@ -179,7 +194,7 @@ def run(
     """
     with supervision.concurrency_limit, _temporary_folder() as name:
         folder = Path(name)
-        _prepare(folder)
+        _create_private_files(folder)
         request = {
             "module": function.__module__,
             "function": function.__qualname__,
@@ -191,12 +206,13 @@ def run(
         process = _start(start, folder, autoload=autoload, live=live)
         try:
             returncode = _wait(process, timeout, folder)
+            awaited = awaited_object(process.pid) if returncode is None else ""
         finally:
             end_group(process)
             process.wait()
             supervision.running.remove(process)
             if supervision.progress is not None:
-                supervision.progress("", 0)
+                supervision.progress(*_NO_PROGRESS)
         _forward_log(folder)
         stage, stage_facts = _current_stage(folder)
         return ChildReport(
@@ -205,7 +221,8 @@ def run(
             stage=stage,
             stage_facts=stage_facts,
             stderr="" if live else _read_output(folder),
-            waited=timeout or 0,
+            timeout=timeout or 0,
+            awaited=awaited,
         )
 
 
@@ -215,17 +232,21 @@ def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
     try:
         return tempfile.TemporaryDirectory(prefix="accel-", ignore_cleanup_errors=True)
     except FileNotFoundError as error:
-        reasons = _why_not_written()
+        reasons = _write_errors_of_temporary_folders()
         if not reasons:
             raise
         raise OSError(f"no temporary file can be written ({reasons})") from error
 
 
-def _why_not_written() -> str:
+def _write_errors_of_temporary_folders() -> str:
     """Return why each temporary folder cannot be written to, which `tempfile` does not report."""
-    variables = [os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP")]
+    folders = []
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        if os.environ.get(name):
+            folders.append(os.environ[name])
+    folders += ["/tmp", "/var/tmp"]
     reasons = []
-    for folder in dict.fromkeys([*filter(None, variables), "/tmp", "/var/tmp"]):
+    for folder in dict.fromkeys(folders):  # each folder once
         file = Path(folder, f"accel-{os.getpid()}")
         try:
             file.write_bytes(b"1")
@@ -237,13 +258,15 @@ def _why_not_written() -> str:
     return ", ".join(reasons)
 
 
-def _prepare(folder: Path) -> None:
-    """Create the files, so that the umask of this process and of the child does not matter."""
-    folder.chmod(0o700)
+def _create_private_files(folder: Path) -> None:
+    """Create the files, readable by this user only, so that the umask of this process
+    and of the child does not matter.
+    """
+    folder.chmod(stat.S_IRWXU)
     for name in ("request.json", "log", "answer.json", "output"):
         file = folder / name
         file.touch()
-        file.chmod(0o600)
+        file.chmod(stat.S_IRUSR | stat.S_IWUSR)
 
 
 def _start(
@@ -255,17 +278,19 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     if supervision.is_shutting_down:
         raise OSError("this process is ending and cannot start a child process")
-    path = [entry for entry in sys.path if isinstance(entry, str)]
+    import_path = [entry for entry in sys.path if isinstance(entry, str)]
     environment = dict(os.environ)
     if not autoload:
         environment[AUTOLOAD] = "0"
+    if start is None:
+        start = subprocess.Popen
     with (
         _open_output(folder, live=live) as output,
-        Path(os.devnull).open("rb") as nothing,
+        Path(os.devnull).open("rb") as empty_input,
     ):
-        process = (start or subprocess.Popen)(
-            python_command(_PROGRAM, *path, str(folder)),
-            stdin=nothing,
+        process = start(
+            python_command(_PROGRAM, *import_path, str(folder)),
+            stdin=empty_input,
             stdout=output,
             stderr=output,
             env=environment,
@@ -281,7 +306,8 @@ def _open_output(folder: Path, *, live: bool) -> IO[bytes]:
     It is not a pipe, because processes that the child starts may keep a pipe open.
     """
     if live:
-        return open(2, "wb", closefd=False)
+        stderr_descriptor = 2
+        return open(stderr_descriptor, "wb", closefd=False)
     return (folder / "output").open("wb")
 
 
@@ -291,13 +317,16 @@ def _wait(
     """Return the exit status of the child, or `None` if the timeout passes first."""
     start = time.monotonic()
     while True:
-        seconds = time.monotonic() - start
-        pause = 1.0 if timeout is None else min(1.0, timeout - seconds)
+        elapsed = time.monotonic() - start
+        pause = 1.0
+        if timeout is not None:
+            pause = min(pause, timeout - elapsed)
         if pause <= 0:
             return process.poll()
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(pause)
-        if supervision.progress is not None and supervision.running[0] is process:
+        is_oldest = supervision.running[0] is process
+        if supervision.progress is not None and is_oldest:
             stage, _ = _current_stage(folder)
             supervision.progress(stage, time.monotonic() - start)
 
@@ -318,8 +347,9 @@ def _read_log(folder: Path) -> list[dict[str, Any]]:
         text = (folder / "log").read_text(encoding="utf-8")
     except FileNotFoundError:
         return []
-    # The text after the last line feed is an incomplete line.
-    return [json.loads(line) for line in text.split("\n")[:-1]]
+    # The child may be writing the line after the last line feed.
+    *complete_lines, _incomplete_line = text.split("\n")
+    return [json.loads(line) for line in complete_lines]
 
 
 def _current_stage(folder: Path) -> tuple[str, dict[str, Any]]:
@@ -338,6 +368,7 @@ def _forward_log(folder: Path) -> None:
 
 
 def _read_output(folder: Path) -> str:
+    """Return the end of the child's output."""
     with (folder / "output").open("rb") as output:
         size = output.seek(0, os.SEEK_END)
         output.seek(max(0, size - _KEPT_OUTPUT))
@@ -355,13 +386,13 @@ def run_in_parallel(
     Ctrl-C does not reach the children, because each has a separate session. Therefore
     an interrupt terminates them here.
     """
-    each = list(items)
+    all_items = list(items)
     with ThreadPoolExecutor(max_workers=workers) as pool:
         try:
-            futures = [pool.submit(function, item) for item in each]
+            futures = [pool.submit(function, item) for item in all_items]
         except RuntimeError:  # no thread can be started
             pool.shutdown(cancel_futures=True)
-            return [function(item) for item in each]
+            return [function(item) for item in all_items]
         try:
             return [future.result() for future in futures]
         except BaseException:
@@ -386,8 +417,9 @@ def main(folder: str) -> None:
     """In the child process, read the request from `folder`, and write the answer there."""
     request = json.loads(Path(folder, "request.json").read_text(encoding="utf-8"))
     end_with_parent(request["parent"])
-    with Path(folder, "log").open("w", encoding="utf-8", buffering=1) as log:
-        answer = _call(request, log)
+    line_buffered = 1
+    with Path(folder, "log").open("w", line_buffered, encoding="utf-8") as log:
+        answer = _call_requested_function(request, log)
     Path(folder, "answer.json").write_text(json.dumps(answer), encoding="utf-8")
     for stream in (sys.stdout, sys.stderr):
         # A plugin may have set a stream to None.
@@ -397,11 +429,18 @@ def main(folder: str) -> None:
     os._exit(0)
 
 
-def _call(request: dict[str, Any], log: TextIO) -> object:
-    def begin_stage(stage: str, **facts: object) -> None:
-        log.write(json.dumps({"stage": stage, "facts": facts}) + "\n")
+def _call_requested_function(request: dict[str, Any], log: TextIO) -> object:
+    """Call the function that the request names. Its stages and, if requested, its log
+    records are written to the log file.
+    """
 
-    def forward(record: logging.LogRecord) -> bool:
+    def write_line(document: dict[str, object]) -> None:
+        log.write(json.dumps(document) + "\n")
+
+    def begin_stage(stage: str, **facts: object) -> None:
+        write_line({"stage": stage, "facts": facts})
+
+    def forward_record(record: logging.LogRecord) -> bool:
         """Write the record to the log file. The parent logs it with the child's time
         and process id.
         """
@@ -411,11 +450,12 @@ def _call(request: dict[str, Any], log: TextIO) -> object:
             if isinstance(value, str | int | float)
         }
         fields["msg"] = record.getMessage()
-        log.write(json.dumps({"record": fields}) + "\n")
-        return False
+        write_line({"record": fields})
+        return False  # so that the child does not log the record itself
 
     if request["debug"]:
-        LOGGER.addFilter(forward)
+        LOGGER.addFilter(forward_record)
         LOGGER.setLevel(logging.DEBUG)
-    function = getattr(importlib.import_module(request["module"]), request["function"])
+    module = importlib.import_module(request["module"])
+    function = getattr(module, request["function"])
     return function(request["arguments"], begin_stage)

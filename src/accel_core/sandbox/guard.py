@@ -67,7 +67,7 @@ def log_step(text: str, owner: CodeOwner = CodeOwner.VENDOR) -> None:
 
 
 @contextlib.contextmanager
-def steps_to(listener: Callable[[Step], object]) -> Iterator[None]:
+def steps_sent_to(listener: Callable[[Step], object]) -> Iterator[None]:
     """Call `listener` with each probe step in this thread or task until the block ends."""
     token = _listener.set(listener)
     try:
@@ -148,7 +148,10 @@ def preserved_state(who: object) -> Iterator[PreservedState]:
     A panic of a Rust extension is raised as `RuntimeError`, so that it is caught like
     any other error of a package. Other exceptions propagate unchanged.
     """
-    environment = dict(os.environ) if threading.active_count() == 1 else None
+    environment = None
+    is_only_thread = threading.active_count() == 1
+    if is_only_thread:
+        environment = dict(os.environ)
     cuda = _torch_cuda()
     state = PreservedState()
     try:
@@ -163,7 +166,8 @@ def preserved_state(who: object) -> Iterator[PreservedState]:
             if environment is not None and os.environ != environment:
                 _restore_environment(environment)
                 LOGGER.debug("%s changed the environment: restored", who)
-            if _restore_cuda(cuda):
+            if _is_cuda_replaced(cuda):
+                _restore_cuda(cuda)
                 LOGGER.debug("%s changed torch.cuda: restored", who)
 
 
@@ -173,7 +177,8 @@ def _is_rust_panic(error: BaseException) -> bool:
 
 
 def _restore_environment(previous: dict[str, str]) -> None:
-    for name in os.environ.keys() - previous.keys():
+    added = os.environ.keys() - previous.keys()
+    for name in added:
         del os.environ[name]
     os.environ.update(previous)
 
@@ -182,12 +187,18 @@ def _torch_cuda() -> types.ModuleType | None:
     return getattr(sys.modules.get("torch"), "cuda", None)
 
 
-def _restore_cuda(previous: types.ModuleType | None) -> bool:
-    """Restore `torch.cuda` to the module `previous`, and return whether it had changed."""
+def _is_cuda_replaced(previous: types.ModuleType | None) -> bool:
+    """Return whether `torch.cuda` is another module than `previous`."""
+    original = _original_cuda(previous)
+    is_torch_imported = sys.modules.get("torch") is not None
+    return is_torch_imported and original is not None and _torch_cuda() is not original
+
+
+def _restore_cuda(previous: types.ModuleType | None) -> None:
+    torch = sys.modules["torch"]
+    torch.cuda = _original_cuda(previous)  # type: ignore[attr-defined]
+
+
+def _original_cuda(previous: types.ModuleType | None) -> types.ModuleType | None:
     # If the block has imported torch, `sys.modules` contains the original module.
-    cuda = previous or sys.modules.get("torch.cuda")
-    torch = sys.modules.get("torch")
-    if torch is None or cuda is None or _torch_cuda() is cuda:
-        return False
-    torch.cuda = cuda  # type: ignore[attr-defined]
-    return True
+    return previous or sys.modules.get("torch.cuda")

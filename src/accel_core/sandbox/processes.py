@@ -31,7 +31,8 @@ def python_command(program: str, *arguments: str) -> list[str]:
         raise FileNotFoundError(
             "the path of this Python is unknown: sys.executable is empty"
         )
-    options = ["-Xfaulthandler", *["-O"] * sys.flags.optimize]
+    options = ["-Xfaulthandler"]
+    options += ["-O"] * sys.flags.optimize  # once for each level of optimization
     for flag, option in _INHERITED_FLAGS.items():
         if getattr(sys.flags, flag, False):
             options.append(option)
@@ -63,8 +64,9 @@ def end_with_parent(parent: int) -> None:
     direct_parent = os.getppid()
     # A sandbox may forbid prctl.
     with contextlib.suppress(OSError, AttributeError):
-        set_death_signal = 1  # PR_SET_PDEATHSIG
-        ctypes.CDLL(None).prctl(set_death_signal, ctypes.c_ulong(signal.SIGKILL))
+        libc = ctypes.CDLL(None)
+        set_parent_death_signal = 1  # PR_SET_PDEATHSIG
+        libc.prctl(set_parent_death_signal, ctypes.c_ulong(signal.SIGKILL))
     # A child whose parent has ended gets process 1 as its parent.
     is_orphan = direct_parent == 1 and parent != 1
     if is_orphan or os.getppid() != direct_parent:

@@ -160,8 +160,8 @@ def no_hardware(monkeypatch):
 
 #: The state of `accel_core.current` in a process in which nothing has been chosen.
 NOTHING_CHOSEN = {
-    "_fast": None, "_chosen": None, "_selection": None, "_built": {}, "_by_pin": {}, "_overrides": set(),
-    "_warned": set(),
+    "_current_without_overrides": None, "_chosen": None, "_selection": None, "_built": {}, "_by_pin": {},
+    "_overrides": set(), "_warned": set(),
 }  # fmt: skip
 
 

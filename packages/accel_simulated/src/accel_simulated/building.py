@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
+from contextlib import suppress
 from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -134,7 +136,17 @@ def _torch_version_of(library: Path) -> str:
 
 
 def _torch_version() -> str:
-    """Return the version of the installed torch, or an empty string if torch is not installed."""
+    """Return the version of the installed torch, or an empty string if torch is not installed.
+
+    The version is read from torch's files: an interrupted uninstall may leave metadata of another version.
+    """
+    spec = PathFinder.find_spec("torch")
+    if spec is not None and spec.origin is not None:
+        with suppress(OSError):
+            source = Path(spec.origin).with_name("version.py").read_text("utf-8")
+            found = re.search(r"^__version__ = ['\"](.+)['\"]", source, re.MULTILINE)
+            if found:
+                return found[1]
     for distribution in metadata.distributions(name="torch"):
         return distribution.version
     return ""

@@ -90,6 +90,7 @@ def _replace_nvml(module: ModuleType) -> None:
     change until the runtime starts.
     """
     request = current_request()
+    # klxpu also runs in torch.cuda, but has no NVML.
     if request is not None and request.vendor.name == "cuda":
         module._raw_device_count_nvml = device.present_device_count  # type: ignore[attr-defined]
 

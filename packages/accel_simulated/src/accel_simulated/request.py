@@ -94,4 +94,4 @@ def _parse_count(text: str) -> int:
     # int() raises an error for thousands of digits, so the length is limited.
     if text.isascii() and text.isdecimal() and len(text) <= 8:
         return int(text)
-    return 0
+    return 0  # never a valid count

@@ -19,10 +19,10 @@ def forbid_sharing(storage: Any, device_type: str) -> None:
     """
     for name in _SHARING_METHODS:
         original_method = getattr(storage, name)
-        setattr(storage, name, _make_checked(original_method, device_type))
+        setattr(storage, name, _wrap_to_forbid_sharing(original_method, device_type))
 
 
-def _make_checked(share: Any, device_type: str) -> Any:
+def _wrap_to_forbid_sharing(share: Any, device_type: str) -> Any:
     """Return a version of the method `share` that raises `UnsupportedError` for the device type."""
 
     def checked_share(self: Any, *arguments: Any, **options: Any) -> Any:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from accel_core.cli import accel
 from accel_simulated.detector import command
 
-FAILED = "The program failed (exit status 1): code that did not run is not listed."
+FAILED = "The program failed (exit status 1): code after the failure was not recorded."
 
 
 def test_the_last_line_of_a_run_names_the_failure_and_the_report(
@@ -25,9 +25,8 @@ def test_the_last_line_of_a_run_names_the_failure_and_the_report(
     environ = {**os.environ, "ACCEL_SIMULATE": "acme:2"}
     assert command.run_and_report(words, environ, ["a.md"], words) == 1
     assert FAILED in Path("a.md").read_text()
-    expected = (
-        f"accel simulate: {FAILED} 0 places, 0 that only check for a device: a.md"
-    )
+    counts = "0 places, 0 that only check for a device, 0 in the source files alone"
+    expected = f"accel simulate: {FAILED} {counts}: a.md"
     assert capfd.readouterr().err.splitlines()[-1] == expected
 
 

@@ -19,8 +19,18 @@ def _report(status=1, allocated=None):
             "accelerate/state.py", 1, "collective", 'init_process_group("nccl")', "cuda", "accelerate", "", 1
         ),
     ]  # fmt: skip
+    in_source = [
+        Place("src/a b.py", 5, "setting", "torch.backends.cudnn.benchmark", "cuda", "", "")
+    ]  # fmt: skip
     return Report(
-        ["pytest", "-k", "a b"], "acme:2", status, 2, allocated, ["a note"], places
+        ["pytest", "-k", "a b"],
+        "acme:2",
+        status,
+        2,
+        allocated,
+        ["a note"],
+        places,
+        in_source,
     )
 
 
@@ -29,7 +39,7 @@ def _first_sentences(report):
     return formats.as_markdown(report).splitlines()[2]
 
 
-FAILED = "The program failed (exit status 1): code that did not run is not listed."
+FAILED = "The program failed (exit status 1): code after the failure was not recorded."
 
 
 @pytest.mark.parametrize(
@@ -51,7 +61,7 @@ def test_a_report_begins_with_the_outcome(status, allocated, outcome):
 @pytest.mark.parametrize(
     ("status", "allocated", "meaning"),
     [
-        (0, 4096, "Nothing outside torch was written for one vendor's device."),
+        (0, 4096, "The run recorded no code for one vendor's device."),
         (0, 0, "No source location was recorded; code for a device did not run."),
         (0, None, "No source location was recorded; code for a device did not run."),
         (1, 4096, "No source location was recorded before the program failed."),
@@ -59,7 +69,7 @@ def test_a_report_begins_with_the_outcome(status, allocated, outcome):
 )
 def test_a_report_without_places_explains_why(status, allocated, meaning):
     empty = Report(["true"], "acme:2", status, allocated=allocated)
-    assert formats.as_markdown(empty).rstrip().endswith(meaning)
+    assert f"\n\n{meaning}\n\n## Not listed\n" in formats.as_markdown(empty)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +91,8 @@ def test_markdown():
         "2 places in 2 files, and 1 place in 1 file that only check for a device."
         in markdown
     )
+    assert "name CUDA in 1 place in 1 file more." in markdown
+    assert "| 5 | `torch.backends.cudnn.benchmark` | no counterpart" in markdown
     assert "Not recorded: a note." in markdown
     assert r"| `` f(`x`) \| g() `` |" in markdown
     assert r"| ValueError: \<x\|y\>\_z |" in markdown
@@ -88,6 +100,7 @@ def test_markdown():
     headings = [line for line in markdown.splitlines() if line.startswith("##")]
     assert headings == [
         "### src/a b.py", "### accelerate/state.py", "## Device checks", "### src/a b.py",
+        "## In the source files", "### src/a b.py", "## Not listed",
     ]  # fmt: skip
 
 
@@ -102,6 +115,7 @@ def test_json():
     places = [(p["file"], p["package"], p["times"]) for p in document["assumptions"]]
     assert places == [("src/a b.py", "", 4), ("accelerate/state.py", "accelerate", 1)]
     assert [place["line"] for place in document["asks"]] == [9]
+    assert [(p["line"], p["times"]) for p in document["in_source"]] == [(5, 0)]
 
 
 def test_sarif_has_what_code_scanning_requires():
@@ -111,10 +125,14 @@ def test_sarif_has_what_code_scanning_requires():
     (run,) = sarif["runs"]
     rules = run["tool"]["driver"]["rules"]
     assert run["tool"]["driver"]["name"]
-    assert [rule["id"] for rule in rules] == ["vendor-call", "vendor-ask"]
+    assert [rule["id"] for rule in rules] == [
+        "vendor-call",
+        "vendor-setting",
+        "vendor-ask",
+    ]
     texts = ("shortDescription", "fullDescription", "help")
     assert all(rule[key]["text"] for rule in rules for key in texts)
-    expected = [("warning", 3), ("note", 9)]
+    expected = [("warning", 3), ("note", 9), ("note", 5)]
     for result, (level, line) in zip(run["results"], expected, strict=True):
         (location,) = (each["physicalLocation"] for each in result["locations"])
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"]

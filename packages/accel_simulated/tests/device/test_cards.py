@@ -3,13 +3,13 @@
 import pytest
 from accel_tests.cards import SIMULATED, require_as_recorded, run_simulated
 
-#: By day a device that torch knows, one that it does not, and one with less than a GPU: what breaks a plugin
+#: By day a device that torch knows, and one that it does not, with less than a GPU: what breaks a plugin
 #: breaks these cards or its own tests.
-BY_DAY = ("cuda", "acme", "plain")
+BY_DAY = ("cuda", "plain")
 
 
 NIGHT = pytest.mark.nightly(
-    reason="40 CPU seconds a card; by day those of three kinds of device"
+    reason="40 CPU seconds a card; by day those of two kinds of device"
 )
 
 

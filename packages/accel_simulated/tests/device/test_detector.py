@@ -88,7 +88,16 @@ def test_every_format_lists_each_place_of_all_processes_once(tmp_path, built):
     )
     assert "| AssertionError: Torch not compiled with CUDA enabled |" in markdown
     (run,) = json.loads(reports[2].read_text())["runs"]
-    assert len(run["results"]) == len(found) + 1
+    # Uses by which nothing is called.
+    in_source = [place["what"] for place in told["in_source"]]
+    assert sorted(in_source) == [
+        "torch.cuda.empty_cache.__module__",
+        "torch.cuda.is_available",
+        "torch.cuda.memory.__name__",
+        "torch.cuda.synchronize",
+        "torch.has_cuda",
+    ]
+    assert len(run["results"]) == len(found) + len(of_child) + len(in_source)
 
 
 def _report(tmp_path, device, program, *, status=0):
@@ -191,6 +200,18 @@ def test_a_whole_run_on_a_simulated_cuda(tmp_path, built, program):
     document, first = _report(tmp_path, "cuda", program)
     assert first.startswith("The program ran on cuda:2 (simulated).")
     assert _places(document) == _expected(program)
+    # Each name of CUDA in the source is part of a place that the run recorded.
+    assert document["in_source"] == []
+
+
+def test_code_that_a_run_cannot_show_is_read_from_the_source(tmp_path, built):
+    built("cuda")
+    program = PROGRAMS / "detected_in_source.py"
+    document, _ = _report(tmp_path, "cuda", program)
+    found = {(p["line"], p["kind"], p["what"]) for p in document["in_source"]}
+    assert found == set(_expected(program))
+    recorded_lines = {p["line"] for p in document["assumptions"] + document["asks"]}
+    assert recorded_lines.isdisjoint(line for line, _, _ in found)
 
 
 def test_a_torch_that_bypasses_the_detector_is_noted(tmp_path, simulated):

@@ -16,6 +16,9 @@ pytestmark = pytest.mark.skipif(
     not PLUGINS.is_dir(), reason=f"the plugins' sources are not at {PLUGINS}"
 )
 
+REFUSALS_BY_NIGHT = pytest.mark.nightly(
+    reason="measures with a driver that refuses each question; by day on acme"
+)
 REAL = [name for name in VENDORS if name != "acme"]
 
 
@@ -77,7 +80,13 @@ UNMEASURED = {
 }
 
 
-@pytest.mark.parametrize("vendor", UNMEASURED)
+@pytest.mark.parametrize(
+    "vendor",
+    [
+        pytest.param(name, marks=() if name == "acme" else REFUSALS_BY_NIGHT)
+        for name in UNMEASURED
+    ],
+)
 def test_a_question_that_the_driver_refuses_is_one_unknown_answer(
     vendor, simulated, tmp_path
 ):

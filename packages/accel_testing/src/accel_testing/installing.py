@@ -139,8 +139,7 @@ def installed(
     object that has the backend's name.
 
     This process and its child processes discover the backend as an installed plugin, in a distribution with
-    the given `distribution` name and `version`. By default the version is different in each run, so that a
-    crash in an earlier run is not remembered.
+    the given `distribution` name and `version`. By default each run has a different version.
 
     The block starts without a chosen accelerator, and the previously chosen accelerator is restored at its
     end. An override by `use_accelerator` stays in effect. `variables` are environment variables to set during

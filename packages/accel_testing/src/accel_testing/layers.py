@@ -28,6 +28,9 @@ __all__ = [
 #: The prefixes of environment variables that affect the choice of the accelerator.
 STEERING_PREFIXES = ("ACCEL_", "DS_")
 
+#: The argument of `swap_state` for a process that has not chosen an accelerator yet.
+_NO_CHOICE = None
+
 _lock = ForkSafeLock()
 #: The active layers, with the innermost layer last.
 _layers: list[Layer] = []
@@ -50,7 +53,7 @@ class Layer:
         self._modules = modules
         self._previous_values: dict[str, str | None] = {}
         self._previous_modules: dict[str, ModuleType] = {}
-        self._previous_choice: Any = None
+        self._previous_core_state: Any = None
 
     def begin(self) -> None:
         """Make this layer's changes to the process, such as environment variables to set."""
@@ -60,8 +63,7 @@ class Layer:
                 self._previous_values[name] = os.environ.get(name)
                 _set_variable(name, value)
             self._previous_modules = _remove_modules(self._modules)
-            # Inside the block, no accelerator has been chosen yet.
-            self._previous_choice = swap_state(None)
+            self._previous_core_state = swap_state(_NO_CHOICE)
             _layers.append(self)
 
     def end(self) -> None:
@@ -77,12 +79,13 @@ class Layer:
                 _restore_variable(name, value, later_layers)
             _remove_modules(self._modules)
             sys.modules.update(self._previous_modules)
-            # Later layers began in another thread. The currently chosen accelerator may come from this layer.
             if later_layers:
-                later_layers[0]._previous_choice = self._previous_choice
-                swap_state(None)
+                # The next layer, which began in another thread, restores the state at its end. Until then,
+                # the choice is made anew, because the chosen accelerator may come from this layer.
+                later_layers[0]._previous_core_state = self._previous_core_state
+                swap_state(_NO_CHOICE)
             else:
-                swap_state(self._previous_choice)
+                swap_state(self._previous_core_state)
 
     def sets(self, name: str) -> bool:
         """Return whether this layer sets the environment variable `name`."""

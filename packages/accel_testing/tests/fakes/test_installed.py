@@ -53,7 +53,12 @@ def state():
         "modules": {
             name: module for name, module in sys.modules.items() if "acme" in name
         },
-        "chosen": (current._fast, current._chosen, current._selection, current._warned),
+        "chosen": (
+            current._current_without_overrides,
+            current._chosen,
+            current._selection,
+            current._warned,
+        ),
         "built": (dict(current._built), dict(current._by_pin)),
         "kept": dict(_installed_by_key),
         "folders": sorted(

@@ -40,9 +40,9 @@ def last_level_cache(root: str = "/") -> int | None:
     cores = hardware.allowed_cores()
     if cores is None:
         cores = frozenset(range(os.cpu_count() or 1))
-    # Cache sizes by level, then by the cores that share the cache. Each core of a group
-    # lists the shared cache, which must be counted once.
-    sizes: dict[int, dict[str, int]] = {}
+    # For each level, the sizes of the caches by the cores that share a cache. Each of these cores
+    # lists the cache, which must be counted once.
+    sizes_by_level: dict[int, dict[str, int]] = {}
     for core in sorted(cores):
         for name in hardware.names_in(f"{_CORES}/cpu{core}/cache", root):
             folder = f"{_CORES}/cpu{core}/cache/{name}"
@@ -50,11 +50,12 @@ def last_level_cache(root: str = "/") -> int | None:
             size = _parse_cache_size(hardware.read_text(f"{folder}/size", root))
             if level is not None and size is not None:
                 shared_by = hardware.read_text(f"{folder}/shared_cpu_list", root)
-                sizes.setdefault(level, {})[shared_by or str(core)] = size
-    if not sizes:
+                sizes_by_cores = sizes_by_level.setdefault(level, {})
+                sizes_by_cores[shared_by or str(core)] = size
+    if not sizes_by_level:
         return None
-    last_level = max(sizes)
-    return sum(sizes[last_level].values())
+    last_level = max(sizes_by_level)
+    return sum(sizes_by_level[last_level].values())
 
 
 def _parse_cache_size(text: str) -> int | None:

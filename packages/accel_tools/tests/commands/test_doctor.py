@@ -265,6 +265,12 @@ def test_the_page_names_once_what_fails_for_torch(broken_torch):
     assert page.count("✗") == 2  # the topic and its one finding
 
 
+def test_not_even_the_cpu_is_used_where_torch_cannot_be_imported(accel):
+    layouts._write(accel.world.site, {"torch/__init__.py": "raise OSError('no')\n"})
+    first = accel(*ONE).stdout.splitlines()[0]
+    assert first.startswith("No backend can be used, and one problem was found: torch")
+
+
 def test_the_document_says_that_torch_cannot_be_imported(broken_torch):
     accel = broken_torch
     finding = findings(accel.json(*ONE, status=1))[""]

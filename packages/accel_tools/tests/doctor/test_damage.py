@@ -92,8 +92,12 @@ MOUNTS = """
 import subprocess, sys
 from accel_tools.doctor.damage import explain_noexec_mounts
 from accel_tools.doctor.records import Finding, Level, TopicResult
-folder = sys.argv[1]
-subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec", "none", folder], check=True)
+folder, kind = sys.argv[1:]
+if kind == "tmpfs":
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec", "none", folder], check=True)
+else:
+    subprocess.run(["mount", "--bind", folder, folder], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,noexec", folder], check=True)
 open(folder + "/library.so", "w").close()
 error = f"OSError: {folder}/library.so: failed to map segment from shared object"
 finding = Finding(Level.ERROR, "candidates.broken", error)
@@ -112,14 +116,17 @@ def can_mount():
 
 
 @pytest.mark.skipif(not can_mount(), reason="needs a mount namespace of its own")
-def test_a_library_on_a_mount_without_exec_has_the_mount_as_its_cause(tmp_path):
-    command = [*UNSHARE, sys.executable, "-c", MOUNTS, str(tmp_path)]
+@pytest.mark.parametrize("kind", ["tmpfs", "bind"])
+def test_a_library_on_a_mount_without_exec_has_the_mount_as_its_cause(tmp_path, kind):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    command = [*UNSHARE, sys.executable, "-c", MOUNTS, str(folder), kind]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     proof, step = done.stdout.splitlines()
     assert proof == (
-        f"Proven: library.so is below {tmp_path}, which is mounted with noexec"
+        f"Proven: library.so is below {folder}, which is mounted with noexec"
     )
-    assert step.startswith(f"mount -o remount,exec {tmp_path}, as root")
+    assert step.startswith(f"run as root: mount -o remount,bind,exec {folder}; ")
 
 
 def test_a_library_that_may_be_executed_has_another_cause(tmp_path):

@@ -5,8 +5,11 @@ import os
 import pytest
 
 from accel_core.settings import Settings
+from accel_tools.doctor.experiments import rank_connection
+from accel_tools.doctor.experiments.trial import Outcome
 from accel_tools.doctor.records import DiagnosticContext, Level
 from accel_tools.doctor.topics import ranks_connect
+from accel_train.launch.network import LoopbackFailure
 
 
 @pytest.fixture
@@ -58,5 +61,26 @@ def test_variables_that_suit_a_job_on_one_host_are_not_named(variables):
 def test_what_keeps_ranks_apart_is_proven(found):
     apart = found(GLOO_SOCKET_IFNAME="eth99")
     assert apart.code == "ranks.not-met"
-    assert apart.proof == "Proven: without GLOO_SOCKET_IFNAME='eth99' they connect"
+    assert apart.proof == "Proven: without GLOO_SOCKET_IFNAME='eth99' the ranks connect"
     assert apart.step == "unset GLOO_SOCKET_IFNAME"
+
+
+def test_a_name_with_the_address_of_another_host_is_proven(found, monkeypatch):
+    """A stale line of /etc/hosts."""
+    failure = LoopbackFailure(
+        "192.0.2.77, the address of its name node7",
+        "it is not an address",
+        "correct it",
+    )
+    failed = Outcome(error="timed out", stage="store")
+    monkeypatch.setattr(rank_connection, "run_ranks", lambda *_: failed)
+    monkeypatch.setattr(ranks_connect, "check_own_name", lambda: failure)
+    apart = found()
+    assert apart.proof == f"Proven: {failure}"
+    assert apart.step == "correct it"
+
+
+def test_the_store_by_address_is_tried_before_the_network_interfaces():
+    job = rank_connection.RankJob(2, {}, 60)
+    names = [str(experiment) for experiment in rank_connection.experiments(job)]
+    assert names[0].startswith("with the store at 127.0.0.1 instead of ")

@@ -9,7 +9,7 @@ from accel_tools.doctor.experiments.cases import (
     describe_unproven,
     find_failed_programs,
 )
-from accel_tools.doctor.experiments.search import Experiment, Search
+from accel_tools.doctor.experiments.search import Experiment, OutOfTimeError, Search
 from accel_tools.doctor.experiments.trial import (
     Change,
     Device,
@@ -167,6 +167,34 @@ def test_a_program_that_hangs_is_repeated_only_once():
     search = Search(run, lambda outcome: outcome.is_successful, time.monotonic() + 60)
     search.find_causes(ROWS, run(Change()))
     assert len(runs) == 1 + 1 + 1  # the outcome itself, once again, and all changes
+
+
+def test_of_a_program_that_hangs_only_one_likely_change_is_tried_alone():
+    runs = []
+    failed = Outcome(error="no response", is_timed_out=True)
+
+    def run(change):
+        runs.append(change.unset_variables)
+        return WELL if {"L2", "V7"} <= change.unset_variables else failed
+
+    likely = [row(f"L{number}", is_likely=lambda _: True) for number in range(4)]
+    search = Search(run, lambda outcome: outcome.is_successful, time.monotonic() + 60)
+    result = search.find_causes([*likely, *ROWS], failed)
+    assert {cause.name for cause in result.causes} == {"L2", "V7"}
+    # The program again, the first likely change, all likely changes, and all changes.
+    assert [len(names) for names in runs[:4]] == [0, 1, 4, 44]
+
+
+def test_a_run_that_the_deadline_stops_proves_nothing():
+    def run(change):
+        if change.unset_variables:
+            raise OutOfTimeError
+        return FAILED
+
+    search = Search(run, lambda outcome: outcome.is_successful, time.monotonic() + 60)
+    result = search.find_causes(ROWS, FAILED)
+    assert result.causes == ()
+    assert result.untried == tuple(ROWS)
 
 
 def test_what_is_not_tried_in_time_is_told():

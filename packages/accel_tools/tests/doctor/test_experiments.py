@@ -72,7 +72,7 @@ def test_two_variables_are_proven_together(program):
     assert (
         found.text == "Proven: without QUX='1' and without ZAP='on' `import stub` works"
     )
-    assert found.step == "unset QUX; and unset ZAP"
+    assert found.step == "unset QUX; unset ZAP"
 
 
 def test_a_file_of_the_script_that_shadows_a_module_is_to_be_renamed(program, tmp_path):
@@ -235,6 +235,16 @@ def test_of_an_extension_that_fails_by_itself_the_package_is_named(with_extensio
     assert found.step.startswith("repair torch-acme, or pip uninstall torch-acme")
 
 
+def test_an_extension_that_works_with_another_change_does_not_fail_by_itself(
+    with_extension,
+):
+    source = "import os\nif os.environ.get('ZAP') == 'on': raise RuntimeError('no')\ndef autoload(): pass"
+    failing = with_extension(source)
+    found = proof(replace(failing, environ={**failing.environ, "ZAP": "on"}))
+    assert found.text == "Proven: without ZAP='on' `import stub` works"
+    assert found.step == "unset ZAP"
+
+
 def test_an_extension_whose_function_fails_is_named_by_it(with_extension):
     failing = with_extension("def autoload(): raise OSError('libfast.so.3')")
     source = Path(failing.environ["PYTHONPATH"], "stub.py")
@@ -270,6 +280,19 @@ def test_a_limit_of_memory_is_proven_with_its_command(program):
         resource.setrlimit(resource.RLIMIT_AS, before)
     assert found.text.startswith("Proven: without the limit of virtual memory, ")
     assert found.step.startswith("run `ulimit -v ")
+
+
+def test_the_experiments_end_at_their_deadline(program):
+    """The program takes longer with each change than the time that is left."""
+    slow = program(
+        "import os, time\nif 'ZAP' in os.environ: 1 / 0\ntime.sleep(60)", ZAP="on"
+    )
+    outcome = trial.run(slow)
+    [case] = find_failed_programs(slow, outcome, None)
+    start = time.monotonic()
+    found = find_cause(case, start + 6, lambda _: None)
+    assert time.monotonic() - start < 8
+    assert not found.is_proven
 
 
 def test_nothing_outside_of_the_children_changes(program):

@@ -27,4 +27,4 @@ def can_unshare():
 def test_a_host_that_cannot_connect_to_itself_is_named_at_once():
     command = ["unshare", "--net", "--map-root-user", sys.executable, "-c", CODE]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.stdout == "ranks.no-loopback; ip link set lo up, as root\n"
+    assert done.stdout == "ranks.no-loopback; run as root: ip link set lo up\n"

@@ -77,7 +77,7 @@ def test_the_words_name_what_leaves_another_error():
     result = Result(altering=(row("FIRST"),), untried=(row("SECOND"),))
     assert list(describe_unproven(result)) == [
         "The program fails with a different error without FIRST: this may be one of several causes",
-        "No time was left for 1 more experiment",
+        "No time was left for 1 more (without SECOND): pass --experiment-seconds 300",
     ]
 
 

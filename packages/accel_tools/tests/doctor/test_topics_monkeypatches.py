@@ -146,7 +146,7 @@ def test_what_plugins_do_is_not_asked_again_where_all_behave(torch_world, monkey
 
     monkeypatch.setattr(child, "run", counted)
     assert [f.code for f in changes()] == ["monkeypatches.nothing"]
-    assert started == ["_declare_in_child", "observe_in_child"]
+    assert started == ["_load_plugins_in_child", "observe_in_child"]
 
 
 def test_a_distribution_with_no_backend_left_is_passed_over(torch_world):

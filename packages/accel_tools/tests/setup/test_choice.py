@@ -147,6 +147,17 @@ def test_an_amd_gpu_that_the_build_has_no_code_for_takes_the_cpu(chosen):
     assert "rocm-7.2 has no code for gfx906" in found.warning
 
 
+def test_a_pinned_cpu_without_its_own_environment_takes_the_devices(chosen):
+    """`accel run` pins the CPU for its ranks if it could not use the device."""
+    name, found = chosen(H100, ("cuda=12.6", "xpu"), "cpu")
+    assert (name, found.reason) == ("cuda-12.6", "DS_ACCELERATOR=cpu")
+
+
+def test_a_pinned_cpu_on_a_machine_without_any_environment_is_an_error(chosen):
+    with pytest.raises(LookupError, match=r"no complete environment for cpu"):
+        chosen({}, ("cuda=12.6", "xpu"), "cpu")
+
+
 def test_hardware_without_an_environment_takes_the_cpu_and_names_the_command(chosen):
     name, found = chosen(ASCEND, ("cuda=13.0", "cpu"))
     assert name == "cpu"

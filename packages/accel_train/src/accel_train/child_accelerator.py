@@ -371,7 +371,7 @@ def run_job(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
     try:
         with (
             _redirect_fallback_warnings(collect_warning),
-            guard.steps_to(report_step_of_choice),
+            guard.steps_sent_to(report_step_of_choice),
         ):
             chosen = _get_accelerator_for_job(job)
         accelerator = chosen.accelerator

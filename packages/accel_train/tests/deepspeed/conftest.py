@@ -4,6 +4,7 @@ import functools
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,12 +26,14 @@ from accel_core import Environment, Visibility  # noqa: E402
 #: Of plugins as strangers publish them. Acme has nobody's device type, and collectives that DeepSpeed
 #: knows not. Plain has less than a GPU, and its plugin neither a class nor a communication backend.
 FORWARDED = Environment(forward=("ACCEL_SIMULATE",))
-#: Builds, and so keeps, what DeepSpeed compiles for its CPU accelerator at first use: some minutes.
+#: Builds, and so keeps, an operator that DeepSpeed compiles for its CPU accelerator at first use: a minute.
 BUILD = """
+import sys
 from deepspeed.accelerator import get_accelerator
-for name in ("CPUAdagrad", "CPUAdam", "CPULion", "FusedAdam", "ShareMemComm"):
-    get_accelerator().create_op_builder(f"{name}Builder").load()
+get_accelerator().create_op_builder(f"{sys.argv[1]}Builder").load()
 """
+#: The operators that the trainings need.
+TRAINED = ("CPUAdam", "FusedAdam", "ShareMemComm")
 
 RANK = """
 import json, os, sys, time
@@ -111,6 +114,17 @@ def on_plain(simulated, tmp_path_factory):
 @pytest.fixture(scope="session")
 def extensions(on_cpu):
     """The folder, kept between sessions, of the operators that DeepSpeed compiles for its CPU accelerator."""
+    return built_operators(on_cpu, TRAINED)
+
+
+@pytest.fixture(scope="session")
+def all_extensions(on_cpu):
+    """The same folder, with the operators that no training needs."""
+    return built_operators(on_cpu, (*TRAINED, "CPUAdagrad", "CPULion"))
+
+
+def built_operators(on_cpu, names):
+    """Build those of DeepSpeed's operators that are missing, two at a time, and return their folder."""
     cache = (
         Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "accel-core"
     )
@@ -127,14 +141,19 @@ def extensions(on_cpu):
         ):  # of a build that was killed: torch would wait for it for ever
             if time.time() - lock.stat().st_mtime > 900:
                 lock.unlink()
-        if not (folder / "built").exists():
-            environ = {
-                **on_cpu,
-                **deepspeeds_compiler.VARIABLES,
-                "TORCH_EXTENSIONS_DIR": str(folder),
-            }
-            run_python(["-c", BUILD], environ, timeout=1200).succeeded()
-            (folder / "built").touch()
+        environ = {
+            **on_cpu,
+            **deepspeeds_compiler.VARIABLES,
+            "TORCH_EXTENSIONS_DIR": str(folder),
+        }
+
+        def build(name):
+            run_python(["-c", BUILD, name], environ, timeout=1200).succeeded()
+            (folder / f"built-{name}").touch()
+
+        missing = [name for name in names if not (folder / f"built-{name}").exists()]
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            list(pool.map(build, missing))
     return folder
 
 

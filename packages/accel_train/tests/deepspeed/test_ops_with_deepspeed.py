@@ -135,17 +135,25 @@ def stepped(kind, device, dtype, options):
     return [parameter.detach().cpu() for parameter in parameters], optimizer
 
 
-@pytest.mark.parametrize(
-    ("device", "compiled"), [("acme", False), ("cpu", False), ("cpu", True)]
-)
+@pytest.mark.parametrize("device", ["acme", "cpu"])
 @forked()
-def test_its_optimizers_step_as_torchs_do(device, compiled, tmp_path, extensions):
+def test_its_optimizers_step_as_torchs_do(device, tmp_path):
+    check_its_optimizers(device, None, tmp_path)
+
+
+@pytest.mark.nightly(reason="compiles two operators that no training needs")
+@forked("cpu")
+def test_its_compiled_optimizers_step_as_torchs_do(tmp_path, all_extensions):
+    check_its_optimizers("cpu", all_extensions, tmp_path)
+
+
+def check_its_optimizers(device, extensions, tmp_path):
     """On a device that it does not know, and on the CPU with its own C++, and where nothing can be compiled.
 
     Each class of DeepSpeed against torch.optim in float32; its two Lions against each other. The formulas
     that torch has not are those of packages/accel_train/tests/ops.
     """
-    if compiled:
+    if extensions:
         os.environ |= {
             **deepspeeds_compiler.VARIABLES,
             "TORCH_EXTENSIONS_DIR": extensions,
@@ -167,7 +175,7 @@ def test_its_optimizers_step_as_torchs_do(device, compiled, tmp_path, extensions
         f"deepspeed.ops.op_builder.cpu.{name}"
         for name in ("cpu_adagrad", "cpu_adam", "cpu_lion", "fused_adam")
     }
-    assert homes == ({PORTABLE, *theirs} if compiled else {PORTABLE})
+    assert homes == ({PORTABLE, *theirs} if extensions else {PORTABLE})
     common = {"lr": 1e-2, "betas": (0.9, 0.99), "weight_decay": 0.1}
     adam, adagrad = (
         {"eps": 1e-8, **common},

@@ -79,11 +79,20 @@ def both(device):
     return [[device, False]] * 2
 
 
-@pytest.mark.parametrize("pin", ["foo", "bar"])
+@pytest.mark.parametrize(
+    "pin",
+    [
+        pytest.param(
+            "foo", marks=pytest.mark.nightly(reason="a second job; by day bar")
+        ),
+        "bar",
+    ],
+)
 def test_of_two_unknown_packages_the_pinned_one_is_loaded(job, pin):
     assert job(pin, foo=BRINGS, bar=BRINGS) == both(pin)
 
 
+@pytest.mark.nightly(reason="a job; by day beside a known vendor")
 def test_another_package_that_breaks_torch_takes_no_device_away(job):
     assert job("foo", foo=BRINGS, bar=BREAKS) == both("foo")
 

@@ -51,7 +51,7 @@ class CUDAAccelerator(TorchAccelerator):
         `CUDA_VISIBLE_DEVICES`: `"GPU-…"` or `"MIG-…"`.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         properties = super().device_properties(device_index)
         if properties.uuid is None:
             return properties
@@ -126,6 +126,7 @@ class CUDAAccelerator(TorchAccelerator):
         if self._is_rocm or not is_installed("triton"):
             return False
         major, _ = self._compute_capability()
+        # torch's fused kernel needs Hopper (9.0) or newer.
         has_fused_kernel = major >= 9 and hasattr(self._torch, "_grouped_mm")
         return major >= 7 and not has_fused_kernel
 

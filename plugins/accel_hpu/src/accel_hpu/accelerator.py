@@ -127,7 +127,7 @@ class HPUAccelerator(TorchAccelerator):
 
     def _check_device(self, device_index: Device, device: Device) -> None:
         """Raise `InvalidDeviceError` for a negative index or a device of another type."""
-        self._unchecked_index(self._device_argument(device_index, device))
+        self._unchecked_index(self._merge_device_arguments(device_index, device))
 
     def device_name(self, device_index: Device = None, device: Device = None) -> str:
         """Return `"hpu"`. The index is ignored."""
@@ -214,7 +214,7 @@ class HPUAccelerator(TorchAccelerator):
         report how much is reserved.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         bridge_stats = super().memory_stats(device_index)
         stats = dict(bridge_stats)
         for torch_key, bridge_key in _BRIDGE_KEYS.items():

@@ -47,7 +47,7 @@ class MPSAccelerator(TorchAccelerator):
     ) -> DeviceProperties:
         """Return the device's properties, including the chip's name and its number of GPU cores."""
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         properties = replace(super().device_properties(device_index), integrated=True)
         metal = self._torch.backends.mps
         # torch before 2.7 lacks these functions, and they need a device.
@@ -74,7 +74,7 @@ class MPSAccelerator(TorchAccelerator):
 
     # Streams
 
-    def _find_streams(self) -> tuple[Any, Any]:
+    def _find_stream_and_event_classes(self) -> tuple[Any, Any]:
         # torch.Stream would work too, as a handle of the only queue, but torch's events
         # are not Metal's events.
         stream_class = None

@@ -43,7 +43,7 @@ class NPUAccelerator(TorchAccelerator):
     ) -> torch.Stream:
         """Return this thread's current stream on the device."""
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         # torch_npu fails or uses the current device if the device was never selected.
         with self.device_guard(device_index):
             return super().current_stream(device_index)
@@ -53,7 +53,7 @@ class NPUAccelerator(TorchAccelerator):
     ) -> torch.Stream:
         """Return the device's default stream."""
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         # torch_npu fails or uses the current device if the device was never selected.
         with self.device_guard(device_index):
             return super().default_stream(device_index)

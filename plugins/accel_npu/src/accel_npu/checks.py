@@ -108,7 +108,7 @@ def check_cann_version() -> CheckResult:
 
 
 def explain_missing_cann() -> str:
-    """Return a clause that CANN is missing, or an empty string if CANN is installed."""
+    """Return a clause saying that CANN is missing, or an empty string if CANN is installed."""
     if os.environ.get("ASCEND_HOME_PATH"):
         return ""
     if cann_script() is not None:
@@ -133,7 +133,7 @@ def _parse_version(text: str) -> tuple[int, int]:
     """
     match = re.match(r"(\d+)\.(\d+)", text)
     if match is None:
-        return (0, 0)
+        return (0, 0)  # older than every version
     return int(match[1]), int(match[2])
 
 

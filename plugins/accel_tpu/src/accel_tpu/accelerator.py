@@ -39,7 +39,7 @@ class TPUAccelerator(TorchAccelerator):
                 stacklevel=2,
             )
             with _without_launcher_variables():
-                self._holds_tensors()  # starts TorchTPU's runtime
+                self._try_to_create_tensor()  # starts TorchTPU's runtime
 
     def resolves_data_dependency(self) -> bool:
         """Return True: XLA orders work by data dependencies, as TorchTPU documents."""
@@ -77,7 +77,7 @@ class TPUAccelerator(TorchAccelerator):
         file name.
         """
         if device is not None:
-            device_index = self._device_argument(device_index, device)
+            device_index = self._merge_device_arguments(device_index, device)
         properties = super().device_properties(device_index)
         if self._library is None:
             return properties

@@ -28,6 +28,7 @@ class XPUAccelerator(TorchAccelerator):
         neither exists, torch.distributed reports that xccl is missing.
         """
         if not self._has_xccl() and is_installed("oneccl_bindings_for_pytorch"):
+            # The import registers the backend `ccl` with torch.distributed.
             import_module("oneccl_bindings_for_pytorch")
             return "ccl"
         return super().communication_backend_name()

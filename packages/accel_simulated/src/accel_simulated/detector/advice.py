@@ -21,6 +21,7 @@ KINDS = {
     "pinning": "The program pins memory for one vendor's device.",
     "environment": "A vendor-specific environment variable selects the visible devices.",
     "type": "The program names a tensor type of one vendor's device.",
+    "setting": "The program reads or changes a setting of one vendor's libraries.",
     "limited": "The program calls a function of torch that few devices support.",
     DEVICE_CHECK: (
         "The program checks for one vendor's device; the code after the check may not run on another."
@@ -46,6 +47,7 @@ _BY_NAME = {
     "get_device_properties": "`acc.device_properties(i)`",
     "get_device_capability": "`acc.device_properties(i).capability`",
     "init": "nothing: the device is initialized on first use",
+    "OutOfMemoryError": "`torch.OutOfMemoryError`",
     "_lazy_call": "`acc.lazy_call(f)`",
     "cudart": "`acc.register_host_memory(address, size)`, `acc.unregister_host_memory(address)`",
     "version": "`acc.communication_backend_version()`",
@@ -104,16 +106,26 @@ def replacement(kind: str, what: str, device_type: str) -> str:
     any device.
     """
     full_name, _, _ = what.partition("(")
-    _, _, name = full_name.rpartition(".")
+    _, _, name = full_name.strip('"').rpartition(".")
     if what.startswith(".is_"):
         return "`acc.on_accelerator(tensor)`"
     if what == f"torch.{device_type}":
         return "`acc`, whatever the device"
-    if name in _BY_NAME:
+    is_string = what.startswith('"')
+    if name in _BY_NAME and kind != "setting" and not is_string:
         return _BY_NAME[name]
-    if kind == DEVICE_CHECK and name.endswith("ccl_available"):
-        return "`acc.communication_backend_name()`"
+    if kind == DEVICE_CHECK:
+        return _replace_device_check(what, name, device_type)
     return _replacement_for_kind(kind, name, device_type)
+
+
+def _replace_device_check(what: str, name: str, device_type: str) -> str:
+    """Return the replacement for a check such as `is_nccl_available()` or a comparison with `"cuda"`."""
+    if "ccl" in name:
+        return "`acc.communication_backend_name()`"
+    if what.startswith(('"', "torch.version.", "torch.backends.cuda.")):
+        return "`acc.on_accelerator(tensor)`, `acc.is_accelerator()`; or `acc.name`"
+    return _replace_function(name, device_type)
 
 
 def _replacement_for_kind(kind: str, name: str, device_type: str) -> str:
@@ -122,6 +134,8 @@ def _replacement_for_kind(kind: str, name: str, device_type: str) -> str:
         return _BY_KIND[kind]
     if kind == "type":
         return _replace_tensor_type(name)
+    if kind == "setting":
+        return _explain_missing_counterpart(device_type)
     return _replace_function(name, device_type)
 
 
@@ -135,8 +149,13 @@ def _replace_tensor_type(name: str) -> str:
 def _replace_function(name: str, device_type: str) -> str:
     """Return the counterparts in `acc` and `torch.accelerator` of a function in a vendor's module."""
     if name.startswith("_") or not hasattr(Accelerator, name):
-        return f'no counterpart: guard it with a condition such as `if acc.name == "{device_type}":`'
+        return _explain_missing_counterpart(device_type)
     if name in _IN_TORCH_ACCELERATOR:
         in_torch = f"torch.accelerator.{_IN_TORCH_ACCELERATOR[name]}"
         return f"`acc.{name}()`; or `{in_torch}()`"
     return f"`acc.{name}()`"
+
+
+def _explain_missing_counterpart(device_type: str) -> str:
+    """Return the replacement for code that only one vendor's device has."""
+    return f'no counterpart: guard it with a condition such as `if acc.name == "{device_type}":`'

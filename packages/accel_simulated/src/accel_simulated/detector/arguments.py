@@ -30,6 +30,14 @@ _DATA_PARALLEL_FUNCTIONS = {
     "torch.nn.parallel.data_parallel": ("data_parallel",),
     "torch.nn.parallel.scatter_gather": ("scatter", "gather"),
     "torch.nn.parallel.replicate": ("replicate",),
+    "torch.nn.parallel.comm": (
+        "broadcast",
+        "broadcast_coalesced",
+        "reduce_add",
+        "reduce_add_coalesced",
+        "scatter",
+        "gather",
+    ),
 }
 #: The device types other than CUDA that `flex_attention` supports in torch 2.13 (`_validate_device`).
 _FLEX_ATTENTION_TYPES = ("xpu", "hpu", "mps")

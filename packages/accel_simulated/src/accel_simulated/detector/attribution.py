@@ -21,6 +21,7 @@ __all__ = [
     "file_has_string_starting_with",
     "find_owner",
     "find_user_call",
+    "is_user_file",
     "nearest_user_frame",
     "received_argument",
 ]  # fmt: skip
@@ -62,6 +63,13 @@ def find_owner(frame: FrameType) -> Owner:
     if file not in _owner_of_file:
         _owner_of_file[file] = _determine_owner(file, frame)
     return _owner_of_file[file]
+
+
+@functools.cache
+def is_user_file(file: str) -> bool:
+    """Return whether a source file belongs to the user: not to Python, torch, a vendor or accel."""
+    package = _installed_package(file) or _outermost_package(file)
+    return _find_owner_of_package(file, package) is Owner.USER
 
 
 def nearest_user_frame(frame: FrameType | None) -> FrameType | None:
@@ -139,14 +147,17 @@ def _is_or_contains(value: Any, text: str) -> bool:
 
 def _determine_owner(file: str, frame: FrameType) -> Owner:
     """Return the owner of the code in a source file, where `frame` runs code from that file."""
+    package = _installed_package(file) or _source_package(frame, file)
+    return _find_owner_of_package(file, package)
+
+
+def _find_owner_of_package(file: str, package: str) -> Owner:
+    """Return the owner of a source file that belongs to `package`, or to no package if that is empty."""
     has_no_file = file.startswith("<")  # such as "<string>"
     if has_no_file or _is_below(file, _DETECTOR):
         return Owner.FORWARDER
-    package = _installed_package(file)
-    if _is_below(file, _PYTHON) and not package:
+    if _is_below(file, _PYTHON) and not _installed_package(file):
         return Owner.FORWARDER
-    if not package:
-        package = _source_package(frame, file)
     if package in _FORWARDING_PACKAGES or package.startswith("pytest_"):
         return Owner.FORWARDER
     if package in _VENDOR_PACKAGES or package in _plugin_packages():
@@ -162,6 +173,15 @@ def _installed_package(file: str) -> str:
             first_part, _, _ = path_in_folder.partition(os.sep)
             return first_part.removesuffix(".py")
     return ""
+
+
+def _outermost_package(file: str) -> str:
+    """Return the outermost package of a file in a source tree, or an empty string if it is in no package."""
+    package = ""
+    folder = os.path.dirname(file)
+    while os.path.exists(os.path.join(folder, "__init__.py")):
+        folder, package = os.path.split(folder)
+    return package
 
 
 def _is_below(file: str, folder: str) -> bool:

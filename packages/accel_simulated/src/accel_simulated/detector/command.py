@@ -106,8 +106,8 @@ def _summarize(report: Report, files: Sequence[str]) -> str:
     places = formats.format_count(len(report.places_to_change), "place")
     check_count = len(report.device_checks)
     return (
-        f"{report.outcome} {places}, {check_count} that only check for a device: "
-        f"{', '.join(files)}"
+        f"{report.outcome} {places}, {check_count} that only check for a device, "
+        f"{len(report.source_places)} in the source files alone: {', '.join(files)}"
     )
 
 

@@ -24,6 +24,19 @@ _HELP = (
     "a different branch on another vendor's device. The result's message names the replacement in "
     "accel_core or torch.accelerator."
 )
+_IN_SOURCE = (
+    "These names of CUDA are in source files that ran, and the run recorded no use of them. A run cannot "
+    'show comparisons of strings (`device.type == "cuda"`), settings (`torch.backends.cudnn`), registrations '
+    'of kernels, and names that torch reads as part of another string (`"rank:0/cuda:0"`). Other names are '
+    "in code that did not run."
+)
+_NOT_LISTED = (
+    "The report cannot list files that the program did not load, code without a file (`python -c`, `exec`, "
+    "compiled extensions), calls in functions that `torch.compile` compiled, calls of `torch.cuda` that did "
+    "not run, device names that come from arguments or configuration files or are built from parts, names in "
+    "strings with spaces, packages for CUDA other than torch (cupy, pynvml), and device indices, which name "
+    "no device (`model.to(0)`)."
+)
 _PLACE_KEYS = (
     "file", "line", "package", "kind", "what", "type", "times", "raised", "text", "instead",
 )  # fmt: skip
@@ -42,7 +55,8 @@ def as_markdown(report: Report) -> str:
         f"`{shlex.join(report.command)}` on {report.simulated} (simulated), exit status {report.status}:",
         (
             f"{_format_place_count(report.places_to_change)}, and "
-            f"{_format_place_count(report.device_checks)} that only check for a device."
+            f"{_format_place_count(report.device_checks)} that only check for a device. "
+            f"The source files that ran name CUDA in {_format_place_count(report.source_places)} more."
         ),
         "",
         "`acc` is `accel_core.get_accelerator()`.",
@@ -65,6 +79,10 @@ def as_markdown(report: Report) -> str:
         lines += _file_tables(
             report.device_checks, ("line", "times", "what", "instead", "code")
         )
+    if report.source_places:
+        lines += ["", "## In the source files", "", _IN_SOURCE]
+        lines += _file_tables(report.source_places, ("line", "what", "instead", "code"))
+    lines += ["", "## Not listed", "", _NOT_LISTED]
     return "\n".join(lines) + "\n"
 
 
@@ -85,6 +103,7 @@ def as_json(report: Report) -> str:
         "notes": report.notes,
         "assumptions": [_place_as_json(place) for place in report.places_to_change],
         "asks": [_place_as_json(place) for place in report.device_checks],
+        "in_source": [_place_as_json(place) for place in report.source_places],
     }
     return json.dumps(document, indent=2) + "\n"
 
@@ -100,7 +119,8 @@ def as_sarif(report: Report) -> str:
     Vendor-specific code has the level "warning", and checks for a device have the level "note".
     """
     # Code scanning services show only files of the user's project, which belong to no installed package.
-    own_places = [place for place in report.places if not place.package]
+    places = report.places + report.source_places
+    own_places = [place for place in places if not place.package]
     used_kinds = {place.kind for place in own_places}
     kinds = [kind for kind in advice.KINDS if kind in used_kinds]
     driver = {
@@ -149,7 +169,7 @@ def _explain_empty_report(report: Report) -> str:
     if report.failed:
         return "No source location was recorded before the program failed."
     if report.used_device:
-        return "Nothing outside torch was written for one vendor's device."
+        return "The run recorded no code for one vendor's device."
     return "No source location was recorded; code for a device did not run."
 
 
@@ -285,7 +305,10 @@ def _sarif_notifications(report: Report) -> list[dict[str, Any]]:
 
 def _sarif_result(place: Place, kinds: list[str]) -> dict[str, Any]:
     """Return a place as a SARIF result, where `kinds` lists the kinds of the SARIF rules in order."""
-    calls = format_count(place.times, "call")
+    if place.times:
+        calls = format_count(place.times, "call")
+    else:
+        calls = "the run recorded none"
     message = f"{place.what} is not portable to every device ({calls})."
     if place.raised:
         message += f" It raised {place.raised}."
@@ -297,7 +320,7 @@ def _sarif_result(place: Place, kinds: list[str]) -> dict[str, Any]:
     return {
         "ruleId": f"vendor-{place.kind}",
         "ruleIndex": kinds.index(place.kind),
-        "level": _sarif_level(place.kind),
+        "level": _sarif_level(place.kind) if place.times else "note",
         "message": {"text": f"{message} Instead: {place.instead}."},
         "locations": [{"physicalLocation": location}],
         "partialFingerprints": {"vendorCode/v1": fingerprint},

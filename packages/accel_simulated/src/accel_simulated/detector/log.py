@@ -154,6 +154,10 @@ class Log:
         """Add a note about vendor-specific uses that cannot be detected in this process."""
         self._write({"note": text})
 
+    def record_source(self, file: str) -> None:
+        """Record that this process ran a source file of the user's."""
+        self._write({"source": os.path.abspath(file)})
+
     def record_allocation(self, size: int) -> None:
         """Record the peak number of bytes that this process allocated on a device."""
         self._write({"allocated": size})

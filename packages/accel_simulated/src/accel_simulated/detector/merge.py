@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accel_simulated.detector import advice
+from accel_simulated.detector import advice, source
 from accel_simulated.detector.log import COUNTS_SIZE
 
 __all__ = ["Place", "Report", "merge"]
@@ -72,10 +72,13 @@ class Report:
     notes: list[str] = field(default_factory=list)
     #: All places without duplicates. The files and lines with the most calls come first.
     places: list[Place] = field(default_factory=list)
+    #: The names of CUDA in the source files that ran, without the places that the run recorded. Their
+    #: `times` is 0.
+    source_places: list[Place] = field(default_factory=list)
 
     @property
     def failed(self) -> bool:
-        """Return whether the recorded command failed. In that case, code that did not run is not listed."""
+        """Return whether the recorded command failed, so that code after the failure was not recorded."""
         return self.status != 0
 
     @property
@@ -93,7 +96,10 @@ class Report:
         """Return a description of the run's outcome in one or two sentences."""
         device = f"{self.simulated} (simulated)"
         if self.failed:
-            failure = f"The program failed (exit status {self.status}): code that did not run is not listed."
+            failure = (
+                f"The program failed (exit status {self.status}): code after the failure was not "
+                "recorded."
+            )
             if self.allocated is None:
                 return failure
             return f"{failure} {self._describe_allocation(f'on {device}')}"
@@ -139,6 +145,7 @@ def merge(
     # A killed process may have written a place without counting a use of it.
     used_places = [place for place in merger.places if place.times]
     report.places = _sort_by_calls(used_places)
+    report.source_places = merger.read_sources()
     return report
 
 
@@ -149,6 +156,8 @@ class _Merger:
         self._report = report
         self._start_folder = start_folder
         self._places: dict[tuple[str, int, str, str], Place] = {}
+        #: The source files of the user's that ran.
+        self._sources: set[str] = set()
 
     @property
     def places(self) -> list[Place]:
@@ -172,12 +181,33 @@ class _Merger:
                 place = place_by_number[entry["place"]]
                 if not place.raised:
                     place.raised = entry["raised"]
+            elif "source" in entry:
+                self._sources.add(entry["source"])
             elif "allocated" in entry:
                 self._raise_peak_allocation(entry["allocated"])
             if "note" in entry or "what" in entry:
                 has_findings = True
         if has_findings:
             self._report.processes += 1
+
+    def read_sources(self) -> list[Place]:
+        """Return the names of CUDA in the source files that ran, without the recorded places."""
+        recorded_by_file: dict[str, list[Place]] = {}
+        for (file, *_), place in self._places.items():
+            recorded_by_file.setdefault(file, []).append(place)
+        places = []
+        for file in self._sources:
+            recorded = recorded_by_file.get(file, [])
+            for finding in source.find_names(file):
+                if not any(
+                    finding.is_recorded_as(place.line, place.what) for place in recorded
+                ):
+                    places.append(
+                        self._make_place(
+                            file, finding.line, finding.kind, finding.what, "cuda"
+                        )
+                    )
+        return sorted(places, key=lambda place: (place.package, place.file, place.line))
 
     def _add_note(self, note: str) -> None:
         if note not in self._report.notes:
@@ -192,18 +222,23 @@ class _Merger:
         """Return the place that a log entry describes. Processes with the same place share one object."""
         key = entry["file"], entry["line"], entry["kind"], entry["what"]
         if key not in self._places:
-            shown_file = _find_shown_file(entry["file"], self._start_folder)
-            text = linecache.getline(entry["file"], entry["line"]).strip()
-            self._places[key] = Place(
-                file=shown_file.path,
-                line=entry["line"],
-                kind=entry["kind"],
-                what=entry["what"],
-                type=entry["type"],
-                package=shown_file.package,
-                text=text,
-            )
+            self._places[key] = self._make_place(*key, entry["type"])
         return self._places[key]
+
+    def _make_place(
+        self, file: str, line: int, kind: str, what: str, device_type: str
+    ) -> Place:
+        """Return a place in a source file, without uses."""
+        shown_file = _find_shown_file(file, self._start_folder)
+        return Place(
+            file=shown_file.path,
+            line=line,
+            kind=kind,
+            what=what,
+            type=device_type,
+            package=shown_file.package,
+            text=linecache.getline(file, line).strip(),
+        )
 
 
 def _sort_by_calls(places: list[Place]) -> list[Place]:

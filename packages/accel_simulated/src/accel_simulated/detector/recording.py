@@ -6,10 +6,12 @@ import atexit
 import contextlib
 import ctypes
 import os
-from types import ModuleType
+import sys
+from types import CodeType, ModuleType
+from typing import Any
 
 from accel_simulated import imports
-from accel_simulated.detector import VARIABLE, environment, names
+from accel_simulated.detector import VARIABLE, attribution, environment, names
 from accel_simulated.detector.log import Log
 
 __all__ = ["begin"]
@@ -36,8 +38,19 @@ class _Recording:
 
     def start(self) -> None:
         """Start recording environment variables now, and uses of torch when torch is imported."""
+        sys.addaudithook(self._watch_files)
         environment.watch(self._log, self._names)
         imports.on_import("torch", before=self._load_library, after=self._watch_torch)
+
+    def _watch_files(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Record each file of the user's when Python runs it: the program's main file, and each import."""
+        if event != "exec":
+            return
+        code = arguments[0]
+        if not isinstance(code, CodeType) or code.co_name != "<module>":
+            return
+        if attribution.is_user_file(code.co_filename):
+            self._log.record_source(code.co_filename)
 
     def _load_library(self) -> None:
         """Load the library that intercepts device strings, just before torch is imported."""

@@ -290,7 +290,7 @@ def _temporary_folder(output: Path) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(
             prefix=f".{output.name}-", dir=output.absolute().parent
         ) as folder:
-            yield Path(folder, "project")
+            yield Path(folder, "project")  # copier creates this folder
     except OSError as error:
         raise click.ClickException(
             f"{output} cannot be written: {error.strerror or error}; nothing was left behind."

@@ -29,6 +29,7 @@ class _Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments, and accept options after a word only if the first argument is an option."""
+        # In `accel simulate acme pytest -q`, the option belongs to the command.
         first = args[0] if args else ""
         ctx.allow_interspersed_args = first.startswith("-") and first != "--"
         return super().parse_args(ctx, args)
@@ -209,6 +210,7 @@ def resolve_command(words: Sequence[str]) -> list[str]:
     program = _find_program(words[0])
     if os.access(program, os.X_OK):
         return [program, *words[1:]]
+    # The program is a Python script that is not executable.
     return [sys.executable, *words]
 
 

@@ -384,7 +384,7 @@ def _not_claimed_section(report: ConformanceReport) -> list[page.Part]:
     bullet = ("–", "dim")
     for reason, names in names_by_reason.items():
         line = [(f"{reason}: ", ""), (", ".join(names), "dim")]
-        parts.append(page.hanging([(bullet, line)], indent=2))
+        parts.append(page.two_columns([(bullet, line)], indent=2))
     return parts
 
 
@@ -444,7 +444,7 @@ def _result_line(result: Result) -> page.Part:
     if result.outcome is not Outcome.FAILED:
         message = f"{result.outcome.value}: {message}"
     line = [(result.check.name, "bold"), (f"  {one_line(message)}", "")]
-    return page.hanging([(mark, line)], indent=2)
+    return page.two_columns([(mark, line)], indent=2)
 
 
 def _merge_checks_that_did_not_run(results: list[Result]) -> list[Result]:

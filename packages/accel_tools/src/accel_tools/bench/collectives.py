@@ -243,16 +243,13 @@ def _read_timings(reports: Sequence[child.ChildReport]) -> list[RankTimings]:
     for answer in answers:
         if "error" in answer:
             raise _RankFailedError(str(answer["error"]))
-    failed_ranks = [rank for rank, r in enumerate(reports) if r.answer is None]
-    if failed_ranks:
-        # This program kills the other ranks when a rank fails, so a rank that it did not kill comes
-        # first (False sorts before True).
-        failed_ranks.sort(key=lambda rank: reports[rank].returncode == _KILLED)
-        rank = failed_ranks[0]
-        report = reports[rank]
+    failed_rank = _rank_that_failed_first(reports)
+    if failed_rank is not None:
+        report = reports[failed_rank]
         lines = report.stderr.splitlines()
         last_line = lines[-1] if lines else ""
-        raise _RankFailedError(f"rank {rank} {report.ending}. {last_line}".strip())
+        message = f"rank {failed_rank} {report.ending}. {last_line}"
+        raise _RankFailedError(message.strip())
     timings_of_ranks = []
     for answer in answers:
         timings = {
@@ -260,6 +257,20 @@ def _read_timings(reports: Sequence[child.ChildReport]) -> list[RankTimings]:
         }
         timings_of_ranks.append(timings)
     return timings_of_ranks
+
+
+def _rank_that_failed_first(reports: Sequence[child.ChildReport]) -> int | None:
+    """Return the rank whose process failed by itself, or `None` if all processes succeeded.
+
+    The other ranks are killed after this rank has failed.
+    """
+    failed_ranks = [rank for rank, r in enumerate(reports) if r.answer is None]
+    for rank in failed_ranks:
+        if reports[rank].returncode != _KILLED:
+            return rank
+    if failed_ranks:  # Another program killed a rank, for example the kernel.
+        return failed_ranks[0]
+    return None
 
 
 def _job_for_rank(
@@ -419,10 +430,10 @@ def _number_of_repeats(repeat_seconds: float, effort: Effort) -> int:
 
     On a very slow device, the number may be less than `effort.min_repeats`.
     """
-    in_time = effort.seconds / repeat_seconds
-    desired = min(effort.max_repeats, max(effort.min_repeats, in_time))
+    repeats_in_time = effort.seconds / repeat_seconds
+    desired = min(effort.max_repeats, max(effort.min_repeats, repeats_in_time))
     # Even the minimum number of repeats may take at most four times as long.
-    limit = max(1.0, 4 * in_time)
+    limit = max(1.0, 4 * repeats_in_time)
     return int(min(desired, limit))
 
 

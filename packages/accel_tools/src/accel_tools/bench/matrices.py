@@ -174,7 +174,7 @@ def _make_matrices(
         block = torch.rand((block_rows, rows), generator=generator) * 2 - 1
         block = block.to(dtype)
         factor = torch.empty((rows, rows), dtype=dtype, device=device)
-        # The factor repeats the block, because a whole matrix of random numbers takes long to make.
+        # The factor repeats the block, so that a large factor needs little host memory.
         for first_row in range(0, rows, block_rows):
             factor[first_row : first_row + block_rows].copy_(block)
         blocks.append(block)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Sequence
 
 import click
 
 from accel_core.cli import output as options
 from accel_core.cli import page
-from accel_core.cli.output import answering
+from accel_core.cli.output import Output, answering
 from accel_core.explain.messages import troubleshooting_line
 from accel_core.settings import Pin
 from accel_core.text import one_line
@@ -106,6 +108,7 @@ def command(
     usage. These are errors: no backend works; a pinned backend does not work; a present device does not work;
     torch cannot be imported.
     """
+    _survive_limit_of_cpu_time()
     _check_options(as_issue=as_issue, with_messages=with_messages, as_json=as_json)
     fix_options.validate(as_json=as_json)
     if ctx.obj is not None:  # The argument is a folder instead of names of backends.
@@ -125,14 +128,21 @@ def command(
         elif as_json:
             output.write_json(report.to_dict())
         else:
-            unicode_marks = "".join(level.mark for level in Level)
-            in_unicode = output.can_write(unicode_marks)
-            parts = _page(report, in_unicode=in_unicode, show_all=show_all)
-            output.write_page(parts)
+            _write_page(report, output, show_all=show_all)
         if fix_options.fix:
             report = fix_options.run_fixes(context, report)
     end_abandoned_topics()
     ctx.exit(report.exit_status)
+
+
+def _survive_limit_of_cpu_time() -> None:
+    """Handle the signal for the soft limit of CPU time, which would end this process without a report.
+
+    Child processes do not inherit the handler, so the limit ends the examined programs as usual.
+    """
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    if hasattr(signal, "SIGXCPU") and is_main_thread:
+        signal.signal(signal.SIGXCPU, lambda *_: None)
 
 
 def _check_options(*, as_issue: bool, with_messages: bool, as_json: bool) -> None:
@@ -171,6 +181,13 @@ def _run(
 
 
 # --- The page ------------------------------------------------------------------------
+
+
+def _write_page(report: Report, output: Output, *, show_all: bool) -> None:
+    """Print the report as text, in ASCII if the output cannot represent the marks of the levels."""
+    unicode_marks = "".join(level.mark for level in Level)
+    in_unicode = output.can_write(unicode_marks)
+    output.write_page(_page(report, in_unicode=in_unicode, show_all=show_all))
 
 
 def _page(report: Report, *, in_unicode: bool, show_all: bool) -> list[page.Part]:
@@ -239,13 +256,13 @@ def _describe_topic(
         note += "  (the problem is reported with its cause, under a different title)"
     title = [(topic.title, "bold"), (note, "dim")]
     heading = (mark(topic.level), title)
-    parts: list[page.Part] = [page.hanging([heading], indent=0)]
+    parts: list[page.Part] = [page.two_columns([heading], indent=0)]
     if topic.failed:
         failure = [(f"could not be examined: {one_line(topic.failed)}", "")]
-        parts.append(page.hanging([(mark(Level.WARNING), failure)], indent=2))
+        parts.append(page.two_columns([(mark(Level.WARNING), failure)], indent=2))
     for finding in findings:
         row = (mark(finding.level), _describe_finding(finding))
-        parts.append(page.hanging([row], indent=2))
+        parts.append(page.two_columns([row], indent=2))
         if show_all and finding.facts:
             parts += _describe_facts(finding)
     return parts
@@ -275,5 +292,5 @@ def _describe_facts(finding: Finding) -> list[page.Part]:
     parts = []
     for name, value in facts:
         line = [(name, "dim"), (f"  {value}", "")]
-        parts.append(page.hanging([(no_mark, line)], indent=3))
+        parts.append(page.two_columns([(no_mark, line)], indent=3))
     return parts

@@ -275,6 +275,7 @@ def _dtype_name(dtype: object) -> str:
 
 def _has_streams(accelerator: Accelerator) -> bool:
     """Return whether the device has streams; the stream class of other devices is `HostStream`."""
+    # The class HostStream stands for the only queue of a device without streams.
     stream_class: object = accelerator.Stream
     if not isinstance(stream_class, type):
         return True

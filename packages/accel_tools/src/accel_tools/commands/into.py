@@ -88,11 +88,7 @@ def set_up(
     machine = machines.here()
     environments = folder.plan_environments(request.names, machine, torch, driver)
     with _locked_folder(folder_path):  # A second `accel setup` raises an error.
-        missing = []
-        for environment in environments:
-            path = _environment_path(folder_path, environment.name)
-            if not folder.is_complete(path):
-                missing.append(environment)
+        missing = _missing_environments(folder_path, environments)
         packages_by_name = _resolve_packages(request, missing)
         if missing:
             _print_sizes(packages_by_name)
@@ -101,15 +97,13 @@ def set_up(
             _write_requirements_and_locks(request, packages_by_name)
         folder.write_hardware_and_choice_module(folder_path)
         for environment in missing:
-            packages = packages_by_name[environment.name]
-            torch_version = _torch_version(packages)
+            path = _environment_path(folder_path, environment.name)
+            torch_version = _torch_version(packages_by_name[environment.name])
             record = folder.environment_record(
                 environment.plan, torch_version, machine.architecture
             )
             _install_environment(folder_path, environment.name, installer)
-            folder.mark_complete(
-                _environment_path(folder_path, environment.name), record
-            )
+            folder.mark_complete(path, record)
         folder.write_launchers(folder_path)
     click.echo(
         f"Done. Next step: accel doctor {shlex.quote(str(folder_path))}", err=True
@@ -140,6 +134,18 @@ def _locked_folder(folder_path: Path) -> Iterator[None]:
                 f"another accel setup process is setting up {folder_path}. Next step: wait until it ends"
             ) from error
         yield
+
+
+def _missing_environments(
+    folder_path: Path, environments: Sequence[PlannedEnvironment]
+) -> list[PlannedEnvironment]:
+    """Return the environments that are not installed completely in the folder."""
+    missing = []
+    for environment in environments:
+        path = _environment_path(folder_path, environment.name)
+        if not folder.is_complete(path):
+            missing.append(environment)
+    return missing
 
 
 def _environment_path(folder_path: Path, name: str) -> Path:

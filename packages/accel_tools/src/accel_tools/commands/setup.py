@@ -245,6 +245,7 @@ def _print_and_run_plan(
         format_name = format_name or environment.default_installer()
         is_installer = format_name in INSTALLERS
         plan = make_plan(machine, name, torch, driver=driver, toolkit=toolkit)
+        # An installer changes the running environment; the other formats create a new one.
         plan = add_accel_packages(plan, is_new_environment=not is_installer)
         if format_name == "uv":
             plan = let_uv_choose_index(plan)

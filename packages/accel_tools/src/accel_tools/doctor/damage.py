@@ -7,6 +7,7 @@ The RECORD of a distribution contains the size of each of its files
 from __future__ import annotations
 
 import csv
+import errno
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,8 @@ from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from accel_core import package_folders
+from accel_tools.doctor.defects import find_library_defect, find_unmet_requirement
 from accel_tools.doctor.records import Finding, Level, TopicResult
 from accel_tools.setup.builds import INDEX
 
@@ -57,6 +60,22 @@ def find_damage_of_import(distribution: str, failure: str) -> Damage | None:
         damage = find_damage(name) if is_named else None
         if damage is not None:
             return damage
+    return _find_defect(distribution, failure, words)
+
+
+def _find_defect(distribution: str, failure: str, words: set[str]) -> Damage | None:
+    """Return a defect that explains the error `failure`, although all files have the recorded size."""
+    try:
+        version = metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+    for folder in package_folders(distribution.replace("-", "_")):
+        defect = find_library_defect(folder, failure)
+        if defect:
+            return Damage(defect, _reinstall_command(distribution, version))
+    what, needed = find_unmet_requirement(distribution, words)
+    if what:
+        return Damage(what, f"pip install '{needed}'")
     return None
 
 
@@ -78,9 +97,8 @@ def _required_names(distribution: str) -> Iterator[str]:
         texts = metadata.requires(distribution) or []
     except metadata.PackageNotFoundError:
         return
-    for (
-        requirement
-    ) in texts:  # such as "nvidia-nccl-cu13==2.29.7; platform_system == 'Linux'"
+    # A text is such as "nvidia-nccl-cu13==2.29.7; platform_system == 'Linux'".
+    for requirement in texts:
         name = re.match(r"[\w.-]+", requirement)
         is_optional = "extra ==" in requirement
         if name and not is_optional:
@@ -97,9 +115,8 @@ def _module_names(distribution: str) -> set[str]:
     names = set()
     for path, _size in _recorded_sizes(installed):
         first_part = PurePosixPath(path).parts[0]
-        if not first_part.endswith(
-            "-info"
-        ):  # The folder NAME-VERSION.dist-info is not a module.
+        is_metadata = first_part.endswith("-info")  # such as "six-1.17.0.dist-info"
+        if not is_metadata:
             names.add(first_part.partition(".")[0])
     return names
 
@@ -161,7 +178,9 @@ def _describe_size_difference(file: Path, expected_size: int) -> str:
         size = file.stat().st_size
     except FileNotFoundError:
         return "is missing"
-    except OSError:
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return "is part of a loop of symbolic links"
         return ""
     if size == expected_size:
         return ""
@@ -223,9 +242,30 @@ def find_noexec_mount(error: str) -> Damage | None:
     is_noexec = bool(mount_flags & os.ST_NOEXEC)
     if not is_noexec:
         return None
-    mounts = [folder for folder in library.parents if folder.is_mount()]
-    mount = mounts[0]  # The nearest folder comes first.
+    mount = _mount_point(library)
+    if not mount:
+        return None
     return Damage(
         f"{library.name} is below {mount}, which is mounted with noexec",
-        f"mount -o remount,exec {mount}, as root; or move the folder to another file system",
+        f"run as root: mount -o remount,bind,exec {mount}; or move the folder to another file system",
     )
+
+
+def _mount_point(file: Path) -> str:
+    """Return the mount point of a file, or an empty string if it is unknown.
+
+    A bind mount has the device number of the mounted folder, so `Path.is_mount` does not recognize it.
+    """
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    longest = ""
+    for line in lines:
+        # The kernel writes a space, for example, as \040.
+        escaped = line.split()[4]
+        mount = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), escaped)
+        is_above = file.resolve().is_relative_to(mount)
+        if is_above and len(mount) >= len(longest):
+            longest = mount
+    return longest

@@ -15,6 +15,7 @@ import sysconfig
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core import hardware
@@ -78,7 +79,7 @@ def find_unmet_dependencies(
         folders_of_loaded: Folders of libraries that a program has loaded before, or that it loads by their
             paths. The libraries in these folders do not count as missing.
     """
-    if why_not_examined():
+    if why_not_examined():  # pyelftools is not installed.
         return
     loaded_names: set[str] = set()
     for folder in folders_of_loaded:
@@ -339,9 +340,8 @@ class _Loader:
         result = self._search(name, needed_by, rpath)
         if result.path:
             self.register(name, result.path)
-        elif (
-            name in self._loaded_names
-        ):  # The program loads it, so it is not a problem.
+        elif name in self._loaded_names:
+            # The program loads the library by other means, so there is no problem.
             return _SearchResult()
         return result
 
@@ -391,6 +391,21 @@ _DEFAULT_FOLDERS = (
     "/usr/lib",
     "/usr/local/lib",
 )
+
+
+def other_copies_of_libraries() -> dict[str, set[str]]:
+    """Return the folders of libraries that the loader finds second, with the names of these libraries.
+
+    The loader takes the first copy of a library in its cache, which may be that of an old toolkit.
+    """
+    names_by_folder: dict[str, set[str]] = {}
+    for name, paths in _read_loader_cache().items():
+        first = Path(paths[0]).resolve()
+        for path in paths[1:]:
+            if Path(path).resolve() != first:
+                folder = str(Path(path).parent)
+                names_by_folder.setdefault(folder, set()).add(name)
+    return names_by_folder
 
 
 def _read_loader_cache() -> dict[str, list[str]]:

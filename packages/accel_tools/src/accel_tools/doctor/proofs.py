@@ -21,7 +21,7 @@ _DEVICE_CODES = (
 )
 
 #: The codes of findings that a backend does not respond.
-_TIMEOUT_CODES = ("candidates.timed-out", "compute.late")
+_TIMEOUT_CODES = ("candidates.timed-out", "compute.late", "import-hooks.unknown")
 
 _Results = tuple[TopicResult, ...]
 
@@ -91,6 +91,9 @@ def _add_proof_to_first(
         facts["changes without effect"] = proof.tried
     if not proof.is_proven:
         step = first.step or proof.step
+        if proof.step and first.code in _TIMEOUT_CODES:
+            # The first finding only recommends to wait longer.
+            step = proof.step
         new = first._replace(proof=proof.text, step=step, facts=facts)
         return tuple(_replace_finding(topic, first, new) for topic in topics)
     # The proof explains all findings, so the first one replaces the others.
@@ -127,9 +130,14 @@ def _is_about_failure(finding: Finding, program: FailedProgram) -> bool:
     if is_torch_import and finding.code in TORCH_IMPORT_CODES:
         return True
     if program.outcome.is_timed_out and finding.code in _TIMEOUT_CODES:
-        return finding.about == program.about
-    failure = program.outcome.failure
-    return failure == finding.facts.get("root cause") or failure in finding.what
+        # If the import of torch hangs, it hangs whatever the finding is about.
+        return is_torch_import or finding.about == program.about
+    return _reports_error(finding, program.outcome.failure)
+
+
+def _reports_error(finding: Finding, error: str) -> bool:
+    """Return whether the finding has the error as its root cause, or in its text."""
+    return error == finding.facts.get("root cause") or error in finding.what
 
 
 def _append_to_topic_compute(new: Finding, topics: _Results) -> _Results:

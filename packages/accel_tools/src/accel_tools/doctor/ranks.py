@@ -1,4 +1,4 @@
-"""`accel run --doctor`: compare the ranks' machines before the ranks' scripts start.
+"""`accel run --doctor`: compare the ranks' machines, and connect them, before the ranks' scripts start.
 
     python -m accel_tools.doctor.ranks VARIABLE...
 
@@ -25,13 +25,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import NamedTuple
 
-from accel_core import Selection, __version__, packages
+from accel_core import Selection, __version__, torch_build
 from accel_core.errors import AccelError
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.sandbox import processes
 from accel_core.settings import read as read_settings
 from accel_core.text import one_line
 from accel_core.torch_import import AUTOLOAD
+from accel_tools.doctor.ranks_gloo import MAX_RANKS, connect_over_gloo
 from accel_tools.doctor.records import DiagnosticContext, Finding, Topic
 from accel_tools.doctor.run import run_topics
 from accel_tools.doctor.topics import machine, visible_devices
@@ -71,8 +72,9 @@ _COMPARED_VARIABLES = re.compile(
         )
     )
 )  # fmt: skip
-#: The verdicts that rank 0 sends to the other ranks: no script may start, or all scripts may start.
-_REFUSED, _PERMITTED = "refused", "start"
+#: The verdicts that rank 0 sends to the other ranks: no script may start, all scripts may start, or all ranks
+#: first connect over gloo.
+_REFUSED, _PERMITTED, _CONNECT = "refused", "start", "connect"
 #: The maximum number of characters of a text, and of facts, that are read from a rank's report.
 _MAX_TEXT, _MAX_FACTS = 500, 400
 #: The maximum number of hosts that a line names; the others are counted.
@@ -157,9 +159,10 @@ def _examine_rank(rank: Rank, own_variables: Sequence[str], limit: float) -> Ran
         # The launcher pins the backend that it has chosen, so the ranks probe only this backend.
         settings = replace(settings, allow=settings.pins)
     context = DiagnosticContext(settings, dict(os.environ))
+    build = torch_build()
     facts = {
         "accel-core": __version__,
-        "torch": packages.version("torch") or "not installed",
+        "torch": build.version if build is not None else "not installed",
         "Python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} on {platform.machine()}",
     }
@@ -242,7 +245,8 @@ def _facts_to_compare(
 def _exchange_reports(rank: Rank, report: RankReport, timeout: float) -> int:
     """Send this rank's report to rank 0, wait for rank 0's verdict, and return the exit status.
 
-    Rank 0 compares the reports, prints the differences, and decides whether the scripts may start.
+    Rank 0 compares the reports, prints the differences, and decides whether the scripts may start. If they
+    may, all ranks connect over gloo, and rank 0 prints why they cannot.
     """
 
     def decide(data_of_other_ranks: Mapping[int, bytes]) -> str:
@@ -253,7 +257,10 @@ def _exchange_reports(rank: Rank, report: RankReport, timeout: float) -> int:
         # The lines are printed before the verdict is sent: when a refused rank exits, the launcher
         # terminates the other ranks.
         _print_lines(comparison.lines)
-        return _REFUSED if comparison.is_refused else _PERMITTED
+        if comparison.is_refused:
+            return _REFUSED
+        is_complete = len(reports) == rank.world_size <= MAX_RANKS
+        return _CONNECT if is_complete else _PERMITTED
 
     if rank.world_size == 1:
         return REFUSED if decide({}) == _REFUSED else 0
@@ -262,9 +269,14 @@ def _exchange_reports(rank: Rank, report: RankReport, timeout: float) -> int:
     connection = rendezvous(rank, None, None, timedelta(seconds=timeout))
     data = report.to_json()
     exchange = exchange_records(connection.store, rank, data, decide, timeout)
+    is_refused = exchange.verdict == _REFUSED.encode()
+    if exchange.verdict == _CONNECT.encode():
+        lines = connect_over_gloo(connection.store, rank)
+        if lines:
+            _print_lines(lines)
     if rank.rank != 0:
         _wait_until_store_is_closed(connection)
-    return REFUSED if exchange.verdict == _REFUSED.encode() else 0
+    return REFUSED if is_refused else 0
 
 
 def _wait_until_store_is_closed(connection: Rendezvous) -> None:

@@ -191,7 +191,7 @@ def _find_plugin_location(frame: FrameType | None) -> str:
 
     The string is empty if no caller belongs to a plugin.
     """
-    # The outermost frame of other code is the plugin's, because this module calls the plugin.
+    # The loop goes outwards, so the last location that it finds is the outermost line of the plugin.
     location = ""
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))

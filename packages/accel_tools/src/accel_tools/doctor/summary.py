@@ -77,7 +77,19 @@ def _backend_clauses(
             if is_requested and not _is_chosen(verdict, selection):
                 other_verdicts.append(verdict)
         yield from _usability_clauses(other_verdicts)
+    if selection.name == "cpu" and _is_torch_unusable(topics):
+        # The CPU is chosen without an import of torch, but needs torch too.
+        yield "no backend can be used"
+        return
     yield _choice_clause(selection) + _computation_clause(selection.name, topics)
+
+
+def _is_torch_unusable(topics: Sequence[TopicResult]) -> bool:
+    """Return whether torch is missing or cannot be imported."""
+    return any(
+        finding.code == "candidates.torch" and finding.level is Level.ERROR
+        for finding in _all_findings(topics)
+    )
 
 
 def _usability_clauses(verdicts: Iterable[Verdict]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from accel_core.exceptions import PLUGIN_ERRORS, root_cause, root_place
 from accel_core.sandbox import child
 from accel_core.text import one_line
 from accel_tools.doctor.damage import find_damage, find_damage_of_import
+from accel_tools.doctor.defects import find_stale_metadata
 from accel_tools.doctor.installed_package import VendorPackage, find_vendor_package
 from accel_tools.doctor.records import Finding, Level
 from accel_tools.doctor.vendor_package import describe_unmet, package_unmet_dependencies
@@ -42,22 +44,15 @@ def torch_import_finding(
     result = _ImportResult()  # The import has not failed.
     if not is_known_to_work:
         result = _import_in_child_process(timeout)
-    failure = result.failure
-    if result.timed_out:
-        # On a slow or busy disk, a timeout is not necessarily a problem.
-        what = f"could not determine whether torch {version} can be imported: {failure}"
-        step = "allow more time: --timeout 300"
-        return Finding(Level.WARNING, _CODE, what, step, facts=facts)
-    if result.start_failed:
-        facts["root cause"] = failure
-        what = (
-            f"could not determine whether torch {version} can be imported, "
-            f"because no process could be started: {failure}"
-        )
-        step = _step_without_process(failure)
-        return Finding(Level.ERROR, _CODE, what, step, facts=facts)
-    if failure:
+    if result.timed_out or result.start_failed:
+        return _unknown_import_finding(version, result, facts)
+    if result.failure:
         return _failed_import_finding(version, result, package, facts, environ)
+    stale = find_stale_metadata("torch", version)
+    if stale:
+        what = f"torch {version} is imported, but metadata of another torch is left: {', '.join(stale)}"
+        step = f"rm -r {shlex.join(stale)}"
+        return Finding(Level.WARNING, _CODE, what, step, facts=facts)
     return Finding(Level.OK, _CODE, f"torch {version} can be imported", facts=facts)
 
 
@@ -67,6 +62,23 @@ def _missing_torch_finding() -> Finding:
     if damage is not None:
         return Finding(Level.ERROR, _CODE, damage.what, damage.step)
     return Finding(Level.ERROR, _CODE, "torch is not installed", "accel setup")
+
+
+def _unknown_import_finding(
+    version: str, result: _ImportResult, facts: Mapping[str, str]
+) -> Finding:
+    """Return the finding that a child process could not be started, or did not end in time."""
+    failure = result.failure
+    what = f"could not determine whether torch {version} can be imported"
+    if result.timed_out:
+        # On a slow or busy disk, a timeout is not necessarily a problem.
+        what = f"{what}: {failure}"
+        step = "allow more time: --timeout 300"
+        return Finding(Level.WARNING, _CODE, what, step, facts=facts)
+    what = f"{what}, because no process could be started: {failure}"
+    step = _step_without_process(failure)
+    facts_with_cause = {**facts, "root cause": failure}
+    return Finding(Level.ERROR, _CODE, what, step, facts=facts_with_cause)
 
 
 def _failed_import_finding(
@@ -161,7 +173,7 @@ def _import_in_child_process(timeout: float) -> _ImportResult:
             place=one_line(str(answer["place"])),
         )
     if report.timed_out:
-        return _ImportResult(f"no response within {report.waited:g} s", timed_out=True)
+        return _ImportResult(f"no response within {report.timeout:g} s", timed_out=True)
     return _ImportResult(one_line(f"its process {report.ending}{report.last_words}"))
 
 

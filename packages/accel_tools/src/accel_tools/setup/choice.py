@@ -213,8 +213,9 @@ def _list_pci_functions(root: str) -> Iterator[PciFunction]:
         # The format is pci:v0000VVVVd0000DDDDsv........sd........bcCCscCCiCC, as in
         # scripts/mod/file2alias.c of Linux.
         if alias.startswith("pci:v0000") and len(alias) == 53:
+            vendor_id, device_id = alias[9:13], alias[18:22]
             class_code = alias[44:46] + alias[48:50] + alias[51:53]
-            yield PciFunction(address, alias[9:13], alias[18:22], class_code)
+            yield PciFunction(address, vendor_id, device_id, class_code)
 
 
 def _matches_row(row: Record, function: PciFunction) -> bool:
@@ -297,7 +298,7 @@ def choose(folder: str, environ: Mapping[str, str], root: str = "") -> Choice:
     pin_reason = f"DS_ACCELERATOR={pin}"
     for backend in pinned_backends:
         if backend == CPU:
-            environment = _require_environment_for(folder, environments, CPU)
+            environment = _environment_for_cpu(folder, environments, devices, root)
             return Choice(environment, pin_reason)
         pinned = [device for device in devices if device.row["backend"] == backend]
         choice = _choose_for_devices(environments, pinned, root, unmet_needs)
@@ -466,6 +467,22 @@ def _require_environment_for(
     raise LookupError(
         f"{folder} has no complete environment for {backend}. {next_step}"
     )
+
+
+def _environment_for_cpu(
+    folder: str, environments: Sequence[Record], devices: Sequence[Device], root: str
+) -> Record:
+    """Return the newest environment for the CPU, or without one the environment for this machine's device.
+
+    Every build of torch also runs on the CPU, and `accel run` pins the CPU for its ranks if it could not use
+    the device. Raises `LookupError` if the folder has neither environment.
+    """
+    has_own = any(environment["backend"] == CPU for environment in environments)
+    if not has_own:
+        choice = _choose_for_devices(environments, devices, root, unmet_needs=[])
+        if choice is not None:
+            return choice.environment
+    return _require_environment_for(folder, environments, CPU)
 
 
 def _next_step(folder: str, name: str) -> str:

@@ -296,6 +296,7 @@ def _hardware_row(vendor: vendors.Vendor) -> dict[str, str]:
         "label": vendor.label,
         "backend": vendor.backend,
         "setup": name_for_setup(vendor),
+        # The module accel_choice detects the vendor's devices by these four patterns.
         "nodes": " ".join(vendor.nodes),
         "pci": " ".join(vendor.pci),
         "at": vendors.INTEL_INTEGRATED if vendor.is_integrated else "",

@@ -36,9 +36,8 @@ def hardware_names() -> tuple[str, ...]:
     tables, _ = read_recipes()
     result = {"cpu", _ROCM, *vendors.FIRST_PARTY, *tables}
     for name in installed_names():
-        is_variant = (
-            "." in name
-        )  # A backend such as xpu.external drives the hardware of xpu.
+        # A backend such as xpu.external drives the hardware of xpu.
+        is_variant = "." in name
         if name != "generic" and not is_variant:
             result.add(name)
     return tuple(sorted(result))
@@ -150,10 +149,9 @@ def _backend_and_label(name: str) -> tuple[str, str]:
     for vendor in vendors.VENDORS:
         if vendor.backend == name:
             return name, vendor.label
-    return (
-        name,
-        name,
-    )  # The hardware of a plugin that is not accel's has no other label.
+    # The hardware of a plugin that is not accel's has no other label.
+    label = name
+    return name, label
 
 
 def _find_discrete_intel_gpu(hardware: Hardware) -> DetectedDevice | None:
@@ -222,9 +220,11 @@ def _add_packages(
     reason = _why_no_wheels_for_system(machine, torch)
     if reason:
         return plan._replace(why_no_command=reason, url=PYTORCH)
-    if plan.backend in tables and plan.target not in ("NVIDIA GPU", "AMD GPU"):
+    is_gpu_of_pytorch = plan.target in ("NVIDIA GPU", "AMD GPU")
+    if plan.backend in tables and not is_gpu_of_pytorch:
         return add_vendor_packages(plan, tables[plan.backend], machine, torch)
     if plan.backend not in ("cpu", *vendors.FIRST_PARTY):
+        # A plugin that is not accel's declares how its packages are installed.
         return _add_install_hint(plan)
     return add_pytorch_build(plan, machine, torch)
 

@@ -387,17 +387,17 @@ def _add_amd_build(plan: Plan, machine: Machine, torch: str) -> Plan:
     Raises `_NoBuildError` if no wheels fit.
     """
     if machine.system == "win32":
-        no_pytorch_wheels = "PyTorch has no ROCm wheels for Windows"
-        return _add_amd_wheels_for_all_gpus(plan, torch, no_pytorch_wheels)
+        why_no_pytorch_wheels = "PyTorch has no ROCm wheels for Windows"
+        return _add_amd_wheels_for_all_gpus(plan, torch, why_no_pytorch_wheels)
     if plan.machine_kind == "WSL2":
-        no_pytorch_wheels = (
+        why_no_pytorch_wheels = (
             "PyTorch's ROCm wheels need the kernel driver amdgpu, which WSL2 lacks"
         )
         note = (
             "AMD supports WSL2 on Windows 11 for some Radeon and Ryzen GPUs. AMD's build also needs "
             f"AMD's driver for Windows, and librocdxg in the Linux distribution: {builds.AMD_WSL}"
         )
-        return _add_amd_wheels_for_all_gpus(plan, torch, no_pytorch_wheels, note)
+        return _add_amd_wheels_for_all_gpus(plan, torch, why_no_pytorch_wheels, note)
     if plan.toolkit:
         return _add_build_for_rocm(plan, torch)
     if not plan.hardware.amd_architectures:
@@ -480,19 +480,21 @@ def _add_amd_wheels_for_linux(
 
 
 def _add_amd_wheels_for_all_gpus(
-    plan: Plan, torch: str, no_pytorch_wheels: str, *notes: str
+    plan: Plan, torch: str, why_no_pytorch_wheels: str, *notes: str
 ) -> Plan:
     """Return the plan with AMD's wheels for all AMD GPUs.
 
-    All are needed because no file of Windows or WSL2 contains the GPU's architecture. `no_pytorch_wheels`
+    All are needed because no file of Windows or WSL2 contains the GPU's architecture. `why_no_pytorch_wheels`
     is the reason why PyTorch's wheels do not fit.
     """
     if plan.toolkit:
-        reason = f"{no_pytorch_wheels}, and AMD's wheels include ROCm: omit --toolkit"
+        reason = (
+            f"{why_no_pytorch_wheels}, and AMD's wheels include ROCm: omit --toolkit"
+        )
         raise _NoBuildError(reason, _ROCM)
     problem = builds.why_amd_wheels_do_not_fit(plan.python, torch)
     if problem:
-        raise _NoBuildError(f"{no_pytorch_wheels}; {problem}", _ROCM)
+        raise _NoBuildError(f"{why_no_pytorch_wheels}; {problem}", _ROCM)
     targets = [gfx for gfx in builds.AMD_TARGETS if gfx not in builds.AMD_WRONG]
     notes = (
         *plan.notes,
@@ -500,7 +502,7 @@ def _add_amd_wheels_for_all_gpus(
         f"AMD's build has code only for {', '.join(targets)}",
         "If you know the architecture, replace device-all with device-gfxNNNN to download about 2 GB",
     )
-    why = f"{no_pytorch_wheels}; AMD's build for ROCm 7.14 has code for all of its GPUs (10 GB)"
+    why = f"{why_no_pytorch_wheels}; AMD's build for ROCm 7.14 has code for all of its GPUs (10 GB)"
     return _with_amd_wheels(plan, torch, "device-all", why)._replace(notes=notes)
 
 

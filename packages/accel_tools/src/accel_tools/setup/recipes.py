@@ -193,9 +193,11 @@ def _installed_versions(recipe: Recipe, machine: Machine) -> Iterator[Version]:
     """Yield the version in each of the toolkit's files on the machine."""
     if recipe.toolkit is None:
         return
-    for pattern, expression in recipe.toolkit.files.items():
+    for pattern, version_expression in recipe.toolkit.files.items():
+        # This function finds any files that match a glob pattern, not only device nodes.
         for path in bus.device_nodes((pattern,), machine.root):
-            match = re.search(expression, machine.text(str(Path(path).as_posix())))
+            text = machine.text(str(Path(path).as_posix()))
+            match = re.search(version_expression, text)
             version = parse_version(match[1]) if match else None
             if version is not None:
                 yield version

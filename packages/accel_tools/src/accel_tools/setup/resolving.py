@@ -77,6 +77,7 @@ def resolve(
         SettingError: No package versions fit. The message contains pip's reason.
     """
     torch_index = f"{index}/{plan.torch_backend}" if plan.torch_backend else ""
+    # An item of pip's report describes one package.
     torch_items = _resolve_torch(plan.torch, torch_index)
     vendor_packages = [name for name in plan.packages if name not in vendors.FOLDERS]
     arguments = [*_pins(torch_items), *vendor_packages]
@@ -94,15 +95,14 @@ def resolve(
     vendor_names = {
         canonicalize_name(Requirement(text).name) for text in vendor_packages
     }
+    # The other packages have the same versions in all environments.
     build_specific = _dependencies_with_upper_bound({"torch", *vendor_names}, items)
     packages = []
-    for name in sorted(items):
-        is_build_specific = name in build_specific
-        packages.append(
-            _package_from_report_item(
-                name, items[name], is_build_specific=is_build_specific
-            )
+    for name, item in sorted(items.items()):
+        package = _package_from_report_item(
+            name, item, is_build_specific=name in build_specific
         )
+        packages.append(package)
     return packages
 
 

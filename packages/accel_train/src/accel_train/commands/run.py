@@ -17,9 +17,10 @@ from accel_core.errors import AccelError, IntegrationMissingError, LaunchError
 from accel_core.hardware import vendors
 from accel_core.log import LOGGER
 from accel_core.settings import permitted_entry_points
+from accel_core.settings import read as read_settings
 from accel_core.text import one_line
 from accel_train.commands import launcher
-from accel_train.launch import command_line, forked, launch, network, plan
+from accel_train.launch import command_line, endpoint, forked, launch, network, plan
 from accel_train.launch.plan import Machine, RankPlan
 
 __all__ = ["command"]
@@ -130,13 +131,14 @@ def _apply_network_settings(parsed: argparse.Namespace) -> None:
     """Set the variables and the torchrun option that a job on several hosts needs, and print notes.
 
     Raises `LaunchError` if this host cannot connect to itself, because torchrun would then wait for minutes.
+    With `--doctor`, raises it also if the process at the rendezvous endpoint is not torchrun's store.
     """
-    loopback_error = network.check_loopback()
-    if loopback_error:
-        raise LaunchError(
-            f"this host cannot connect to itself at 127.0.0.1: {loopback_error}. Next step: ip link set lo "
-            "up, as root"
-        )
+    loopback_failure = network.check_loopback()
+    if loopback_failure is not None:
+        raise LaunchError(_with_step(str(loopback_failure), loopback_failure.step))
+    if parsed.doctor:
+        _check_own_name()
+        _check_endpoint(parsed)
     settings = network.network_settings(parsed)
     for sentence in settings.notes:
         click.echo(f"Note: {sentence}", err=True)
@@ -145,6 +147,28 @@ def _apply_network_settings(parsed: argparse.Namespace) -> None:
         parsed.rdzv_conf = f"{parsed.rdzv_conf},{settings.rdzv_conf}"
     elif settings.rdzv_conf:
         parsed.rdzv_conf = settings.rdzv_conf
+
+
+def _check_own_name() -> None:
+    """Print why this host cannot connect to itself at the address of its name, which torchrun may use."""
+    failure = network.check_own_name()
+    if failure is not None:
+        click.echo(f"Warning: {_with_step(str(failure), failure.step)}", err=True)
+
+
+def _check_endpoint(parsed: argparse.Namespace) -> None:
+    """Print why the rendezvous endpoint cannot be reached, or raise `LaunchError` if the job cannot start."""
+    problem = endpoint.find_endpoint_problem(parsed, read_settings().probe_timeout)
+    if problem is None:
+        return
+    if problem.is_final:
+        raise LaunchError(problem.text)
+    click.echo(f"Warning: {problem.text}", err=True)
+
+
+def _with_step(problem: str, step: str) -> str:
+    """Return a message with the next step, which may be empty."""
+    return f"{problem}. Next step: {step}" if step else problem
 
 
 def _launch_ranks(

@@ -7,6 +7,7 @@ this host's address in `--rdzv-endpoint`, and gloo publishes 127.0.1.1, which ot
 from __future__ import annotations
 
 import argparse
+import errno
 import ipaddress
 import os
 import socket
@@ -15,8 +16,11 @@ from contextlib import suppress
 from typing import NamedTuple
 
 __all__ = [
+    "LoopbackFailure",
     "NetworkSettings",
+    "addressed_interfaces",
     "check_loopback",
+    "check_own_name",
     "network_settings",
     "rendezvous_endpoint",
 ]  # fmt: skip
@@ -94,15 +98,83 @@ def _note_on_waiting(arguments: argparse.Namespace, host: str, port: int) -> str
     )
 
 
-def check_loopback() -> str:
-    """Connect from this host to itself at 127.0.0.1, and return the error, or an empty string on success."""
+class LoopbackFailure(NamedTuple):
+    """Why this host cannot connect to itself, and the next step."""
+
+    #: The address, such as `"127.0.0.1"` or `"10.0.0.7, the address of its name node7"`.
+    address: str
+    error: str
+    #: The next step, or an empty string if none is known.
+    step: str
+
+    def __str__(self) -> str:
+        return f"this host cannot connect to itself at {self.address}: {self.error}"
+
+
+def check_loopback() -> LoopbackFailure | None:
+    """Connect from this host to itself at 127.0.0.1, and return the failure, or `None` on success."""
     try:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            listener.listen()
-            socket.create_connection(listener.getsockname(), _LOOPBACK_SECONDS).close()
+        _connect_to_itself("127.0.0.1")
     except OSError as error:
-        return error.strerror or str(error)
+        reason = error.strerror or str(error)
+        return LoopbackFailure("127.0.0.1", reason, _step_for_loopback(error))
+    return None
+
+
+def check_own_name() -> LoopbackFailure | None:
+    """Connect from this host to itself at the addresses of its name.
+
+    torchrun and `accel doctor --ranks` give the name to the ranks as the address of the store. Returns `None`
+    if a connection to one of the addresses succeeds, and otherwise the last failure.
+    """
+    name = socket.gethostname()
+    failure = LoopbackFailure(
+        f"its name {name}", "the name cannot be resolved",
+        f"add the line `127.0.1.1 {name}` to /etc/hosts",
+    )  # fmt: skip
+    for address in dict.fromkeys(_addresses(name)):
+        try:
+            _connect_to_itself(address)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            step = _step_for_loopback(error)
+            if error.errno == errno.EADDRNOTAVAIL:
+                reason = "it is not an address of this host"
+                step = f"correct the address of {name} in /etc/hosts or in the DNS"
+            failure = LoopbackFailure(
+                f"{address}, the address of its name {name}", reason, step
+            )
+        else:
+            return None
+    return failure
+
+
+def _connect_to_itself(address: str) -> None:
+    """Connect to a socket that listens at an address of this host, or raise `OSError`."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as listener:
+        listener.bind((address, 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        socket.create_connection((address, port), _LOOPBACK_SECONDS).close()
+
+
+def _step_for_loopback(error: OSError) -> str:
+    """Return the next step after a failed connection to this host, or an empty string if none is known."""
+    if error.errno in (errno.ENETUNREACH, errno.ENETDOWN):
+        return "run as root: ip link set lo up"
+    if error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
+        return (
+            "free a port of the range in /proc/sys/net/ipv4/ip_local_port_range, or widen the range: `ss "
+            "-tan` shows the ports in use"
+        )
+    # A packet filter either drops a packet or rejects it.
+    is_rejected = error.errno in (errno.EPERM, errno.EACCES, errno.ECONNREFUSED)
+    if isinstance(error, TimeoutError) or is_rejected:
+        return (
+            "permit connections over the interface lo in the firewall: `nft list ruleset` or `iptables -S` "
+            "shows the rules"
+        )
     return ""
 
 
@@ -188,6 +260,20 @@ def _interface_with_route_to(host: str, port: int) -> str:
             if _ipv4_address_of(interface, probe) == source_address:
                 return interface
     return ""
+
+
+def addressed_interfaces() -> list[str]:
+    """Return the network interfaces of this host that have an IPv4 address, with `lo` first.
+
+    If no address can be found, for example on Windows, all interfaces are returned.
+    """
+    try:
+        names = [name for _, name in socket.if_nameindex()]
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            addressed = [name for name in names if _ipv4_address_of(name, probe)]
+    except (AttributeError, OSError):
+        return []
+    return sorted(addressed or names, key=lambda name: name != "lo")
 
 
 def _ipv4_address_of(interface: str, any_socket: socket.socket) -> str:

@@ -14,11 +14,18 @@ from accel_core.hardware import bus
 from accel_core.hardware.placement import detect_placement
 from accel_core.torch_import import AUTOLOAD
 from accel_tools.doctor.experiments import table, trial
-from accel_tools.doctor.experiments.search import Experiment, Result, Search
+from accel_tools.doctor.experiments.bare_python import find_failed_need
+from accel_tools.doctor.experiments.holders import describe_holders
+from accel_tools.doctor.experiments.search import (
+    Experiment,
+    OutOfTimeError,
+    Result,
+    Search,
+)
 from accel_tools.doctor.experiments.trial import Outcome, Program
 
 #: The number of runs that must fit into the remaining time, if the unchanged program hangs or if it fails.
-_MIN_RUNS_IF_HANGING, _MIN_RUNS = 5, 2
+_MIN_RUNS_IF_HANGING, _MIN_RUNS = 6, 2
 #: The time limit of a run if the same program got further with another change, but hangs without a change: a
 #: multiple of that run's time, and at least a number of seconds.
 _MAX_RATIO_IF_HANGING, _MIN_SECONDS_IF_HANGING = 4, 4.0
@@ -152,28 +159,41 @@ def find_cause(
         proof = _prove_kill_by_control_group(program)
         if proof is not None:
             return proof
+    on_experiment("a Python without torch")
+    failed_need = find_failed_need(program.environ, failed_program.outcome)
+    if failed_need is not None:
+        text = f"Proven: a Python without torch fails too: it cannot {failed_need.what}"
+        return Proof(text, failed_need.step, is_proven=True)
     max_parallel = min(hardware.usable_cores(), _MAX_PARALLEL)
     if failed_program.phase is Phase.COMPUTE:
         # Programs that compute at the same time may disturb each other.
         max_parallel = 1
     search = Search(
-        run=_Runner(failed_program, program).run,
+        run=_Runner(failed_program, program, deadline).run,
         is_better=failed_program.is_better,
         deadline=deadline,
         max_parallel=max_parallel,
         on_experiment=on_experiment,
     )
-    experiments = [
-        experiment
-        for experiment in table.experiments(program)
-        if not experiment.only_if_likely or experiment.is_likely(failed_program.outcome)
-    ]
+    experiments = _experiments_to_try(program, failed_program.outcome)
     result = search.find_causes(experiments, failed_program.outcome)
-    if [cause.change for cause in result.causes] == [table.WITHOUT_AUTOLOAD]:
+    changes = [cause.change for cause in result.causes]
+    is_autoload_the_cause = changes == [table.WITHOUT_AUTOLOAD]
+    if is_autoload_the_cause:
         proof = _prove_failing_autoload_function(program, deadline, on_experiment)
         if proof is not None:
             return proof
     return _proof_of_result(failed_program, result)
+
+
+def _experiments_to_try(program: Program, failed: Outcome) -> list[Experiment]:
+    """Return the experiments for a program, without slow ones that `failed` makes unlikely."""
+    experiments = []
+    for experiment in table.experiments(program):
+        if experiment.only_if_likely and not experiment.is_likely(failed):
+            continue
+        experiments.append(experiment)
+    return experiments
 
 
 def _prove_kill_by_control_group(program: Program) -> Proof | None:
@@ -184,7 +204,7 @@ def _prove_kill_by_control_group(program: Program) -> Proof | None:
     limit = hardware.cgroup_memory_limit()
     if "SIGKILL" not in outcome.error or after <= before or limit is None:
         return None
-    size = f"{limit >> 20} MiB"
+    size = f"{limit // 2**20} MiB"
     text = (
         f"Proven: the control group's memory limit of {size} ends it: the number of kills "
         f"for memory rose from {before} to {after} in one more run"
@@ -202,12 +222,16 @@ def _prove_failing_autoload_function(
     the deadline passes before a function fails.
     """
     for function in table.autoload_functions():
-        if time.monotonic() >= deadline:
+        seconds_left = deadline - time.monotonic()
+        if seconds_left <= 0:
             return None
         on_experiment(f"{function.path} by itself")
         modules = (*program.modules[:1], function.path)
-        alone = replace(program, modules=modules)
+        timeout = min(program.timeout, seconds_left)
+        alone = replace(program, modules=modules, timeout=timeout)
         outcome = trial.run(alone, table.WITHOUT_AUTOLOAD)
+        if outcome.is_timed_out and timeout < program.timeout:
+            return None
         if failed_module(alone, outcome) == function.path:
             text = (
                 f"Proven: {function.path} of {function.distribution}, which torch's autoload runs, "
@@ -231,10 +255,19 @@ class _Runner:
 
     failed_program: FailedProgram
     program: Program
+    #: The value of `time.monotonic()` at which a run is stopped.
+    deadline: float
 
     def run(self, change: trial.Change) -> Outcome:
-        """Run the failed program with a change applied, and return the outcome."""
-        outcome = trial.run(self.program, change)
+        """Run the failed program with a change applied, and return the outcome.
+
+        Raises `OutOfTimeError` if the deadline stops the program before the program's own time limit.
+        """
+        seconds_left = max(0.0, self.deadline - time.monotonic())
+        timeout = min(self.program.timeout, seconds_left)
+        outcome = trial.run(replace(self.program, timeout=timeout), change)
+        if outcome.is_timed_out and timeout < self.program.timeout:
+            raise OutOfTimeError
         is_hanging = self.failed_program.outcome.is_timed_out
         if is_hanging and self.failed_program.is_better(outcome):
             seconds = max(
@@ -262,21 +295,54 @@ def _proof_of_result(failed_program: FailedProgram, result: Result) -> Proof:
         steps = [cause.step(failed_program.outcome) for cause in result.causes]
         unique_steps = dict.fromkeys(steps)
         text = f"Proven: {causes} {success}"
-        return Proof(text, "; and ".join(unique_steps), is_proven=True)
+        return Proof(text, "; ".join(unique_steps), is_proven=True)
     clauses = list(describe_unproven(result))
     denied = _denied_nodes(failed_program.program)
     if denied:
         clauses.insert(0, f"This process may not open {bus.enumerated(denied)}")
+    holders = _describe_holders(failed_program)
+    if holders:
+        clauses.insert(0, holders)
+    awaited = failed_program.outcome.awaited
+    if awaited:
+        clauses.insert(0, f"The program waits in {awaited}")
     fixed_limits = table.describe_fixed_limits(failed_program.outcome)
     if fixed_limits:
         clauses.append(f"Not tried: {', '.join(fixed_limits)}")
     tried = ", ".join(str(experiment) for experiment in result.tried)
-    step = ""
+    step = _step_without_cause(failed_program, denied)
+    return Proof(". ".join(clauses), step, tried)
+
+
+def _step_without_cause(failed_program: FailedProgram, denied: Sequence[str]) -> str:
+    """Return the next step if no cause is proven, or an empty string if none is known.
+
+    `denied` contains the device nodes that this process may not open.
+    """
     verdict = failed_program.program.verdict
     if denied and verdict is not None:
         place = detect_placement()
-        step = permission_step(place, verdict.declaration, denied[0], "/")
-    return Proof("; ".join(clauses), step, tried)
+        return permission_step(place, verdict.declaration, denied[0], "/")
+    awaited = failed_program.outcome.awaited
+    if awaited:
+        return step_for_awaited(awaited)
+    return ""
+
+
+def _describe_holders(failed_program: FailedProgram) -> str:
+    """Return a clause about other processes that use the backend's devices, or an empty string."""
+    verdict = failed_program.program.verdict
+    if verdict is None:
+        return ""
+    nodes = bus.device_nodes(verdict.declaration.hardware.nodes)
+    holders = describe_holders(nodes)
+    return f"Perhaps the device serves one process only: {holders}" if holders else ""
+
+
+def step_for_awaited(awaited: str) -> str:
+    """Return the next step for a program that waits in a system call, such as `"open() of /tmp/pipe"`."""
+    _call, _, target = awaited.partition(" of ")
+    return f"find out why {target} does not respond, or allow more time: --timeout 300"
 
 
 def _denied_nodes(program: Program) -> tuple[str, ...]:
@@ -304,6 +370,11 @@ def describe_unproven(result: Result) -> Iterator[str]:
         yield f"The program works with all of these changes, so the cause is among them: {names}"
         yield "No time was left to find the cause: pass --experiment-seconds 300"
         return
+    yield from _clauses_on_experiments(result)
+
+
+def _clauses_on_experiments(result: Result) -> Iterator[str]:
+    """Yield clauses about the experiments that had another effect, that had none, and that were not run."""
     if result.altering:
         names = _list_first_names(result.altering)
         yield f"The program fails with a different error {names}: this may be one of several causes"
@@ -311,8 +382,10 @@ def describe_unproven(result: Result) -> Iterator[str]:
         names = _list_first_names(result.tried)
         yield f"Changes without effect ({len(result.tried)}): {names}"
     if result.untried:
-        count = len(result.untried)
-        yield f"No time was left for {count} more experiment{'' if count == 1 else 's'}"
+        names = _list_first_names(result.untried)
+        yield (
+            f"No time was left for {len(result.untried)} more ({names}): pass --experiment-seconds 300"
+        )
     if not (result.altering or result.tried or result.untried):
         yield "No experiment applies to this program"
 
@@ -323,5 +396,5 @@ def _list_first_names(experiments: Sequence[Experiment]) -> str:
     text = ", ".join(names[:_MAX_NAMES])
     others = len(names) - _MAX_NAMES
     if others > 0:
-        text += f" and {others} others"
+        text += f" and {others} other{'' if others == 1 else 's'}"
     return text

@@ -8,13 +8,14 @@ from typing import Any
 
 from accel_core import Accelerator, build, isolation
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause
-from accel_core.sandbox.guard import stdout_to_stderr, steps_to
+from accel_core.sandbox.guard import stdout_to_stderr, steps_sent_to
 from accel_core.text import one_line
 from accel_core.torch_import import import_torch
 from accel_core.verdict import Verdict
 
-#: The number of elements of the tensor.
-_ELEMENTS = 1024
+#: The number of elements of the tensor: enough for torch to start its threads on the CPU, and few enough that
+#: a float holds their sum exactly.
+_ELEMENTS = 1 << 17
 
 
 def compute_on_all_devices(
@@ -32,7 +33,7 @@ def compute_on_all_devices(
     other_verdicts = [isolation.decode(encoded) for encoded in job["other_verdicts"]]
     group = build.Group((verdict, *other_verdicts), imports_to_explain=True)
     devices: list[dict[str, str]] = []
-    with steps_to(lambda step: stage(step.text)), stdout_to_stderr():
+    with steps_sent_to(lambda step: stage(step.text)), stdout_to_stderr():
         try:
             accelerator = build.create(verdict, group)
             stage("device_count()")

@@ -16,6 +16,7 @@ from accel_core.text import one_line
 from accel_core.torch_import import import_torch
 from accel_tools.doctor.experiments.search import Experiment, fixed_step
 from accel_tools.doctor.experiments.trial import NO_CHANGE, Change, Outcome
+from accel_train.launch.network import addressed_interfaces
 
 #: The time limit in seconds for the ranks to connect, in addition to the import of torch.
 _CONNECT_SECONDS = 10.0
@@ -129,42 +130,19 @@ def experiments(job: RankJob) -> Iterator[Experiment]:
                 fixed_step(f"unset {name}"),
                 is_likely=lambda _outcome: True,
             )
-    host = socket.gethostname()
-    for interface in _interfaces():
+    yield Experiment(
+        Change(set_variables=(("MASTER_ADDR", "127.0.0.1"),)),
+        f"the store at 127.0.0.1 instead of {socket.gethostname()}",
+        fixed_step("export MASTER_ADDR=127.0.0.1, for a job on this host alone"),
+        preposition="with",
+    )
+    for interface in addressed_interfaces():
         yield Experiment(
             Change(set_variables=(("GLOO_SOCKET_IFNAME", interface),)),
             f"the network interface {interface} instead of gloo's default interface",
-            fixed_step(
-                f"export GLOO_SOCKET_IFNAME={interface}; {_describe_name_resolution()}"
-            ),
+            fixed_step(f"export GLOO_SOCKET_IFNAME={interface}"),
             preposition="with",
         )
-    yield Experiment(
-        Change(set_variables=(("MASTER_ADDR", "127.0.0.1"),)),
-        f"the store at 127.0.0.1 instead of {host}",
-        fixed_step(
-            f"use the host's address instead of its name; {_describe_name_resolution()}"
-        ),
-        preposition="with",
-    )
-
-
-def _interfaces() -> list[str]:
-    """Return the names of this host's network interfaces, with the loopback interface `lo` first."""
-    try:
-        names = [name for _, name in socket.if_nameindex()]
-    except (AttributeError, OSError):
-        return []
-    return sorted(names, key=lambda name: name != "lo")
-
-
-def _describe_name_resolution() -> str:
-    """Return a clause about the address to which this host's name resolves."""
-    name = socket.gethostname()
-    try:
-        return f"the name {name} resolves to {socket.gethostbyname(name)}"
-    except OSError as error:
-        return f"the name {name} cannot be resolved: {error.strerror or error}"
 
 
 def environment_without_rank_variables() -> dict[str, str]:

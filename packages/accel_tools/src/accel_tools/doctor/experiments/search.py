@@ -21,6 +21,10 @@ _REPEATS = 2
 #: How many changes are combined at most, if each change only uncovers the next failure.
 _MAX_COMBINED = 3
 
+#: How many likely changes to a program that hangs are tried alone before several are tried together: each
+#: run of such a program takes its whole time limit.
+_MAX_ALONE_IF_HANGING = 1
+
 T = TypeVar("T")
 
 
@@ -91,8 +95,8 @@ class _FlakyError(Exception):
     """The same program fails in some runs and succeeds in other runs."""
 
 
-class _OutOfTimeError(Exception):
-    """The time limit for all experiments was reached."""
+class OutOfTimeError(Exception):
+    """The time limit for all experiments was reached, so that a run would prove nothing."""
 
 
 class _StartFailedError(Exception):
@@ -106,7 +110,8 @@ class Search:
     The search runs the program repeatedly.
     """
 
-    #: A function that runs the program once, with a change.
+    #: A function that runs the program once, with a change. It raises `OutOfTimeError` if it stops the
+    #: program at the deadline of the search.
     run: Callable[[Change], Outcome]
     #: A function that returns whether an outcome is better than that of the unchanged program.
     is_better: Callable[[Outcome], bool]
@@ -129,13 +134,14 @@ class Search:
     def find_first_cause(self, experiments: Sequence[Experiment]) -> Result:
         """Try the experiments one by one until one improves the outcome, and return the result.
 
-        Use this method for changes that cannot be combined.
+        Use this method for changes that cannot be combined, and for programs that take long to fail: the
+        unchanged program runs only once more before the experiments.
         """
 
         def search() -> list[Experiment]:
             return self._try_each(experiments, failed=None)
 
-        return self._search_and_confirm(experiments, search)
+        return self._search_and_confirm(experiments, search, repeats=1)
 
     def find_causes(self, experiments: Sequence[Experiment], failed: Outcome) -> Result:
         """Find the experiments that together make a failing program succeed, and return the result.
@@ -154,7 +160,7 @@ class Search:
         self,
         experiments: Sequence[Experiment],
         search: Callable[[], list[Experiment]],
-        repeats: int = _REPEATS,
+        repeats: int,
     ) -> Result:
         """Call `search` if the unchanged program fails `repeats` more times, and confirm the causes."""
         try:
@@ -166,7 +172,7 @@ class Search:
             return Result(start_failed=True)
         except _FlakyError:
             return Result(tried=tuple(self._tried.values()), is_flaky=True)
-        except _OutOfTimeError:
+        except OutOfTimeError:
             return self._result_at_deadline(experiments)
         return self._result_without_cause(tried=experiments)
 
@@ -201,8 +207,9 @@ class Search:
 
         The most promising experiments run first: each likely experiment alone, then combinations if
         a change uncovers a different failure, then all experiments together, then each of the rest.
+        If the program hangs, only one likely experiment runs alone before the groups.
         """
-        likely = [e for e in experiments if e.is_likely(failed)]
+        likely = _likely_alone(experiments, failed)
         causes = self._try_each(likely, failed)
         if not causes:
             causes = self._try_combinations(likely, experiments)
@@ -210,9 +217,8 @@ class Search:
             causes = self._try_together(experiments, failed)
         is_rest_promising = self._fails_differently_together or len(experiments) == 1
         if not causes and is_rest_promising:
-            unlikely = [e for e in experiments if e not in likely]
-            unlikely.sort(key=lambda experiment: experiment.may_be_needed)
-            causes = self._try_each(unlikely, failed)
+            rest = [e for e in experiments if e not in likely]
+            causes = self._try_each(_harmless_first(rest), failed)
         return causes
 
     def _require_failures(self, count: int) -> None:
@@ -291,6 +297,7 @@ class Search:
             outcome = self._run_with_all(combination)
             if self.is_better(outcome):
                 return combination
+            # A different failure shows that the change has an effect, but that it is not enough.
             is_progress = _is_different_failure(outcome, failed)
             if is_progress and len(combination) < _MAX_COMBINED:
                 causes = self._extend_combination(combination, experiments, outcome)
@@ -301,18 +308,17 @@ class Search:
     def _try_together(
         self, experiments: Sequence[Experiment], failed: Outcome
     ) -> list[Experiment]:
-        """Apply the related changes together, then the harmless ones, then all.
+        """Apply the related and likely changes together, then the harmless ones, then all.
 
         Returns the causes in the first group that improves the outcome. If the failure is the same with all
         changes, no change is a cause.
         """
-        related = [e for e in experiments if e.is_related]
-        harmless = [e for e in experiments if not e.may_be_needed]
-        groups = [related, harmless]
-        if len(harmless) < len(experiments):
-            groups.append(list(experiments))
+        if len(experiments) < 2:  # A single experiment is tried alone.
+            return []
+        related = [e for e in experiments if e.is_related or e.is_likely(failed)]
+        groups = [related, *_harmless_and_all(experiments)]
         for group in groups:
-            if not group or len(experiments) < 2:
+            if not group:
                 continue
             self.on_experiment(f"{len(group)} changes together")
             outcome = self._run_with_all(group)
@@ -329,7 +335,7 @@ class Search:
             self._suspects = experiments
             self.on_experiment(f"which of {len(experiments)} changes")
             better_half = self._find_better([first_half, second_half])
-            if better_half is None:
+            if better_half is None:  # Changes of both halves are needed.
                 return self._minimize_both(first_half, second_half)
             experiments = better_half
         return experiments
@@ -373,7 +379,7 @@ class Search:
         if last_added:
             self.on_experiment(f"which of {len(experiments)} changes")
             if self.is_better(self._run_with_all(applied)):
-                return []
+                return []  # The applied changes are enough.
         if len(experiments) == 1:
             return experiments
         first, second = _halves(experiments)
@@ -392,6 +398,7 @@ class Search:
         self._require_failures(1)
         if len(causes) > 1:
             for cause in causes:
+                # Each change is needed only if the program fails without it.
                 other_causes = [other for other in causes if other is not cause]
                 if self.is_better(self._run_with_all(other_causes)):
                     raise _FlakyError
@@ -408,13 +415,13 @@ class Search:
     def _run_each(self, changes: Sequence[Change]) -> list[Outcome]:
         """Run the program once per change, and return the outcomes.
 
-        Raises `_OutOfTimeError` at the deadline, and `_StartFailedError` if a process cannot be
+        Raises `OutOfTimeError` at the deadline, and `_StartFailedError` if a process cannot be
         started.
         """
         outcomes: list[Outcome] = []
         for batch in _batches(changes, self.max_parallel):
             if time.monotonic() >= self.deadline:
-                raise _OutOfTimeError
+                raise OutOfTimeError
             outcomes += self._run_in_parallel(batch)
         if any(outcome.start_failed for outcome in outcomes):
             raise _StartFailedError
@@ -432,6 +439,29 @@ def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """Yield the items in order, in groups of at most `size` items."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
+
+
+def _likely_alone(
+    experiments: Sequence[Experiment], failed: Outcome
+) -> list[Experiment]:
+    """Return the likely experiments to try alone: all of them, or one if the program hangs."""
+    likely = [experiment for experiment in experiments if experiment.is_likely(failed)]
+    if failed.is_timed_out:
+        return likely[:_MAX_ALONE_IF_HANGING]
+    return likely
+
+
+def _harmless_first(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """Return the experiments, with those last that remove something that the program may need."""
+    return sorted(experiments, key=lambda experiment: experiment.may_be_needed)
+
+
+def _harmless_and_all(experiments: Sequence[Experiment]) -> list[list[Experiment]]:
+    """Return two groups of experiments: the harmless ones and all, or one group if these are the same."""
+    harmless = [e for e in experiments if not e.may_be_needed]
+    if len(harmless) == len(experiments):
+        return [harmless]
+    return [harmless, list(experiments)]
 
 
 def _halves(

@@ -15,7 +15,7 @@ import site
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import NamedTuple
@@ -24,8 +24,10 @@ from accel_core import Backend, Provenance, packages
 from accel_core.hardware.visible_devices import inventory, read_visible_devices
 from accel_core.text import one_line
 from accel_core.torch_import import AUTOLOAD, TORCH_GROUP
+from accel_tools.doctor.experiments.default_places import default_place_experiments
 from accel_tools.doctor.experiments.search import Experiment, fixed_step
 from accel_tools.doctor.experiments.trial import Change, Outcome, Program, StartFile
+from accel_tools.doctor.libraries import other_copies_of_libraries
 from accel_tools.doctor.start_files import find_start_files, variables_at_start
 
 #: The maximum number of characters of a variable's value that are shown.
@@ -54,10 +56,12 @@ WITHOUT_AUTOLOAD = Change(set_variables=((AUTOLOAD, "0"),))
 def experiments(program: Program) -> list[Experiment]:
     """Return the experiments that apply to the program on this machine, in the order to try them."""
     sources = (
+        _default_place_experiments,
         _device_variable_experiments,
         _script_folder_experiments,
         _start_file_experiments,
         _loader_variable_experiments,
+        _library_copy_experiments,
         _user_site_experiments,
         _compiled_file_experiments,
         _limit_experiments,
@@ -113,7 +117,7 @@ def _start_file_experiments(program: Program) -> Iterator[Experiment]:
     # This process has run the files too, so its variables contain what the files have set.
     before = variables_at_start(program.environ)
     added = frozenset(program.environ.keys() - before.keys())
-    changed = before.items() - program.environ.items()
+    earlier_values = before.items() - program.environ.items()
     for file in program.start_files:
         if PurePath(file.path).name in _ACCEL_START_FILES:
             continue
@@ -126,7 +130,7 @@ def _start_file_experiments(program: Program) -> Iterator[Experiment]:
             change=Change(
                 without_start_files=frozenset({file.path}),
                 unset_variables=added,
-                set_variables=tuple(sorted(changed)),
+                set_variables=tuple(sorted(earlier_values)),
             ),
             name=f"the start-up file {file.path}",
             step=fixed_step(step),
@@ -201,6 +205,7 @@ def _modules_loaded_from(folder: str, outcome: Outcome) -> dict[str, str]:
     Modules of a subfolder that is in `sys.path` are not directly in `folder`.
     """
     prefix = folder + os.sep
+    # A subfolder that Python searches by itself, such as site-packages, has modules of its own.
     subfolders = tuple(e + os.sep for e in sys.path if e.startswith(prefix))
     modules: dict[str, str] = {}
     for file in (*outcome.module_files.values(), *outcome.traceback_files):
@@ -247,7 +252,8 @@ def _compiled_file_experiments(program: Program) -> Iterator[Experiment]:
         name=f"Python's compiled files in {' and '.join(folders)}",
         step=fixed_step(f"find {shlex.join(folders)} -name '*.pyc' -delete"),
         is_likely=functools.partial(
-            _failure_matches, r"marshal|Non-code object|magic number"
+            _failure_matches,
+            r"marshal|Non-code object|magic number|cannot import name|has no attribute|NameError|argument",
         ),
         # Compiling torch's modules again takes as long as many other experiments.
         only_if_likely=True,
@@ -291,15 +297,10 @@ def _autoload_experiments(program: Program) -> Iterator[Experiment]:
         change=WITHOUT_AUTOLOAD,
         name=f"torch's autoload of {names}",
         step=fixed_step(f"export {AUTOLOAD}=0, or uninstall {names}"),
-        is_likely=_is_autoload_failure,
-        # Without the autoload, the failing package does not run, whatever the cause of its failure.
+        # Without the autoload, the failing package does not run, whatever the cause of its failure. So the
+        # experiment is not likely: it proves something only if all other changes have no effect.
         may_be_needed=True,
     )
-
-
-def _is_autoload_failure(outcome: Outcome) -> bool:
-    """Return whether torch raised the error with which it reports a failure of its autoload."""
-    return "backend extension" in outcome.raised_message
 
 
 # --- Variables ------------------------------------------------------------------------
@@ -307,15 +308,41 @@ def _is_autoload_failure(outcome: Outcome) -> bool:
 
 def _loader_variable_experiments(program: Program) -> Iterator[Experiment]:
     """Yield experiments without the variables of the dynamic loader, then without those of Python."""
+
+    def is_always_likely(_outcome: Outcome) -> bool:
+        return True
+
     for name in program.environ:
         if name in ("LD_PRELOAD", "LD_AUDIT"):
             # The libraries in these variables replace functions of every program.
-            yield _without_variable(name, program, is_likely=lambda _outcome: True)
+            yield _without_variable(name, program, is_likely=is_always_likely)
         elif name.startswith("LD_"):
             yield _without_variable(name, program, is_likely=_is_library_failure)
     for name in program.environ:
         if name.startswith("PYTHON"):
             yield _without_variable(name, program)
+
+
+def _library_copy_experiments(program: Program) -> Iterator[Experiment]:
+    """Yield experiments with each folder in which the loader finds a second copy of a library."""
+    old = program.environ.get("LD_LIBRARY_PATH", "")
+    for folder, names in other_copies_of_libraries().items():
+        value = f"{folder}:{old}" if old else folder
+        yield Experiment(
+            change=Change(set_variables=(("LD_LIBRARY_PATH", value),)),
+            name=f"the libraries in {folder} before other copies of them",
+            step=fixed_step(
+                f"export LD_LIBRARY_PATH={shlex.quote(value)}, or remove the folder of the wrong copy from "
+                "/etc/ld.so.conf.d and run ldconfig as root"
+            ),
+            is_likely=functools.partial(_mentions_any, frozenset(names)),
+            preposition="with",
+            only_if_likely=True,
+        )
+
+
+def _mentions_any(names: frozenset[str], outcome: Outcome) -> bool:
+    return any(name in outcome.failure for name in names)
 
 
 def _is_library_failure(outcome: Outcome) -> bool:
@@ -332,23 +359,30 @@ def _device_variable_experiments(program: Program) -> Iterator[Experiment]:
     if backend is None:
         return
     declared = _visibility_variables(backend)
-    selecting = [name for name in declared if name in program.environ]
-    others = []
-    for name in program.environ:
-        if name not in declared and name not in _KEPT_VARIABLES:
-            others.append(name)
-    selecting += [name for name in others if _SELECTS_DEVICES.search(name)]
-    for name in selecting:
+    set_declared = [name for name in declared if name in program.environ]
+    others = _undeclared_variables(program, declared)
+    selecting = [name for name in others if _SELECTS_DEVICES.search(name)]
+    for name in (*set_declared, *selecting):
         yield _without_variable(name, program, is_likely=_imports_succeeded)
     vendor_words = _vendor_words(backend)
     for name in others:
-        if vendor_words.intersection(name.split("_")):
+        is_of_vendor = not vendor_words.isdisjoint(name.split("_"))
+        if is_of_vendor:
             yield replace(_without_variable(name, program), is_related=True)
 
 
 def _visibility_variables(backend: Backend) -> tuple[str, ...]:
     """Return the names of the variables that limit the backend's visible devices."""
     return (*backend.visibility.filters, *backend.visibility.variables)
+
+
+def _undeclared_variables(program: Program, declared: Sequence[str]) -> list[str]:
+    """Return the program's variables that are not in `declared` and that an experiment may unset."""
+    names = []
+    for name in program.environ:
+        if name not in declared and name not in _KEPT_VARIABLES:
+            names.append(name)
+    return names
 
 
 def _vendor_words(backend: Backend) -> set[str]:
@@ -484,9 +518,7 @@ _LIMITS = (
         r"failed to map|[Cc]annot allocate|MemoryError|bad_alloc|out of memory|SIGABRT|SIGSEGV",
         1024,
     ),
-    _Limit(
-        "RLIMIT_DATA", "-d", "data segment", r"[Cc]annot allocate|MemoryError", 1024
-    ),
+    _Limit("RLIMIT_DATA", "-d", "data size", r"[Cc]annot allocate|MemoryError", 1024),
     _Limit("RLIMIT_NOFILE", "-n", "open files", r"[Tt]oo many open files|EMFILE"),
     _Limit(
         "RLIMIT_NPROC",
@@ -494,7 +526,7 @@ _LIMITS = (
         "processes and threads",
         r"start new thread|temporarily unavailable|pthread_create",
     ),
-    _Limit("RLIMIT_STACK", "-s", "stack", r"SIGSEGV|recursion", 1024),
+    _Limit("RLIMIT_STACK", "-s", "stack size", r"SIGSEGV|recursion", 1024),
     _Limit("RLIMIT_MEMLOCK", "-l", "locked memory", r"lock", 1024),
     _Limit("RLIMIT_FSIZE", "-f", "file size", r"File too large|SIGXFSZ", 1024),
     _Limit("RLIMIT_CPU", "-t", "CPU time", r"SIGXCPU|SIGKILL"),
@@ -517,7 +549,8 @@ def _limit_experiments(_program: Program) -> Iterator[Experiment]:
         higher = _highest_permitted(limit, value)
         if higher is None:
             continue
-        number = "unlimited" if higher.soft < 0 else str(higher.soft // limit.unit)
+        is_unlimited = higher.soft < 0  # RLIM_INFINITY is -1.
+        number = "unlimited" if is_unlimited else str(higher.soft // limit.unit)
         yield Experiment(
             change=Change(limits=((limit.name, (higher.soft, higher.hard)),)),
             name=_describe_limit(limit, value),
@@ -611,6 +644,11 @@ def _folder_experiments(program: Program) -> Iterator[Experiment]:
     )
 
 
+def _default_place_experiments(program: Program) -> Iterator[Experiment]:
+    """Yield experiments with an empty folder instead of each default place of pipes, caches and settings."""
+    yield from default_place_experiments(program.environ, _empty_folder())
+
+
 @functools.cache
 def _empty_folder(_purpose: str = "") -> str:
     """Return an empty folder for child processes, one for each purpose, which is removed at exit."""
@@ -640,8 +678,13 @@ def _step_for_folder_variable(name: str, folder: str, outcome: Outcome) -> str:
             return (
                 f"check {path}: the file is damaged, or you lack permission to use it"
             )
+    if name == "TMPDIR":
+        return (
+            f"export TMPDIR=FOLDER, an empty folder, or remove old files from {folder}"
+        )
     return (
-        f"check the files in {folder}: one is damaged, or you lack permission to use it"
+        f"rename the hidden files and folders in {folder}, such as .cache and .config, one by one: the "
+        "program works without them"
     )
 
 

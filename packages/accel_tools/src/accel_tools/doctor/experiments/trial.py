@@ -143,6 +143,8 @@ class Outcome:
     start_failed: bool = False
     #: The step in which the process crashed or hung, such as `"computation on npu:1"`.
     stage: str = ""
+    #: What a program that exceeded the time limit waited for, such as `"open() of /tmp/pipe"`.
+    awaited: str = ""
     seconds: float = 0.0
 
     @property
@@ -150,6 +152,10 @@ class Outcome:
         """Return the program's first error verbatim, or an empty string if the program succeeded."""
         errors = [self.error, *(device.error for device in self.devices)]
         return next(filter(None, errors), "")
+
+    def mentions(self, path: str) -> bool:
+        """Return whether the first error contains `path`, or the program waited for a file in `path`."""
+        return path in self.failure or path in self.awaited
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -237,9 +243,10 @@ def _sys_path_without_start_files(program: Program, change: Change) -> list[str]
     if change.without_user_site and program.user_site in package_folders:
         package_folders.remove(program.user_site)
     variables = change.apply_to_environment(program.environ)
-    python_path = variables.get("PYTHONPATH", "").split(os.pathsep)
+    entries = variables.get("PYTHONPATH", "").split(os.pathsep)
+    python_path = [entry for entry in entries if entry]
     standard = [entry for entry in sys.path if entry in _standard_library_folders()]
-    return [*filter(None, python_path), *standard, *package_folders]
+    return [*python_path, *standard, *package_folders]
 
 
 def _standard_library_folders() -> set[str]:
@@ -284,7 +291,7 @@ def _read_outcome(program: Program, report: child.ChildReport) -> Outcome:
 
 def _crashed_outcome(program: Program, report: child.ChildReport) -> Outcome:
     """Return the outcome of a program that crashed or was stopped, from the last stage that it reported."""
-    stage = report.stage
+    stage = report.stage  # The last step that the program has begun.
     import_stages = [f"import {module}" for module in program.modules]
     imported_count = len(import_stages)
     if stage in import_stages:
@@ -296,4 +303,5 @@ def _crashed_outcome(program: Program, report: child.ChildReport) -> Outcome:
         error=f"its process {report.ending}{report.last_words}",
         is_timed_out=report.timed_out,
         stage=stage,
+        awaited=report.awaited,
     )

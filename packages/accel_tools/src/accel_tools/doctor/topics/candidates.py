@@ -18,7 +18,7 @@ from accel_core.sandbox.guard import CodeOwner
 from accel_core.survey import Survey
 from accel_core.text import did_you_mean, strip_period
 from accel_core.verdict import How
-from accel_tools.doctor.damage import Damage, find_damage
+from accel_tools.doctor.damage import Damage, find_damage_of_import
 from accel_tools.doctor.evidence import (
     describe_hardware,
     find_libraries,
@@ -236,9 +236,8 @@ class _BackendExaminer:
         backend = verdict.name
         for package in packages:
             for misfit in find_misfits(package):
-                if (
-                    misfit in self._reported_misfits
-                ):  # Another backend uses the package too.
+                # Several backends may use the same package.
+                if misfit in self._reported_misfits:
                     continue
                 self._reported_misfits.add(misfit)
                 step = misfit.step
@@ -260,7 +259,7 @@ def _damage_of_failing_backend(
     for package in packages:
         # Another finding reports damaged files of torch.
         if package.distribution not in ("", "torch"):
-            damage = find_damage(package.distribution)
+            damage = find_damage_of_import(package.distribution, verdict.cause)
             if damage is not None:
                 return damage
     return None
@@ -309,6 +308,7 @@ def _is_replaced(verdict: Verdict, context: DiagnosticContext) -> bool:
     """
     if verdict.status is not Status.NOT_INSTALLED:
         return False
+    # A different distribution may declare the same backend.
     for other in context.survey().verdicts:
         has_devices = other.devices is not None
         if other.name == verdict.name and has_devices:

@@ -150,7 +150,12 @@ def _run_in_child_processes(
             crashed.append(_crashed_report(progress.current, report))
         seconds_left = deadline - time.monotonic()
     yield from _drop_steps_if_several_plugins_crash(crashed)
-    yield CheckReport(
+    yield _time_limit_report()
+
+
+def _time_limit_report() -> CheckReport:
+    """Return the report that not all checks have run."""
+    return CheckReport(
         key="",
         origin="accel-core",
         backend="",
@@ -178,6 +183,7 @@ def _make_job(context: DiagnosticContext) -> dict[str, Any]:
     plugins = []
     for (entry_point, distribution), backends in backends_by_plugin.items():
         plugins.append([entry_point, distribution, backends])
+    # `done` gets the keys of the checks that have run. If `list` is true, no check runs.
     return {"plugins": plugins, "done": [], "list": False}
 
 
@@ -360,6 +366,7 @@ def _checks_of_backend(
             returned = Plugin(plugin).hooks.accel_checks(backend=backend)
         checks = list(returned or ())[:_MAX_CHECKS]
     except PLUGIN_ERRORS as error:
+        # A report on an error of the plugin comes without a check.
         report = template._replace(key=f"{template.key} !")
         what = f"accel_checks() failed: {root_cause(error)}"
         yield _faulty_report(report, "checks.raised", what), None

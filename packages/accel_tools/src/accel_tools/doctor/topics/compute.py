@@ -24,6 +24,7 @@ from accel_tools.doctor.experiments.cases import (
     describe_computed_devices,
     failed_module,
     find_failed_programs,
+    step_for_awaited,
 )
 from accel_tools.doctor.experiments.trial import Device, Outcome, Program
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
@@ -106,6 +107,7 @@ def _is_expected_to_work(
         and not selection.is_unknown
         and selection.how is not How.FALLBACK
     )
+    # If an accelerator is chosen, the others need not work.
     if is_other_chosen or verdict.builtin:
         return False
     is_simulated = _simulated_devices(verdict, context, survey) is not None
@@ -283,6 +285,9 @@ def _stopped_program_finding(
         ending = error.removeprefix("its process ")
         what = f"{program.name} {ending}; last step: {last_step}"
         step = "allow more time: --timeout 300"
+        if outcome.awaited:
+            what += f", in {outcome.awaited}"
+            step = step_for_awaited(outcome.awaited)
         return Finding(level, "compute.late", what, step, about, facts)
     if module:
         code = "compute.import"

@@ -7,7 +7,7 @@ from the device of `get_accelerator()`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
 from typing import NamedTuple
 
@@ -44,26 +44,13 @@ class _AccelChoice(NamedTuple):
 
 
 def _examine_frameworks(context: DiagnosticContext) -> Iterator[Finding]:
-    from accel_core.sandbox import child
-
     versions = _installed_frameworks()
     if not versions:
         names = ", ".join(framework.name for framework in FRAMEWORKS)
         what = f"none of {names} is installed"
         yield Finding(Level.OK, "frameworks.not-installed", what)
         return
-    integrated_names = _integrated_names(context.environ)
-    timeout = context.settings.probe_timeout
-    queried = []
-    for framework in versions:
-        if framework.distributions[0] not in integrated_names:
-            queried.append(framework)
-
-    def query(framework: Framework) -> _FrameworkChoice:
-        return _query_in_child_process(framework, timeout)
-
-    choices = child.run_in_parallel(query, queried, hardware.usable_cores())
-    choice_by_framework = dict(zip(queried, choices, strict=True))
+    choice_by_framework = _query_frameworks(versions, context)
     accel_choice = _accel_choice(context.survey())
     for framework, version in versions.items():
         title = f"{framework.name} {version}"
@@ -74,6 +61,25 @@ def _examine_frameworks(context: DiagnosticContext) -> Iterator[Finding]:
             backend = accel_choice.backend
             what = f"{title} uses {backend}, because {_INTEGRATIONS} names {framework.name}"
             yield Finding(Level.OK, "frameworks.integrated", what)
+
+
+def _query_frameworks(
+    frameworks: Iterable[Framework], context: DiagnosticContext
+) -> dict[Framework, _FrameworkChoice]:
+    """Return the choice of each framework that does not take accel's choice anyway."""
+    from accel_core.sandbox import child
+
+    integrated_names = _integrated_names(context.environ)
+    queried = []
+    for framework in frameworks:
+        if framework.distributions[0] not in integrated_names:
+            queried.append(framework)
+
+    def query(framework: Framework) -> _FrameworkChoice:
+        return _query_in_child_process(framework, context.settings.probe_timeout)
+
+    choices = child.run_in_parallel(query, queried, hardware.usable_cores())
+    return dict(zip(queried, choices, strict=True))
 
 
 def _installed_frameworks() -> dict[Framework, str]:
@@ -110,7 +116,7 @@ def _query_in_child_process(framework: Framework, timeout: float) -> _FrameworkC
         device, failure = report.answer["device"], report.answer["error"]
         return _FrameworkChoice(one_line(str(device)), one_line(str(failure)))
     if report.timed_out:
-        reason = f"no response within {report.waited:g} s (--timeout sets the limit)"
+        reason = f"no response within {report.timeout:g} s (--timeout sets the limit)"
         return _FrameworkChoice(unknown=reason)
     return _FrameworkChoice(failure=f"its process {report.ending}")
 

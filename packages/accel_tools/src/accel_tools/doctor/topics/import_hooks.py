@@ -234,14 +234,15 @@ def _failed_hook_findings(hooks: Sequence[_Hook], timeout: float) -> Iterator[Fi
     Failures of the same package at the same time, with the same error, are one finding.
     """
     failures, conflicts = _find_failures_and_conflicts(hooks, timeout)
+    # Several hooks of a package may fail in the same way, which is one finding.
     groups: dict[tuple[str, str, str], list[_Failure]] = {}
     for failure in failures:
         if not _is_reported_by_conflict(failure, conflicts):
             hook = failure.hook
             key = (hook.owner, hook.when, failure.error)
             groups.setdefault(key, []).append(failure)
-    for same_failures in groups.values():
-        yield _failure_finding(same_failures)
+    for equal_failures in groups.values():
+        yield _failure_finding(equal_failures)
     for conflict in conflicts:
         yield _autoload_finding(conflict)
 
@@ -385,7 +386,7 @@ def _run_in_child_process(hooks: Sequence[_Hook], timeout: float) -> _HooksRun:
         return _HooksRun(_with_integer_keys(report.answer))
     ending = f"its process {report.ending}"
     if report.timed_out:
-        ending = f"no response within {report.waited:g} s"
+        ending = f"no response within {report.timeout:g} s"
     if not report.stage_facts:  # The child ended before the first hook.
         return _HooksRun({}, ending, timed_out=report.timed_out)
     return _HooksRun(

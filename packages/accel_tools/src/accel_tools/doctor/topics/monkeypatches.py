@@ -117,7 +117,7 @@ def _vendor_package_findings(
     timeout = context.settings.probe_timeout
 
     def find_changes(module: str) -> list[Change] | None:
-        return _find_changes(module, timeout)
+        return _find_changes_in_child_process(module, timeout)
 
     results = child.run_in_parallel(
         find_changes, candidate_by_module, hardware.usable_cores()
@@ -134,7 +134,7 @@ def _vendor_package_findings(
             yield from _change_findings(module, candidate, changes)
 
 
-def _find_changes(module: str, timeout: float) -> list[Change] | None:
+def _find_changes_in_child_process(module: str, timeout: float) -> list[Change] | None:
     """Return the changes that the import of a module makes.
 
     Returns `None` if its process crashes or hangs.

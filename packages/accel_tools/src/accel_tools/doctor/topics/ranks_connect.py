@@ -11,7 +11,7 @@ from accel_tools.doctor.experiments.cases import describe_unproven
 from accel_tools.doctor.experiments.search import Search
 from accel_tools.doctor.experiments.trial import Change, Outcome
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
-from accel_train.launch.network import check_loopback
+from accel_train.launch.network import check_loopback, check_own_name
 
 __all__ = ["topic"]
 
@@ -34,10 +34,9 @@ def _examine_rank_connections(
 ) -> Iterator[Finding]:
     """Yield the finding whether this host can connect to itself, and its ranks to each other."""
     yield from _torchrun_variable_findings(context)
-    loopback_error = check_loopback()
-    if loopback_error:
-        what = f"this host cannot connect to itself at 127.0.0.1: {loopback_error}"
-        step = "ip link set lo up, as root"
+    loopback_failure = check_loopback()
+    if loopback_failure is not None:
+        what, step = str(loopback_failure), loopback_failure.step
         yield Finding(Level.ERROR, "ranks.no-loopback", what, step)
         return
     job = rank_connection.RankJob(
@@ -55,7 +54,11 @@ def _examine_rank_connections(
         f"last step: {outcome.stage}; error: {outcome.error}"
     )
     finding = Finding(Level.ERROR, "ranks.not-met", what)
-    if experiment_seconds:
+    name_failure = check_own_name()
+    if name_failure is not None:
+        proof = f"Proven: {name_failure}"
+        finding = finding._replace(proof=proof, step=name_failure.step)
+    elif experiment_seconds:
         finding = _add_proof(finding, job, outcome, experiment_seconds)
     yield finding
 
@@ -67,9 +70,8 @@ def _torchrun_variable_findings(context: DiagnosticContext) -> Iterator[Finding]
     topic are started without torchrun, so they do not show the effect of these variables.
     """
     effects: dict[str, str] = {}
-    nnodes = (
-        context.environ.get("PET_NNODES") or "1"
-    )  # such as "2", or "1:4" for a range
+    # The value is such as "2", or "1:4" for a range.
+    nnodes = context.environ.get("PET_NNODES") or "1"
     most_hosts = nnodes.rpartition(":")[2]
     if most_hosts != "1":
         effects["PET_NNODES"] = "wait for other hosts"
@@ -108,7 +110,7 @@ def _add_proof(
     # The changes exclude each other, because gloo uses only one network interface.
     result = search.find_first_cause(list(rank_connection.experiments(job)))
     if not result.causes:
-        return finding._replace(proof="; ".join(describe_unproven(result)))
+        return finding._replace(proof=". ".join(describe_unproven(result)))
     [cause] = result.causes
-    proof = f"Proven: {cause} they connect"
+    proof = f"Proven: {cause} the ranks connect"
     return finding._replace(proof=proof, step=cause.step(outcome))

@@ -69,14 +69,16 @@ def _variable_findings(
         yield _no_effect_finding(candidate, context.environ, reason)
         return
     devices = visible_devices.inventory(backend)
-    combined = visible_devices.read_visible_devices(backend, context.environ, devices)
-    facts = _describe_mapping(backend, combined, devices.count, verdict)
-    facts_with_origins = {**facts, **_describe_origins(combined)}
-    problems = list(_problem_findings(candidate, combined, verdict, facts_with_origins))
+    visibility = visible_devices.read_visible_devices(backend, context.environ, devices)
+    facts = _describe_mapping(backend, visibility, devices.count, verdict)
+    facts_with_origins = {**facts, **_describe_origins(visibility)}
+    problems = list(
+        _problem_findings(candidate, visibility, verdict, facts_with_origins)
+    )
     if problems:
         yield from problems
     else:
-        yield _visible_devices_finding(candidate, combined, devices.count, facts)
+        yield _visible_devices_finding(candidate, visibility, devices.count, facts)
     yield from _gpu_order_findings(candidate, context.environ)
 
 
@@ -124,27 +126,27 @@ def _no_effect_finding(
 
 def _describe_mapping(
     backend: Backend,
-    combined: visible_devices.VisibleDevices,
+    visibility: visible_devices.VisibleDevices,
     count: int | None,
     verdict: Verdict | None,
 ) -> dict[str, str]:
     """Return the value of each variable, and the logical device of each physical device, as facts."""
-    facts = {effect.variable: repr(effect.value) for effect in combined.effects}
-    if combined.devices is not None:
+    facts = {effect.variable: repr(effect.value) for effect in visibility.effects}
+    if visibility.devices is not None:
         for physical_index in range(count or 0):
             facts[f"{_PHYSICAL} {physical_index}"] = _NOT_VISIBLE
         # torch numbers the visible devices from 0.
-        for index, physical_device in enumerate(combined.devices):
+        for index, physical_device in enumerate(visibility.devices):
             facts[f"{_PHYSICAL} {physical_device}"] = f"{backend.device_type}:{index}"
     if verdict is not None and verdict.devices is not None:
         facts["devices that the vendor counts"] = str(verdict.devices)
     return facts
 
 
-def _describe_origins(combined: visible_devices.VisibleDevices) -> dict[str, str]:
+def _describe_origins(visibility: visible_devices.VisibleDevices) -> dict[str, str]:
     """Return facts about the process that set each variable, which often belongs to a scheduler."""
     facts = {}
-    for effect in combined.effects:
+    for effect in visibility.effects:
         origin = origin_of_variable(effect.variable, effect.value)
         if origin:
             facts[f"{effect.variable} comes from"] = origin
@@ -153,27 +155,27 @@ def _describe_origins(combined: visible_devices.VisibleDevices) -> dict[str, str
 
 def _visible_devices_finding(
     candidate: Verdict,
-    combined: visible_devices.VisibleDevices,
+    visibility: visible_devices.VisibleDevices,
     count: int | None,
     facts: Mapping[str, str],
 ) -> Finding:
     """Return the finding about the number of devices that the variables make visible."""
-    settings = [f"{effect.variable}={effect.value!r}" for effect in combined.effects]
-    what = f"{' with '.join(settings)} shows {_describe_visible(combined, count)}"
-    what += _describe_late_variables(combined)
+    settings = [f"{effect.variable}={effect.value!r}" for effect in visibility.effects]
+    what = f"{' with '.join(settings)} shows {_describe_visible(visibility, count)}"
+    what += _describe_late_variables(visibility)
     return Finding(Level.OK, _MAPPED_CODE, what, about=candidate.name, facts=facts)
 
 
 def _describe_visible(
-    combined: visible_devices.VisibleDevices, count: int | None
+    visibility: visible_devices.VisibleDevices, count: int | None
 ) -> str:
     """Return the number of visible devices as text, such as `"1 of 2 devices"`.
 
     `count` is the number of physical devices, or `None` if it is unknown.
     """
-    if combined.devices is None:
+    if visibility.devices is None:
         return "every device"
-    visible = len(combined.devices)
+    visible = len(visibility.devices)
     if count:
         return f"{visible} of {count} device{'' if count == 1 else 's'}"
     return f"{visible} device{'' if visible == 1 else 's'}"
@@ -195,13 +197,13 @@ def may_hide_devices(finding: Finding) -> bool:
     return lists_devices and not is_number_known
 
 
-def _describe_late_variables(combined: visible_devices.VisibleDevices) -> str:
+def _describe_late_variables(visibility: visible_devices.VisibleDevices) -> str:
     """Return a clause about each variable that was set after Python had started.
 
     Returns an empty string if there is none.
     """
     clauses = []
-    for effect in combined.effects:
+    for effect in visibility.effects:
         if _is_set_by_this_process(effect.variable, effect.value):
             clauses.append(
                 f"; {effect.variable} was set after Python had started, probably by a start-up "
@@ -225,37 +227,37 @@ def _is_set_by_this_process(name: str, value: str, root: str = "/") -> bool:
 
 def _problem_findings(
     candidate: Verdict,
-    combined: visible_devices.VisibleDevices,
+    visibility: visible_devices.VisibleDevices,
     verdict: Verdict | None,
     facts: Mapping[str, str],
 ) -> Iterator[Finding]:
     """Yield a finding if all devices are hidden, or otherwise on each variable with a wrong value."""
     about = candidate.name
-    if combined.devices == ():  # The variables hide all devices.
+    if visibility.devices == ():  # The variables hide all devices.
         code = "visible-devices.none"
-        step = _step_if_hidden(combined, verdict)
-        what = f"{combined}{_describe_late_variables(combined)}"
+        step = _step_if_hidden(visibility, verdict)
+        what = f"{visibility}{_describe_late_variables(visibility)}"
         yield Finding(Level.WARNING, code, what, step, about, facts)
         return
     is_usable = verdict is not None and verdict.usable
-    for effect in combined.effects:
+    for effect in visibility.effects:
         finding = _finding_on_effect(effect, is_usable=is_usable)
         if finding is not None:
             yield finding._replace(about=about, facts=facts)
 
 
 def _step_if_hidden(
-    combined: visible_devices.VisibleDevices, verdict: Verdict | None
+    visibility: visible_devices.VisibleDevices, verdict: Verdict | None
 ) -> str:
     """Return the step that makes hidden devices visible.
 
     If Slurm has hidden the devices, the verdict on the backend has a better step.
     """
     if verdict is None or verdict.backend is None or not verdict.hint:
-        return combined.next_step
+        return visibility.next_step
     if detect_placement().is_withheld_by_slurm(verdict.backend):
         return verdict.hint  # It shows how to request devices from Slurm.
-    return combined.next_step
+    return visibility.next_step
 
 
 def _finding_on_effect(

@@ -74,6 +74,7 @@ _sim_host = _sim_HostMemory()
 
 def npurt():
     _sim_lifecycle._lazy_init()
+    # The vendor's object has more functions of CANN's runtime.
     return _sim_SimpleNamespace(
         npuHostRegister=_sim_host.register, npuHostUnregister=_sim_host.unregister
     )

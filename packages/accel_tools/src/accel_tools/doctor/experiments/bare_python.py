@@ -1,0 +1,197 @@
+"""Try what every program needs, in a Python without torch: threads, processes, `/dev/null` and CPU time.
+
+If such a Python fails too, neither torch nor the vendor's package is the cause, and no change to them helps.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from accel_core import hardware
+from accel_core.text import one_line
+from accel_tools.doctor.experiments.trial import Outcome
+
+#: The program. It prints the name of each need before it tries it, and the last line is the failed need, with
+#: the error after a tab. The arguments are the number of threads to start, as torch's libraries do, and the
+#: seconds of CPU time to use.
+_PROGRAM = """
+import os, subprocess, sys, threading, time
+
+def start_threads():
+    done = threading.Event()
+    threads = [threading.Thread(target=done.wait) for _ in range(int(sys.argv[1]))]
+    try:
+        for thread in threads:
+            thread.start()
+    finally:
+        done.set()
+
+def start_process():
+    subprocess.run([sys.executable, "-I", "-S", "-c", ""], check=True)
+
+def use_null_device():
+    with open(os.devnull, "r+b") as null:
+        null.write(b"1")
+    import stat
+    if os.name == "posix" and not stat.S_ISCHR(os.stat(os.devnull).st_mode):
+        raise OSError(os.devnull + " is not a device")
+
+def compute():
+    while time.process_time() < int(sys.argv[2]):
+        pass
+
+needs = [
+    ("start threads", start_threads), ("start a process", start_process),
+    ("use " + os.devnull, use_null_device),
+]
+if int(sys.argv[2]):
+    needs.append(("compute for " + sys.argv[2] + " s", compute))
+for name, need in needs:
+    print(name, flush=True)
+    try:
+        need()
+    except BaseException as error:
+        print(f"{name}\\t{type(error).__name__}: {error}", flush=True)
+        break
+else:
+    print("end", flush=True)
+"""
+#: The time limit in seconds, in addition to the CPU time.
+_SECONDS = 20.0
+#: The highest limit of CPU time in seconds that is tried.
+_MAX_CPU_SECONDS = 10
+
+
+class FailedNeed(NamedTuple):
+    """Something that a Python without torch cannot do, and the next step."""
+
+    #: A clause that follows "cannot", with the error: `"start threads: RuntimeError: …"`.
+    what: str
+    step: str
+
+
+def find_failed_need(environ: Mapping[str, str], outcome: Outcome) -> FailedNeed | None:
+    """Run a Python without torch, and return what it cannot do, or `None` if it can do everything.
+
+    The result is also `None` if no next step is known, because other experiments may find one.
+
+    `outcome` is that of the failed program. CPU time is used only if a limit of CPU time may have ended it.
+    """
+    threads = _threads_to_start()
+    cpu_seconds = _cpu_seconds_to_try(outcome)
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        _PROGRAM,
+        str(threads),
+        str(cpu_seconds),
+    ]
+    try:
+        completed = subprocess.run(
+            command,
+            env=dict(environ),
+            stdin=subprocess.PIPE,  # /dev/null may be damaged.
+            capture_output=True,
+            timeout=_SECONDS + cpu_seconds,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    lines = completed.stdout.decode(errors="replace").splitlines()
+    last_line = lines[-1] if lines else "end"
+    if last_line == "end":
+        return None
+    need, _, error = last_line.partition("\t")
+    if not error:
+        error = _describe_end(completed.returncode)
+    step = _step(need, error, threads)
+    return FailedNeed(f"{need}: {one_line(error)}", step) if step else None
+
+
+def _describe_end(returncode: int) -> str:
+    if returncode >= 0:
+        return f"exit status {returncode}"
+    return f"died of {signal.Signals(-returncode).name}"
+
+
+def _threads_to_start() -> int:
+    """Return the number of threads to start: 0 if a limit of memory may prevent the start of a thread."""
+    for name in ("RLIMIT_AS", "RLIMIT_DATA"):
+        if _soft_limit(name) is not None:
+            return 0
+    return hardware.usable_cores() + 2
+
+
+def _cpu_seconds_to_try(outcome: Outcome) -> int:
+    """Return the CPU time to use, or 0 if no limit of CPU time can have ended the failed program."""
+    # Other experiments raise a soft limit.
+    limit = _hard_limit("RLIMIT_CPU")
+    is_killed = re.search("SIGKILL|SIGXCPU", outcome.failure) is not None
+    if limit is None or not is_killed or limit > _MAX_CPU_SECONDS:
+        return 0
+    return limit + 2
+
+
+def _soft_limit(name: str) -> int | None:
+    """Return the soft value of the resource limit called `name`, or `None` if it is unlimited."""
+    return _limits(name)[0]
+
+
+def _hard_limit(name: str) -> int | None:
+    """Return the hard value of the resource limit called `name`, or `None` if it is unlimited."""
+    return _limits(name)[1]
+
+
+def _limits(name: str) -> tuple[int | None, int | None]:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None, None
+    soft, hard = resource.getrlimit(getattr(resource, name))
+    unlimited = resource.RLIM_INFINITY
+    return (None if soft == unlimited else soft, None if hard == unlimited else hard)
+
+
+def _step(need: str, error: str, threads: int) -> str:
+    """Return the next step for a failed need, or an empty string if none is known."""
+    if need.startswith("compute"):
+        limit = _hard_limit("RLIMIT_CPU")
+        return f"run the program where more CPU time is permitted than {limit} s (ulimit -t)"
+    if need.startswith("use"):
+        return f"run as root: rm -f {os.devnull} && mknod -m 666 {os.devnull} c 1 3"
+    if re.search(
+        r"can't start new thread|temporarily unavailable|not permitted", error
+    ):
+        return _step_for_processes(error, threads)
+    return ""
+
+
+def _step_for_processes(error: str, threads: int) -> str:
+    """Return the next step if no thread or process can be started."""
+    group_limit = hardware.cgroup_process_limit(threads)
+    if group_limit is not None:
+        return (
+            f"raise the control group's limit of processes and threads, pids.max, which is {group_limit}: "
+            "docker run --pids-limit 4096"
+        )
+    limit = _soft_limit("RLIMIT_NPROC")
+    is_limited_user = limit is not None and hasattr(os, "getuid") and os.getuid() != 0
+    if is_limited_user and "not permitted" not in error:
+        return (
+            f"raise this user's limit of processes and threads, which is {limit} (ulimit -u), or end "
+            "processes of this user"
+        )
+    if hardware.read_text("/proc/self/status").find("Seccomp:\t2") >= 0:
+        return (
+            "the container's filter of system calls may be the cause: update Docker, or start the container "
+            "with --security-opt seccomp=unconfined"
+        )
+    return ""

@@ -1,0 +1,86 @@
+"""Experiments with what a program finds at a default place: pipes, caches and configuration files.
+
+No variable points to such a place, so no experiment that unsets a variable can show its effect. Here an
+experiment sets the variable that replaces the default place, to an empty folder.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from accel_tools.doctor.experiments.search import Experiment
+from accel_tools.doctor.experiments.trial import Change, Outcome
+
+
+class DefaultPlace(NamedTuple):
+    """A folder that is used unless a variable names another one."""
+
+    #: The variable that replaces the folder.
+    variable: str
+    #: The folder, in which `~` is the user's home.
+    folder: str
+    #: What the folder contains, for people.
+    content: str
+
+
+#: The default places of vendors' runtimes, of torch and of compilers.
+DEFAULT_PLACES = (
+    DefaultPlace("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps", "the pipes of NVIDIA's MPS daemon"),
+    DefaultPlace("CUDA_CACHE_PATH", "~/.nv/ComputeCache", "CUDA's compiled kernels"),
+    DefaultPlace("OCL_ICD_VENDORS", "/etc/OpenCL/vendors", "the list of OpenCL drivers"),
+    DefaultPlace("NEO_CACHE_DIR", "~/.cache/neo_compiler_cache", "compiled kernels of Intel's driver"),
+    DefaultPlace("SYCL_CACHE_DIR", "~/.cache/libsycl_cache", "SYCL's compiled kernels"),
+    DefaultPlace("MIOPEN_USER_DB_PATH", "~/.config/miopen", "MIOpen's database"),
+    DefaultPlace("MIOPEN_CUSTOM_CACHE_DIR", "~/.cache/miopen", "MIOpen's compiled kernels"),
+    DefaultPlace("AMD_COMGR_CACHE_DIR", "~/.cache/comgr", "ROCm's compiled kernels"),
+    DefaultPlace("ASCEND_PROCESS_LOG_PATH", "~/ascend/log", "CANN's logs"),
+    DefaultPlace("HABANA_LOGS", "/var/log/habana_logs", "SynapseAI's logs"),
+    DefaultPlace("HABANA_LOGS", "~/.habana_logs", "SynapseAI's logs"),
+    DefaultPlace("TPU_LOG_DIR", "/tmp/tpu_logs", "the logs of libtpu"),
+    DefaultPlace("TRITON_CACHE_DIR", "~/.triton/cache", "Triton's compiled kernels"),
+    DefaultPlace("TORCH_EXTENSIONS_DIR", "~/.cache/torch_extensions", "torch's compiled extensions"),
+    DefaultPlace("XDG_CACHE_HOME", "~/.cache", "the caches of many programs"),
+    DefaultPlace("XDG_CONFIG_HOME", "~/.config", "the settings of many programs"),
+    DefaultPlace("TMPDIR", tempfile.gettempdir(), "temporary files"),
+)  # fmt: skip
+
+
+def default_place_experiments(
+    environ: Mapping[str, str], empty_folder: str
+) -> Iterator[Experiment]:
+    """Yield one experiment for each default place that exists and that no variable replaces."""
+    for place in DEFAULT_PLACES:
+        folder = _folder_of(place, environ)
+        if place.variable in environ or not os.path.lexists(folder):
+            continue
+        yield Experiment(
+            change=Change(set_variables=((place.variable, empty_folder),)),
+            name=f"{folder} ({place.content})",
+            step=functools.partial(_step, place.variable, folder),
+            is_likely=functools.partial(_is_likely, folder),
+            preposition="with an empty folder instead of",
+            is_related=True,
+        )
+
+
+def _folder_of(place: DefaultPlace, environ: Mapping[str, str]) -> str:
+    home = environ.get("HOME") or str(Path.home())
+    return place.folder.replace("~", home, 1)
+
+
+def _is_likely(folder: str, outcome: Outcome) -> bool:
+    return outcome.mentions(folder)
+
+
+def _step(variable: str, folder: str, _outcome: Outcome) -> str:
+    """Return the next step if a program works without the content of `folder`."""
+    if variable == "TMPDIR":
+        return (
+            f"export TMPDIR=FOLDER, an empty folder, or remove old files from {folder}"
+        )
+    return f"rename {folder} if no running program uses it, or export {variable}=FOLDER, an empty folder"
