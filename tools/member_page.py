@@ -77,10 +77,11 @@ def section(known: dict[str, Any], count: int) -> str:
         for name, function in sorted(known["elsewhere"].items())
     ]
     return f"""\
-{len(known["members"])} of the {count} members correspond to a function of `torch.accelerator`. On a device that
-is built into torch (`cuda`, `xpu`, `mps`), a corresponding member is torch's function. On all other devices,
-the corresponding members call the vendor's functions. If the vendor's function is missing or raises an
-error, the member calls torch's function, and `acc.refused` contains the vendor's error. Three members call the vendor's function on every device: `device_count`, `current_stream`, and `memory_stats`. If the
+{len(known["members"])} of the {count} members correspond to a function of `torch.accelerator`. On a device
+that is built into torch (`cuda`, `xpu`, `mps`), a corresponding member is torch's function. On all other
+devices, the corresponding members call the vendor's functions. If the vendor's function is missing or raises
+an error, the member calls torch's function, and `acc.refused` contains the vendor's error. Three members
+call the vendor's function on every device: `device_count`, `current_stream`, and `memory_stats`. If the
 installed torch is older than the release in the table, the member uses the vendor's function or
 accel's default.
 
