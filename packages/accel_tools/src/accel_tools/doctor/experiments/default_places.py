@@ -37,6 +37,7 @@ DEFAULT_PLACES = (
     DefaultPlace("SYCL_CACHE_DIR", "~/.cache/libsycl_cache", "SYCL's compiled kernels"),
     DefaultPlace("MIOPEN_USER_DB_PATH", "~/.config/miopen", "MIOpen's database"),
     DefaultPlace("MIOPEN_CUSTOM_CACHE_DIR", "~/.cache/miopen", "MIOpen's compiled kernels"),
+    DefaultPlace("AMD_COMGR_CACHE_DIR", "~/.cache/comgr_cache", "ROCm's compiled kernels"),
     DefaultPlace("AMD_COMGR_CACHE_DIR", "~/.cache/comgr", "ROCm's compiled kernels"),
     DefaultPlace("ASCEND_PROCESS_LOG_PATH", "~/ascend/log", "CANN's logs"),
     DefaultPlace("HABANA_LOGS", "/var/log/habana_logs", "SynapseAI's logs"),
