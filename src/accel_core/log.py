@@ -14,7 +14,7 @@ LINE_FORMATTER = logging.Formatter(
 
 @contextlib.contextmanager
 def logged_by(handler: logging.Handler) -> Iterator[None]:
-    """Send all log records within the block to `handler`."""
+    """Send accel's log records of every level to `handler` within the block."""
     previous_level = LOGGER.level
     handler.setFormatter(LINE_FORMATTER)
     LOGGER.addHandler(handler)

@@ -17,12 +17,12 @@ from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 
 @dataclass(frozen=True)
 class OpProvider:
-    """The operators that one provider has for a backend, and how their builders are
-    used.
+    """The operators that one provider has for a backend, with methods that load and
+    check their builders.
 
     A plugin returns an `OpProvider` from the hook `accel_op_builders` if a plain
-    mapping is not enough. A provider whose builders have another interface derives from
-    this class.
+    mapping is not enough. Override the methods in a subclass if the builders lack
+    DeepSpeed's methods, such as `is_compatible`.
     """
 
     #: The builders by name, such as `{"FusedAdamBuilder": "module:Class"}`. A module is

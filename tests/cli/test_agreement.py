@@ -113,7 +113,7 @@ def test_why_begins_with_what_is_chosen_or_with_the_error(case):
     else:
         assert text.returncode != 0
         sentence = " ".join(case.choice.problem.splitlines()[0].split())
-        assert text.stdout.startswith(f"Nothing can be chosen. {sentence}")
+        assert text.stdout.startswith(f"No backend can be chosen. {sentence}")
 
 
 @every_case
@@ -138,7 +138,7 @@ def test_why_each_backend_says_whether_it_is_the_one(case):
     if name:
         assert "It would be chosen" in pages[name]
     else:
-        assert all("Nothing would be chosen" in page for page in pages.values())
+        assert all("No backend would be chosen" in page for page in pages.values())
 
 
 @every_case

@@ -133,7 +133,7 @@ def test_a_note_says_what_a_pin_did(accel):
 
 
 def test_nothing_usable_is_said(accel):
-    refused = "Nothing would be chosen: The settings exclude every usable backend. Details: `accel why`."
+    refused = "No backend would be chosen: The settings exclude every usable backend. Details: `accel why`."
     assert refused in accel("list", ACCEL_ALLOW="nothing").stdout
 
 

@@ -57,7 +57,7 @@ def test_list_shows_the_backend_whose_probe_dies_and_that_nothing_is_chosen(
 def test_why_names_the_step_at_which_a_probe_dies_and_the_card_that_works(dying):
     why = dying("why", COLUMNS="300")
     assert why.returncode == 1
-    assert why.stdout.startswith(f"Nothing can be chosen. {ENDS}{STEP}")
+    assert why.stdout.startswith(f"No backend can be chosen. {ENDS}{STEP}")
     assert AT in why.stdout
     assert "card (accel-card 1.0, priority" in why.stdout
 

@@ -33,7 +33,7 @@ def test_a_choice_that_fails_ends_with_1_and_its_record(accel):
     done = accel("why", DS_ACCELERATOR="off")
     assert done.returncode == 1
     assert done.stdout.startswith(
-        "Nothing can be chosen. off (accel-off 1.5) is not usable: switched off."
+        "No backend can be chosen. off (accel-off 1.5) is not usable: switched off."
     )
     assert done.stdout.count("switched off") == 1
     assert done.stderr == ""
@@ -179,7 +179,7 @@ def test_what_the_policy_left_unloaded_has_no_priority(accel):
 
 def test_without_torch_the_first_line_says_what_to_install(accel):
     done = accel("why", torch=False)
-    assert done.stdout.startswith("Nothing can be chosen. torch is not installed: ")
+    assert done.stdout.startswith("No backend can be chosen. torch is not installed: ")
 
 
 @pytest.mark.parametrize(

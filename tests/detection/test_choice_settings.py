@@ -222,7 +222,10 @@ def test_a_pin_whose_devices_are_all_hidden_is_honoured_and_told(
     monkeypatch.setenv("NPU_VISIBLE", "")
     monkeypatch.setenv("DS_ACCELERATOR", "npu")
     note = Note(
-        "DS_ACCELERATOR='npu' was applied although no device is usable: NPU_VISIBLE='' hides every device",
+        (
+            "DS_ACCELERATOR='npu' selects a backend of which no device is usable: "
+            "NPU_VISIBLE='' hides every device"
+        ),
         "unset NPU_VISIBLE, or set it to the devices to use",
         "npu",
     )

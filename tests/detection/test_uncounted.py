@@ -131,7 +131,7 @@ def test_nodes_that_this_process_may_not_open():
         program = COUNT_AS_NOBODY.read_text("utf-8")
         ended = children.run(program, sys.path, {"COUNT_ROOT": folder}).succeeded()
     outside, in_job = ended.stdout.splitlines()
-    reason = "this process may not open /dev/acme0, /dev/acme1"
+    reason = "this process has no permission to open /dev/acme0, /dev/acme1"
     if os.geteuid() == 0:
         import grp
 

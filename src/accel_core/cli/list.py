@@ -268,7 +268,10 @@ def _choice_note(
     if selection.chosen is not None:
         chosen = f"* {selection.name} would be used ({selection.how.label})."
         return f"{chosen} {details}", ""
-    return f"Nothing would be chosen: {selection.problem_summary} {details}", "yellow"
+    return (
+        f"No backend would be chosen: {selection.problem_summary} {details}",
+        "yellow",
+    )
 
 
 def _pinned_choice_note(

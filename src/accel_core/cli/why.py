@@ -102,7 +102,7 @@ def _headline(selection: Selection) -> list[page.Cell]:
     problem = one_line(selection.problem_summary)
     if selection.is_unknown:
         return [(problem, "yellow")]
-    return [("Nothing can be chosen. ", "bold red"), (problem, "")]
+    return [("No backend can be chosen. ", "bold red"), (problem, "")]
 
 
 def _other_verdicts(selection: Selection) -> list[page.Part]:
@@ -304,7 +304,7 @@ def _choice_sentence(verdict: Verdict, selection: Selection, settings: Settings)
     chosen = selection.chosen
     by = f" by {settings.request}" if settings.pins else ""
     if chosen is None:
-        return f"Nothing would be chosen{by}: run `accel why` for the reason."
+        return f"No backend would be chosen{by}: run `accel why` for the reason."
     if verdict.is_about(chosen):
         return f"It would be chosen{by}."
     if verdict.usable and not settings.pins:

@@ -62,9 +62,7 @@ def _notes_on_pin_without_device(
     if chosen.absent or not (chosen.hardware_signs or is_hidden):
         return []
     words = words_of(_with_reason_without_pin(chosen))
-    problem = (
-        f"{settings.request} was applied although no device is usable: {words.text}"
-    )
+    problem = f"{settings.request} selects a backend of which no device is usable: {words.text}"
     return [Note(problem, words.step, chosen.name)]
 
 

@@ -421,7 +421,7 @@ def _counts_none(verdict: Verdict, why: Why, _plain: bool) -> Words:
     if denied:
         nodes = f"{bus.enumerated(denied)}{withheld_clause(place, backend)}"
         step = permission_step(place, backend, denied[0], root)
-        return Words(f"this process may not open {nodes}", step)
+        return Words(f"this process has no permission to open {nodes}", step)
     text = "the vendor's runtime counts no device"
     explanation = _explain_by_libraries(text, place, evidence.nodes, backend)
     if explanation is not None:

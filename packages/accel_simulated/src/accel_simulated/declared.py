@@ -72,13 +72,13 @@ class DeclaredDevice:
 
 
 def find(name: str) -> DeclaredDevice | None:
-    """Return the declared device for the backend `name`, or `None` if there is no such device.
+    """Return the device that an installed plugin declares for the backend `name`, or `None`.
 
-    The result is also `None` if the declared device cannot be simulated. A device can be simulated if all of
-    these conditions hold:
+    The result is `None` if there is no such device, or if the device cannot be simulated. A device can be
+    simulated if all of these conditions hold:
 
-    - torch supports the device under the renamed PrivateUse1 type;
-    - the vendor's package is not torch;
+    - the device type is torch's PrivateUse1 under another name;
+    - the device comes from a package other than torch;
     - accel-simulated does not have its own simulation of the device;
     - the accelerator class imports only modules of the vendor's package that the simulation provides.
 
@@ -219,7 +219,7 @@ def _make_vendor(
     """Return a vendor with the names that a plugin declares."""
     return Vendor(
         name=device_type,
-        description="as an installed plugin declares it",
+        description="a device that an installed plugin declares",
         package=package,
         collective=collective,
         visible=tuple(variables),

@@ -15,7 +15,7 @@ def _findings(tmp_path, code):
     """The findings in the code that follows the imports, with their kind and code."""
     file = tmp_path / "program.py"
     file.write_text(IMPORTS + code)
-    return [(found.kind, found.what) for found in source.find_names(str(file))]
+    return [(found.kind, found.what) for found in source.find_cuda_names(str(file))]
 
 
 @pytest.mark.parametrize(
@@ -102,13 +102,13 @@ def test_a_place_that_the_run_recorded_is_recognized(code, what, is_the_same, tm
     """Although the run records the line on which the call begins."""
     file = tmp_path / "program.py"
     file.write_text(f"import torch\n{code}\n")
-    first, *_ = source.find_names(str(file))
+    first, *_ = source.find_cuda_names(str(file))
     is_in_header = code.startswith("\nif")
     line = 3 if is_in_header else 2
     assert first.is_recorded_as(line, what) is is_the_same
 
 
 def test_a_file_that_cannot_be_read_has_no_names(tmp_path):
-    assert source.find_names(str(tmp_path / "no_such_file.py")) == []
+    assert source.find_cuda_names(str(tmp_path / "no_such_file.py")) == []
     (tmp_path / "latin.py").write_bytes(b"x = 'cuda \xe9'")
-    assert source.find_names(str(tmp_path / "latin.py")) == []
+    assert source.find_cuda_names(str(tmp_path / "latin.py")) == []

@@ -61,7 +61,7 @@ def test_the_device_is_listed_although_another_plugin_ends_its_process(
     install(tmp_path, "dead", accel_dead="import os; os._exit(3)")
     listed = simulate(environ, "--list").stdout
     assert "zing    built" in listed
-    assert "as an installed plugin declares it" in listed
+    assert "a device that an installed plugin declares" in listed
 
 
 def test_a_device_whose_plugin_imports_more_than_is_simulated_is_not_listed(

@@ -278,7 +278,7 @@ def _require_valid_in_file_name(distribution: object, version: object) -> None:
     ):
         if not isinstance(value, str) or not pattern.fullmatch(value):
             raise InvalidBackendError(
-                f"installed({parameter}={value!r}): expected a {parameter} in the form that packages use. "
+                f"installed({parameter}={value!r}): expected a valid {parameter} of a Python package. "
                 f"Write {parameter}={example!r}."
             )
 

@@ -300,7 +300,7 @@ def _vendor_hints(
 # visible-devices variable, which are CUDA's).
 METAX = replace(
     CUDA,
-    description="MetaX GPUs, in MetaX's builds of torch, which appear as torch.cuda",
+    description="MetaX GPUs, which MetaX's builds of torch offer as torch.cuda",
     url=_METAX_URL,
     install_hint=_vendor_install_step("MetaX", _METAX_URL),
     requires=(),
@@ -334,9 +334,7 @@ METAX = replace(
 # README.md.
 ILUVATAR = replace(
     CUDA,
-    description=(
-        "Iluvatar GPUs, in Iluvatar's builds of torch, which appear as torch.cuda"
-    ),
+    description=("Iluvatar GPUs, which Iluvatar's builds of torch offer as torch.cuda"),
     url=_ILUVATAR_URL,
     install_hint=_vendor_install_step("Iluvatar", _ILUVATAR_URL),
     requires=(),
@@ -359,7 +357,7 @@ ILUVATAR = replace(
 # address and /opt/hyhal.
 HYGON = replace(
     ROCM,
-    description="Hygon DCUs, in Hygon's builds of torch, which appear as torch.cuda",
+    description="Hygon DCUs, which Hygon's builds of torch offer as torch.cuda",
     url=_HYGON_URL,
     install_hint=_vendor_install_step("Hygon", _HYGON_URL),
     requires=(),

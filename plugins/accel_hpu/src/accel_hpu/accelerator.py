@@ -73,8 +73,8 @@ def _parse_module_ids(output: str) -> tuple[int, ...] | None:
 class HPUAccelerator(TorchAccelerator):
     """The accelerator for Intel Gaudi. A process uses one device, called `"hpu"`.
 
-    Members that work on the process's device, such as `get_rng_state`, ignore the
-    index. They raise `InvalidDeviceError` for a negative index or a device of another
+    Members such as `get_rng_state` accept any index from 0 on, and use the process's
+    device. They raise `InvalidDeviceError` for a negative index or a device of another
     type. The constructor changes no environment variable and no setting of torch, but
     `apply_vendor_defaults` does.
     """

@@ -23,8 +23,8 @@ class TPUAccelerator(TorchAccelerator):
 
     Most functions of `torch.tpu` are internal, so members call `torch.accelerator`.
     TorchTPU orders work by data dependencies, so all streams are the same queue. A
-    process has one device and cannot select another. If the user selects a PJRT library
-    other than libtpu, every process starts a separate runtime.
+    process has one device and cannot select another. With a PJRT library other than
+    libtpu, each process starts its own runtime.
     """
 
     def __init__(self, backend: Backend) -> None:

@@ -198,7 +198,7 @@ class _Merger:
         places = []
         for file in self._sources:
             recorded = recorded_by_file.get(file, [])
-            for finding in source.find_names(file):
+            for finding in source.find_cuda_names(file):
                 if not any(
                     finding.is_recorded_as(place.line, place.what) for place in recorded
                 ):

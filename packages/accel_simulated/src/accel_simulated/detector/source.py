@@ -17,7 +17,7 @@ from accel_simulated.detector import advice
 from accel_simulated.detector.names import TYPES
 from accel_simulated.detector.wrapping import is_device_check
 
-__all__ = ["Finding", "find_names"]
+__all__ = ["Finding", "find_cuda_names"]
 
 #: CUDA, its libraries, and the functions of torch for autocast on CUDA whose names contain `gpu`.
 _NAMES = "cuda|cudnn|cublas|cusparse|cufft|curand|nccl|nvtx|nvrtc|autocast_gpu"
@@ -61,7 +61,7 @@ class Finding(NamedTuple):
         return _last_name(self.what) == _last_name(what)
 
 
-def find_names(file: str) -> list[Finding]:
+def find_cuda_names(file: str) -> list[Finding]:
     """Return the names of CUDA in the code of a source file, in the order of the lines.
 
     Comments, docstrings and strings with spaces, such as messages, are left out. If the file is not readable

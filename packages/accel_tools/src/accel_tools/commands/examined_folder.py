@@ -70,7 +70,10 @@ class _FolderReport(NamedTuple):
 
     @property
     def is_healthy(self) -> bool:
-        """Return whether all environments are complete and one of them fits this machine."""
+        """Return whether all environments are complete, and one of them uses this machine's device.
+
+        On a machine without a device, one for the CPU is enough.
+        """
         if self.error or self.warning or not self.environments:
             return False
         return all(environment.is_complete for environment in self.environments)

@@ -126,7 +126,7 @@ def _require_known_name(value: str) -> str:
     "--python",
     callback=_require_version,
     metavar="X.Y",
-    help="Version of Python, if not this one.",
+    help="Python version, if different from the running one.",
 )
 @click.option(
     "--torch",
@@ -146,7 +146,7 @@ def _require_known_name(value: str) -> str:
     metavar="VERSION",
     help="Version of CUDA, ROCm or CANN to plan for.",
 )
-@click.option("--run", is_flag=True, help="Run the command, after asking.")
+@click.option("--run", is_flag=True, help="Run the command after confirmation.")
 @click.option("--yes", is_flag=True, help="With --run or --into: do not ask.")
 @options.as_json
 @click.pass_context

@@ -92,6 +92,6 @@ def _site_packages() -> str:
 def _mismatch_message(extension: str, needed: str, launcher: str) -> str:
     """Return the message on a compiled extension that needs a library or symbol that torch lacks."""
     return (
-        f"{extension} was built for a different torch: it needs {needed}, which the torch in {sys.prefix} "
+        f"{extension} was built for a different torch and needs {needed}, which the torch in {sys.prefix} "
         f"lacks. Next step: rebuild it with {launcher}, in a separate folder for each environment"
     )

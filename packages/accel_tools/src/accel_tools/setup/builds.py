@@ -212,7 +212,7 @@ _TABLE_SOURCE = f"a table of {TABLE_DATE}"
 
 
 class Build(NamedTuple):
-    """The result of a search for a PyTorch build: the build's name, and the source of the result."""
+    """A PyTorch build that a search found, and the page or table that lists the build."""
 
     #: The build's name in the URL of its index and in uv's `--torch-backend`, such as `"cu130"`, or an
     #: empty string if no build fits.

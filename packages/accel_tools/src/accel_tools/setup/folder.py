@@ -43,8 +43,8 @@ __all__ = [
 
 #: The next step if the requested hardware is missing from this machine, by the requested name.
 _STEPS_FOR_TOOLKIT = {
-    "cuda": "name it cuda=VERSION, with the version of CUDA that nvidia-smi shows on a node that has the GPU",
-    "rocm": "name it rocm=VERSION, with the version in /opt/rocm/.info/version on a node that has the GPU",
+    "cuda": "pass cuda=VERSION: on a node with the GPU, nvidia-smi shows the version of CUDA",
+    "rocm": "pass rocm=VERSION: on a node with the GPU, /opt/rocm/.info/version contains the version",
 }
 _LAUNCHER = """\
 #!/bin/sh

@@ -53,7 +53,7 @@ RANKED = (
     "Intel integrated GPU",
 )
 #: Generations of NVIDIA GPUs for which some of PyTorch's builds have no code.
-KEPLER = "the generation Kepler or before"
+KEPLER = "Kepler or an older generation"
 VOLTA = "the generations Maxwell to Volta"
 TURING = "the generation Turing"
 #: The first PCI device ids of Maxwell (GM108), Turing (TU102) and Ampere (GA100). The ids of TU116, a

@@ -102,13 +102,13 @@ def set_up(
             patch(module)
     prepare_communication(accelerator)
     # The accelerator calls this function when a program pins memory.
-    vars(accelerator)["_pin_manager"] = _native_pinned_memory
+    vars(accelerator)["_pin_manager"] = _native_pinned_memory_manager
     if vendor_defaults and ACCEL_VENDOR_DEFAULTS.read(os.environ):
         return accelerator.apply_vendor_defaults()
     return ()
 
 
-def _native_pinned_memory() -> object:
+def _native_pinned_memory_manager() -> object:
     """Return DeepSpeed's manager of pinned memory if `DS_PIN_MEMORY_BACKEND=native` is set, else `None`.
 
     The manager pins memory with one of DeepSpeed's operators, and calls the accelerator's method

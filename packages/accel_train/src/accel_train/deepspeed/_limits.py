@@ -78,7 +78,7 @@ def missing_features(
     if not _has_default_generators(accelerator):
         sentences.append(
             "activation checkpointing restores the random state with the vendor's default_generators, "
-            f"but torch.{names['device']} has none: use torch.utils.checkpoint instead"
+            f"which torch.{names['device']} lacks: use torch.utils.checkpoint instead"
         )
     for _name, difference in accelerator.backend.known_differences:
         sentences.append(difference)

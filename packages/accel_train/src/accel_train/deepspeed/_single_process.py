@@ -28,8 +28,8 @@ def patch_mpi_discovery(comm_module: Any) -> None:
     """Make DeepSpeed's `init_distributed()` start a group of one rank if no launcher started the process.
 
     `comm_module` is DeepSpeed's module `COMM_MODULE`. If mpi4py is installed, DeepSpeed's behavior does not
-    change. If mpi4py is not installed, a variable shows that this process is one of several, and variables
-    that a rank needs are missing, `init_distributed()` raises `IntegrationMissingError`, which names them.
+    change. Without mpi4py, `init_distributed()` raises `IntegrationMissingError` if this process is one of
+    several and lacks variables such as `RANK`. The error names these variables.
     """
     original = getattr(comm_module, _MPI_DISCOVERY, None)
     is_patched = getattr(original, "is_patched_by_accel", False)

@@ -205,7 +205,7 @@ def _exclusion_reason(
     if name in device_variables:
         return "each host has its own devices"
     if not _IDENTIFIER.fullmatch(name):
-        return "a shell cannot set a variable of this name"
+        return "a shell cannot set a variable with this name"
     if name.startswith(prefixes):
         return "this format leaves these variables out"
     return "not among the forwarded prefixes; set these variables on the other hosts if needed"

@@ -124,8 +124,8 @@ def check_loopback() -> LoopbackFailure | None:
 def check_own_name() -> LoopbackFailure | None:
     """Connect from this host to itself at the addresses of its name.
 
-    torchrun and `accel doctor --ranks 2` give the name to the ranks as the address of the store. Returns `None`
-    if a connection to one of the addresses succeeds, and otherwise the last failure.
+    torchrun and `accel doctor --ranks 2` give the name to the ranks as the address of the store. Returns
+    `None` if a connection to one of the addresses succeeds, and otherwise the last failure.
     """
     name = socket.gethostname()
     failure = LoopbackFailure(

@@ -210,7 +210,9 @@ def _convert_torch_errors(
                 "has not ended. Give every rank another port, with MASTER_PORT or torchrun's --master-port."
             ) from error
         if had_earlier_job:  # The network let the ranks connect before.
-            step = "every rank has left the previous job and calls init_process_group() again"
+            step = (
+                "every rank left the previous job and calls init_process_group() again"
+            )
         else:
             step = (
                 "rank 0's host is up, that a firewall lets this port through, and that every host runs the "

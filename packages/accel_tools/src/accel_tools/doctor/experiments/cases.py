@@ -299,7 +299,9 @@ def _proof_of_result(failed_program: FailedProgram, result: Result) -> Proof:
     clauses = list(describe_unproven(result))
     denied = _denied_nodes(failed_program.program)
     if denied:
-        clauses.insert(0, f"This process may not open {bus.enumerated(denied)}")
+        clauses.insert(
+            0, f"This process has no permission to open {bus.enumerated(denied)}"
+        )
     holders = _describe_holders(failed_program)
     if holders:
         clauses.insert(0, holders)

@@ -33,7 +33,7 @@ DEFAULT_PLACES = (
     DefaultPlace("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps", "the pipes of NVIDIA's MPS daemon"),
     DefaultPlace("CUDA_CACHE_PATH", "~/.nv/ComputeCache", "CUDA's compiled kernels"),
     DefaultPlace("OCL_ICD_VENDORS", "/etc/OpenCL/vendors", "the list of OpenCL drivers"),
-    DefaultPlace("NEO_CACHE_DIR", "~/.cache/neo_compiler_cache", "compiled kernels of Intel's driver"),
+    DefaultPlace("NEO_CACHE_DIR", "~/.cache/neo_compiler_cache", "kernels compiled by Intel's driver"),
     DefaultPlace("SYCL_CACHE_DIR", "~/.cache/libsycl_cache", "SYCL's compiled kernels"),
     DefaultPlace("MIOPEN_USER_DB_PATH", "~/.config/miopen", "MIOpen's database"),
     DefaultPlace("MIOPEN_CUSTOM_CACHE_DIR", "~/.cache/miopen", "MIOpen's compiled kernels"),

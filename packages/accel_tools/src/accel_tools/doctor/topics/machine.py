@@ -256,7 +256,7 @@ def _gpu_code_findings(
             code = "machine.no-code"
             yield Finding(Level.ERROR, code, what, step, "cuda", facts)
         else:
-            what = f"torch has code for {name}"
+            what = f"torch has compiled kernels for {name}"
             yield Finding(Level.OK, "machine.code", what, about="cuda", facts=facts)
 
 

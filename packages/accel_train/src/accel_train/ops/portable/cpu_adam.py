@@ -45,7 +45,8 @@ def create_adam(
 ) -> int:
     """Create the Adam optimizer with the id `optimizer_id`, and return 0.
 
-    With `adamw_mode`, the optimizer is AdamW. Of the other settings, only `should_log` has an effect.
+    With `adamw_mode`, the optimizer is AdamW. The numbers from `alpha` to
+    `weight_decay` are ignored here, because each update passes its own.
     """
     is_decay_decoupled = bool(adamw_mode)
     return _optimizers.create(optimizer_id, is_decay_decoupled, should_log)
