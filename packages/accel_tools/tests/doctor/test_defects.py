@@ -37,10 +37,10 @@ def site(tmp_path, monkeypatch):
 
 @pytest.fixture
 def library(tmp_path):
-    """A library of the stand-in for torch, which is built for this machine."""
-    folder = tmp_path / "torch" / "lib"
+    """A library of a package that nothing has imported, which is built for this machine."""
+    folder = tmp_path / "acme_libs" / "lib"
     folder.mkdir(parents=True)
-    (tmp_path / "torch" / "__init__.py").touch()
+    (tmp_path / "acme_libs" / "__init__.py").touch()
     return Path(shutil.copy(sys.executable, folder / "libc10.so"))
 
 
@@ -49,12 +49,12 @@ ERROR = "ImportError: libc10.so: cannot open shared object file"
 
 @linux_only
 def test_a_library_for_another_architecture_is_named(site, library):
-    site("torch", "2.9.0+cpu")
+    site("acme_libs", "1.0")
     data = bytearray(library.read_bytes())
-    assert find_damage_of_import("torch", ERROR) is None
+    assert find_damage_of_import("acme_libs", ERROR) is None
     data[18:20] = (40).to_bytes(2, sys.byteorder)
     library.write_bytes(data)
-    found = find_damage_of_import("torch", ERROR)
+    found = find_damage_of_import("acme_libs", ERROR)
     assert found.what.startswith(f"{library} is built for ARM, and this Python for ")
     assert found.step.startswith("pip install --force-reinstall")
 

@@ -5,6 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+# torch.utils.cpp_extension imports it, which fails if a test has imported Python's own distutils before.
+import setuptools  # noqa: F401
 from accel_tests.children import executable
 
 from accel_train.deepspeed import op_builders
