@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from accel_simulated import building
+from accel_tools.doctor import torch_itself
 from accel_tools.doctor.damage import find_damage, find_damage_of_import
 from accel_tools.doctor.defects import (
     describe_file_defect,
@@ -138,3 +139,12 @@ def test_the_simulated_device_reads_the_version_of_torch_from_its_files(site, tm
     (tmp_path / "torch" / "__init__.py").touch()
     (tmp_path / "torch" / "version.py").write_text("__version__ = '2.13.0+cpu'\n")
     assert building._torch_version() == "2.13.0+cpu"
+
+
+def test_a_folder_that_an_interrupted_pip_left_is_found(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "acme_left").mkdir()
+    assert torch_itself._folder_without_init("acme_left") == str(tmp_path / "acme_left")
+    (tmp_path / "acme_left" / "__init__.py").touch()
+    assert torch_itself._folder_without_init("acme_left") == ""
+    assert torch_itself._folder_without_init("acme_gone") == ""

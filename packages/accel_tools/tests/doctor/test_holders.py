@@ -34,3 +34,9 @@ def test_this_process_is_no_holder():
 
 def test_a_device_that_nobody_uses_has_no_holder():
     assert describe_holders(["/dev/no-such-device"]) == ""
+
+
+def test_without_psutil_no_process_is_named(monkeypatch):
+    """On a file system that is mounted with noexec, psutil cannot be imported."""
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    assert describe_holders(["/dev/null"]) == ""

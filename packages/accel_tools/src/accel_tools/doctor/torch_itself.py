@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from importlib.machinery import PathFinder
 from typing import NamedTuple
 
 from accel_core import torch_build
@@ -61,7 +62,19 @@ def _missing_torch_finding() -> Finding:
     damage = find_damage("torch")
     if damage is not None:
         return Finding(Level.ERROR, _CODE, damage.what, damage.step)
-    return Finding(Level.ERROR, _CODE, "torch is not installed", "accel setup")
+    what = "torch is not installed"
+    leftover = _folder_without_init("torch")
+    if leftover:
+        what += f", but {leftover} is left without __init__.py, probably by an interrupted pip"
+    return Finding(Level.ERROR, _CODE, what, "accel setup")
+
+
+def _folder_without_init(module: str) -> str:
+    """Return the folder that Python imports as a namespace package, or an empty string."""
+    spec = PathFinder.find_spec(module)
+    if spec is None or spec.origin is not None or not spec.submodule_search_locations:
+        return ""
+    return next(iter(spec.submodule_search_locations))
 
 
 def _unknown_import_finding(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -47,7 +46,7 @@ DEFAULT_PLACES = (
     DefaultPlace("TORCH_EXTENSIONS_DIR", "~/.cache/torch_extensions", "torch's compiled extensions"),
     DefaultPlace("XDG_CACHE_HOME", "~/.cache", "the caches of many programs"),
     DefaultPlace("XDG_CONFIG_HOME", "~/.config", "the settings of many programs"),
-    DefaultPlace("TMPDIR", tempfile.gettempdir(), "temporary files"),
+    DefaultPlace("TMPDIR", "/tmp", "temporary files"),
 )  # fmt: skip
 
 

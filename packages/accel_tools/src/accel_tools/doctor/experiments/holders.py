@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-import psutil
-
 #: The maximum number of processes that a clause names; the others are counted.
 _MAX_NAMES = 3
 
@@ -14,8 +12,12 @@ _MAX_NAMES = 3
 def describe_holders(nodes: Sequence[str]) -> str:
     """Return a clause about the other processes that have a device node open, or an empty string.
 
-    Only processes are found whose open files this user may see.
+    Only processes are found whose open files this user may see. None is found if psutil cannot be imported.
     """
+    try:
+        import psutil
+    except ImportError:  # The cause may be the one that the doctor is looking for.
+        return ""
     descriptions = []
     for process in psutil.process_iter(["pid", "name"]):
         pid = process.info["pid"]

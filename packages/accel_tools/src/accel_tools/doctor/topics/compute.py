@@ -41,7 +41,10 @@ _TRIED_REASONS = (Reason.COUNTS_NONE, Reason.HIDDEN, Reason.PINNED_WITHOUT_DEVIC
 
 
 def _examine_computation(context: DiagnosticContext) -> Iterator[Finding]:
-    if torch_build() is None:  # The topic `candidates` reports that torch is missing.
+    if torch_build() is None:
+        # This finding is merged into that of the topic `candidates`, which has the next step.
+        what = "nothing was computed, because torch is not installed"
+        yield Finding(Level.ERROR, "compute.import", what)
         return
     survey = context.survey()
     programs = []
