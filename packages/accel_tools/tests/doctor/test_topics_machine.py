@@ -260,3 +260,23 @@ def test_a_distribution_of_another_release_is_told_with_the_command_that_joins_t
         f"accel-train 0.0.9 is installed with accel-core {__version__}, but"
     )
     assert "--upgrade" in found.step
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
+@pytest.mark.parametrize(
+    ("hard", "step"),
+    [
+        (-1, "ulimit -S -t unlimited"),
+        (60, "train where no such limit is set, such as in a job of the scheduler"),
+    ],
+    ids=["soft", "hard"],
+)
+def test_a_limit_on_cpu_time_is_told_before_a_training_reaches_it(
+    said, monkeypatch, hard, step
+):
+    import resource
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _limit: (60, hard))
+    finding = said(CPU_BUILD)["machine.cpu-time"]
+    assert finding.what == "a process is ended after 60 s of CPU time (ulimit -t)"
+    assert finding.step == step

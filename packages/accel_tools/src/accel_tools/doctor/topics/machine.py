@@ -65,6 +65,7 @@ def findings(context: DiagnosticContext, root: str = "/") -> Iterator[Finding]:
     yield from _version_mismatch_findings()
     yield from _container_findings(present, context, root)
     yield from _memory_findings(root)
+    yield from _cpu_time_findings()
     yield from _shared_memory_findings(present, root)
     yield from _stale_lock_findings(context)
 
@@ -372,6 +373,25 @@ def _memory_findings(root: str) -> Iterator[Finding]:
         )
         step = "give the container or job more memory"
         yield Finding(Level.WARNING, "machine.little-memory", what, step)
+
+
+def _cpu_time_findings() -> Iterator[Finding]:
+    """Yield a finding if a limit on CPU time would end a long training.
+
+    The smallest program needs too little time to reach such a limit.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    if soft == resource.RLIM_INFINITY:
+        return
+    what = f"a process is ended after {soft} s of CPU time (ulimit -t)"
+    step = "train where no such limit is set, such as in a job of the scheduler"
+    if hard == resource.RLIM_INFINITY:
+        step = "ulimit -S -t unlimited"
+    yield Finding(Level.WARNING, "machine.cpu-time", what, step)
 
 
 def _shared_memory_findings(present: _Vendors, root: str) -> Iterator[Finding]:
