@@ -56,7 +56,7 @@ def test_a_dead_daemon_at_a_default_place_is_proven(runtime, tmp_path, use):
     _, found = proof(runtime(use, timeout=4))
     folder = f"{tmp_path}/zap"
     assert found.text == (
-        f"Proven: with an empty folder instead of {folder} (pipes) `import stub` works"
+        f"Proven: with an empty folder instead of {folder} (pipes), `import stub` works"
     )
     assert "export ZAP_PIPE_DIRECTORY=FOLDER" in found.step
 
@@ -158,6 +158,6 @@ def test_a_second_copy_of_a_library_is_proven(runtime, tmp_path, monkeypatch):
     )
     _, found = proof(failing)
     assert found.text == (
-        f"Proven: with the libraries in {good} before other copies of them `import stub` works"
+        f"Proven: with the libraries in {good} before other copies of them, `import stub` works"
     )
     assert found.step.startswith(f"export LD_LIBRARY_PATH={good}, or remove")

@@ -59,7 +59,7 @@ def test_a_program_that_works_is_no_case(program):
 def test_a_variable_that_no_table_knows_is_proven(program):
     source = "import os\nif os.environ.get('ZAP') == 'on': raise RuntimeError('err 22')"
     found = proof(program(source, ZAP="on", OTHER="1", MORE="2"))
-    assert found.text == "Proven: without ZAP='on' `import stub` works"
+    assert found.text == "Proven: without ZAP='on', `import stub` works"
     assert found.step == "unset ZAP"
 
 
@@ -70,7 +70,8 @@ def test_two_variables_are_proven_together(program):
     )
     found = proof(program(source, ZAP="on", QUX="1", OTHER="1"))
     assert (
-        found.text == "Proven: without QUX='1' and without ZAP='on' `import stub` works"
+        found.text
+        == "Proven: without QUX='1' and without ZAP='on', `import stub` works"
     )
     assert found.step == "unset QUX; unset ZAP"
 
@@ -82,7 +83,7 @@ def test_a_file_of_the_script_that_shadows_a_module_is_to_be_renamed(program, tm
     found = proof(shadowed)
     assert (
         found.text
-        == f"Proven: without the modules in {file.parent} `import stub` works"
+        == f"Proven: without the modules in {file.parent}, `import stub` works"
     )
     assert found.step.startswith(f"rename {file}: Python imports it")
 
@@ -94,7 +95,9 @@ def test_a_file_that_runs_at_python_s_start_is_named(program, tmp_path):
     start_file = StartFile(str(file), ("import sitecustomize",))
     start_files = (*spoiled.start_files, start_file)
     found = proof(replace(spoiled, start_files=start_files))
-    assert found.text == f"Proven: without the start-up file {file} `import stub` works"
+    assert (
+        found.text == f"Proven: without the start-up file {file}, `import stub` works"
+    )
     assert found.step == f"remove {file}, which runs when Python starts"
 
 
@@ -153,7 +156,7 @@ def test_a_low_soft_limit_is_proven_with_its_command(program):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert found.text == (
-        "Proven: without the limit of open files, 60 (ulimit -n) `import stub` works"
+        "Proven: without the limit of open files, 60 (ulimit -n), `import stub` works"
     )
     assert found.step.startswith(f"run `ulimit -n {hard}` where the limit is set")
 
@@ -171,7 +174,7 @@ def test_a_file_of_the_current_folder_that_the_error_names_is_named(program, tmp
     (tmp_path / "folder" / "a.ini").write_text("?")
     found = proof(spoiled)
     folder = tmp_path / "folder"
-    assert found.text.startswith(f"Proven: started in a folder other than {folder} ")
+    assert found.text.startswith(f"Proven: started in a folder other than {folder}, ")
     assert found.step == f"check {folder}/a.ini, which the error names"
 
 
@@ -184,7 +187,7 @@ def test_a_name_in_the_error_that_is_too_long_for_a_file_is_skipped(program):
 def test_a_death_is_a_failure_like_any_other(program):
     source = "import os\nif 'ZAP' in os.environ: os.kill(os.getpid(), 11)"
     found = proof(program(source, ZAP="1", OTHER="1"))
-    assert found.text == "Proven: without ZAP='1' `import stub` works"
+    assert found.text == "Proven: without ZAP='1', `import stub` works"
 
 
 def test_a_cause_outside_of_what_can_be_changed_is_not_invented(program):
@@ -241,7 +244,7 @@ def test_an_extension_that_works_with_another_change_does_not_fail_by_itself(
     source = "import os\nif os.environ.get('ZAP') == 'on': raise RuntimeError('no')\ndef autoload(): pass"
     failing = with_extension(source)
     found = proof(replace(failing, environ={**failing.environ, "ZAP": "on"}))
-    assert found.text == "Proven: without ZAP='on' `import stub` works"
+    assert found.text == "Proven: without ZAP='on', `import stub` works"
     assert found.step == "unset ZAP"
 
 
@@ -305,4 +308,4 @@ def test_nothing_outside_of_the_children_changes(program):
 def test_a_value_that_may_be_secret_is_not_shown(program):
     source = "import os\nif 'ZAP_TOKEN' in os.environ: raise OSError('no')"
     found = proof(program(source, ZAP_TOKEN="hunter2"))
-    assert found.text == "Proven: without ZAP_TOKEN=… `import stub` works"
+    assert found.text == "Proven: without ZAP_TOKEN=…, `import stub` works"

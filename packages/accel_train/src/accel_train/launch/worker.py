@@ -111,7 +111,7 @@ def _run_module_before_script(module: str, own_variables: Iterable[str]) -> None
         raise SystemExit(status)
     if status:
         sys.stderr.write(
-            f"accel run: {module} exited with status {status}; starting the script anyway\n"
+            f"accel run: {module} exited with status {status}; the script starts anyway\n"
         )
 
 

@@ -294,7 +294,7 @@ def _proof_of_result(failed_program: FailedProgram, result: Result) -> Proof:
         success = failed_program.describe_success(result.outcome)
         steps = [cause.step(failed_program.outcome) for cause in result.causes]
         unique_steps = dict.fromkeys(steps)
-        text = f"Proven: {causes} {success}"
+        text = f"Proven: {causes}, {success}"
         return Proof(text, "; ".join(unique_steps), is_proven=True)
     clauses = list(describe_unproven(result))
     denied = _denied_nodes(failed_program.program)

@@ -112,5 +112,5 @@ def _add_proof(
     if not result.causes:
         return finding._replace(proof=". ".join(describe_unproven(result)))
     [cause] = result.causes
-    proof = f"Proven: {cause} the ranks connect"
+    proof = f"Proven: {cause}, the ranks connect"
     return finding._replace(proof=proof, step=cause.step(outcome))
