@@ -61,7 +61,9 @@ def test_variables_that_suit_a_job_on_one_host_are_not_named(variables):
 def test_what_keeps_ranks_apart_is_proven(found):
     apart = found(GLOO_SOCKET_IFNAME="eth99")
     assert apart.code == "ranks.not-met"
-    assert apart.proof == "Proven: without GLOO_SOCKET_IFNAME='eth99', the ranks connect"
+    assert (
+        apart.proof == "Proven: without GLOO_SOCKET_IFNAME='eth99', the ranks connect"
+    )
     assert apart.step == "unset GLOO_SOCKET_IFNAME"
 
 
