@@ -1,6 +1,5 @@
 """What DeepSpeed's builders need before they can be used, and what counts as built."""
 
-import contextlib
 import os
 import sys
 from pathlib import Path
@@ -9,10 +8,6 @@ import pytest
 from accel_tests.children import executable
 
 from accel_train.deepspeed import op_builders
-
-# torch.utils.cpp_extension imports it, which fails if a test has imported Python's own distutils before.
-with contextlib.suppress(ImportError):
-    import setuptools  # noqa: F401
 
 
 class Builder:

@@ -11,6 +11,7 @@ import sysconfig
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -50,7 +51,7 @@ def find_installer_problems(installer: str) -> Iterator[str]:
         )
     if installer == "uv" and shutil.which("uv") is None:
         yield "uv is not installed: pip install uv"
-    if installer == "pip" and find_spec("pip") is None:
+    if installer == "pip" and PathFinder.find_spec("pip") is None:
         yield "this environment has no pip: python -m ensurepip, or use --format uv"
     environment_problem = _find_environment_problem()
     if environment_problem:

@@ -12,7 +12,7 @@ import tempfile
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -155,7 +155,8 @@ def _pip_command() -> list[str]:
 
     If this Python has no pip, the command uses a temporary environment with pip.
     """
-    if find_spec("pip") is not None:
+    # Unlike PathFinder, setuptools' finder would give up its distutils in this process.
+    if PathFinder.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip"]
     folder = tempfile.mkdtemp(prefix="accel-pip-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
