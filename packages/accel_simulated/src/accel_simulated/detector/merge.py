@@ -172,11 +172,13 @@ class _Merger:
             # The key of an entry's main value identifies its type.
             if "note" in entry:
                 self._add_note(entry["note"])
+                has_findings = True
             elif "what" in entry:
                 number = entry["place"]
                 place = self._find_or_add_place(entry)
                 place.times += counts[number]
                 place_by_number[number] = place
+                has_findings = True
             elif "raised" in entry:
                 place = place_by_number[entry["place"]]
                 if not place.raised:
@@ -185,8 +187,6 @@ class _Merger:
                 self._sources.add(entry["source"])
             elif "allocated" in entry:
                 self._raise_peak_allocation(entry["allocated"])
-            if "note" in entry or "what" in entry:
-                has_findings = True
         if has_findings:
             self._report.processes += 1
 
