@@ -6,7 +6,6 @@ import platform
 import socket
 import struct
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,12 +23,6 @@ _SYSTEM_CALLS = {
 }  # fmt: skip
 #: The maximum number of bytes of a path that are read from the memory of a process.
 _MAX_PATH = 4096
-#: The protocol, the message type and the flags of a request that lists all Unix sockets (sock_diag(7)).
-_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP = 4, 20, 0x301
-#: What the answer contains: the name, the inode of the peer, and those of pending connections.
-_SHOW_NAME_PEER_PENDING = 0x1 | 0x4 | 0x8
-#: The numbers of these attributes in the answer.
-_NAME, _PEER, _PENDING = 0, 2, 3
 
 
 class _Call(NamedTuple):
@@ -104,11 +97,11 @@ def _address(data: bytes) -> str:
 
 
 def _object_of_descriptor(pid: int, descriptor: int) -> str:
-    """Return the path of an open file, or the name of the peer of a socket."""
+    """Return the path of an open file, or the address to which a TCP socket is connected."""
     target = os.fspath(Path(f"/proc/{pid}/fd/{descriptor}").readlink())
     if target.startswith("socket:["):
         inode = int(target[len("socket:[") : -1])
-        return _peer_of_unix_socket(inode) or _peer_of_tcp_socket(pid, inode)
+        return _peer_of_tcp_socket(pid, inode)
     # A pipe without a name, for example, is `pipe:[12345]`.
     return target if target.startswith("/") else ""
 
@@ -123,46 +116,3 @@ def _peer_of_tcp_socket(pid: int, inode: int) -> str:
             packed = struct.pack("=I", int(address, 16))
             return f"{socket.inet_ntoa(packed)}:{int(port, 16)}"
     return ""
-
-
-def _peer_of_unix_socket(inode: int) -> str:
-    """Return the path of the socket to which a Unix socket is connected, or an empty string."""
-    for attributes in _unix_sockets():
-        own_path = attributes.get(_NAME, b"").partition(b"\0")[0]
-        related = attributes.get(_PEER, b"") + attributes.get(_PENDING, b"")
-        inodes = struct.unpack(f"={len(related) // 4}I", related)
-        if own_path and inode in inodes:
-            return os.fsdecode(own_path)
-    return ""
-
-
-def _unix_sockets() -> Iterator[dict[int, bytes]]:
-    """Yield the attributes of each Unix socket of this system, by their number."""
-    all_states, any_cookie = 0xFFFFFFFF, 0xFFFFFFFF
-    fields = (all_states, 0, _SHOW_NAME_PEER_PENDING, any_cookie, any_cookie)
-    request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, *fields)
-    header = struct.pack(
-        "=IHHII", 16 + len(request), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 1, 0
-    )
-    with socket.socket(
-        socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG
-    ) as netlink:
-        netlink.settimeout(1.0)
-        netlink.sendall(header + request)
-        while True:
-            messages = netlink.recv(1 << 20)
-            while messages:
-                size, kind = struct.unpack("=IH", messages[:6])
-                if kind != _SOCK_DIAG_BY_FAMILY:  # the end of the list, or an error
-                    return
-                # The message begins with a header of 16 bytes and the 16 bytes of unix_diag_msg.
-                yield dict(_attributes(messages[32:size]))
-                messages = messages[(size + 3) & ~3 :]
-
-
-def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and the value of each attribute of a netlink message."""
-    while len(data) >= 4:
-        size, number = struct.unpack("=HH", data[:4])
-        yield number, data[4:size]
-        data = data[(size + 3) & ~3 :]

@@ -42,7 +42,7 @@ def test_topics_that_fail_keep_what_they_found_and_the_others_go_on():
     assert exited.failed == "SystemExit: it tried to exit the process with 3"
     assert hung.findings == (ODD,)
     assert hung.failed == "it did not finish within 1 s and was abandoned"
-    assert hung.ms > 900
+    assert hung.ms >= 1000
     assert well.findings == (FINE,)
     assert well.failed == ""
     assert well.level == Level.OK

@@ -107,8 +107,8 @@ def run_topics(
     if max_children is None:
         # Child processes that import torch delay each other if there are more of them than cores.
         max_children = hardware.usable_cores()
-    deadline = time.monotonic() + limit
     threads = [_TopicThread(context, topic) for topic in topics]
+    deadline = time.monotonic() + limit
     try:
         with _limited_child_processes(max_children):
             for thread in threads:
