@@ -179,8 +179,8 @@ def _step_for_processes(error: str, threads: int) -> str:
     group_limit = hardware.cgroup_process_limit(threads)
     if group_limit is not None:
         return (
-            f"raise the control group's limit of processes and threads, pids.max, which is {group_limit}: "
-            "docker run --pids-limit 4096"
+            "raise the control group's limit of processes and threads, pids.max, which is "
+            f"{group_limit}"
         )
     limit = _soft_limit("RLIMIT_NPROC")
     is_limited_user = limit is not None and hasattr(os, "getuid") and os.getuid() != 0
@@ -191,7 +191,7 @@ def _step_for_processes(error: str, threads: int) -> str:
         )
     if hardware.read_text("/proc/self/status").find("Seccomp:\t2") >= 0:
         return (
-            "the container's filter of system calls may be the cause: update Docker, or start the container "
-            "with --security-opt seccomp=unconfined"
+            "ask the container's administrator whether its seccomp filter of system calls forbids it: "
+            "/proc/self/status has Seccomp 2"
         )
     return ""
