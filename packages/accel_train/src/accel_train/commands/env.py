@@ -50,8 +50,8 @@ _FORMATTERS: dict[str, Callable[[dict[str, str], Backend], str]] = {
     ),
     default="shell",
     help=(
-        "Output format: export lines for a shell [default], one JSON object, DeepSpeed's .deepspeed_env, Ray's "
-        "runtime_env, an #SBATCH line, options of docker run, or a TRANSFORMERS_TEST_DEVICE_SPEC file."
+        "Output format: export lines for a shell [default], one JSON object, DeepSpeed's .deepspeed_env, "
+        "Ray's runtime_env, an #SBATCH line, options of docker run, or a TRANSFORMERS_TEST_DEVICE_SPEC file."
     ),
 )
 @options.probe_timeout

@@ -122,8 +122,7 @@ def _unknown_name_message(name: str, operator_names: Iterable[str]) -> str:
     """Return the error message that no operator or backend is called `name`, with similar names."""
     # For each normalized name, the name to suggest to the user.
     known_names = {_normalize(operator): operator for operator in operator_names}
-    for backend_name in installed_names():
-        known_names[backend_name] = backend_name
+    known_names.update({backend: backend for backend in installed_names()})
     matches = difflib.get_close_matches(_normalize(name), known_names, n=3)
     message = f"unknown operator or backend {name!r}."
     if not matches:
