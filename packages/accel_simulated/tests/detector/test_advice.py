@@ -12,7 +12,9 @@ from accel_simulated.detector import advice
 ROOT = Path(__file__).parents[4]
 
 
-PROFILE = "`profile()` without `activities`: torch then records every available activity"
+PROFILE = (
+    "`profile()` without `activities`: torch then records every available activity"
+)
 NONE = 'no counterpart: run this code only under a condition such as `if acc.name == "cuda":`'
 
 

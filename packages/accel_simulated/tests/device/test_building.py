@@ -187,7 +187,9 @@ def test_a_failing_compiler_is_quoted(cache, tmp_path, monkeypatch):
     assert "-DSIM=HPU" in next(log).read_text()
     assert "Next step: set CXX to another compiler." in str(caught.value)
     monkeypatch.setattr(building, "TESTED", (2, 99))
-    with pytest.raises(RuntimeError, match=r"Next step: install torch 2\.13, with which"):
+    with pytest.raises(
+        RuntimeError, match=r"Next step: install torch 2\.13, with which"
+    ):
         build("HPU")
     assert not list(cache.glob("simdev_hpu-*/"))
 
