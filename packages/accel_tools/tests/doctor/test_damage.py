@@ -103,7 +103,7 @@ error = f"OSError: {folder}/library.so: failed to map segment from shared object
 finding = Finding(Level.ERROR, "candidates.broken", error)
 [topic] = explain_noexec_mounts([TopicResult("candidates", "Backends", (finding,), 0.0, "")])
 [found] = topic.findings
-print(found.proof, found.step, sep="\\n")
+print(found.proof_text, found.step, sep="\\n")
 """
 UNSHARE = ["unshare", "--mount", "--map-root-user"]
 

@@ -220,10 +220,10 @@ def explain_noexec_mounts(topics: Sequence[TopicResult]) -> tuple[TopicResult, .
 def _explain_noexec_mount(finding: Finding) -> Finding:
     if finding.level is Level.OK:
         return finding
-    damage = find_noexec_mount(finding.what)
+    damage = find_noexec_mount(finding.text)
     if damage is None:
         return finding
-    return finding._replace(proof=f"Proven: {damage.what}", step=damage.step)
+    return finding._replace(proof=damage.what, is_proven=True, step=damage.step)
 
 
 def find_noexec_mount(error: str) -> Damage | None:

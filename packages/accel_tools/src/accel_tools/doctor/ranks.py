@@ -53,9 +53,12 @@ _CLOSE_SECONDS = 5.0
 _FACTS_OF_ONE_RANK = ("cores", "memory", "CPU quota")
 #: Facts of the topic `machine` that `_examine_rank` adds to the report itself.
 _FACTS_REPORTED_ELSEWHERE = ("system", "Python")
-#: Words in findings whose text normally differs between ranks of one host. The text of such a finding is
-#: not compared.
-_VARYING_WORDS = ("memory", "/dev/shm")
+#: The codes of findings whose text normally differs between ranks of one host. Their texts are not compared.
+_VARYING_CODES = (
+    "machine.little-memory",
+    "machine.little-shared-memory",
+    "machine.shared-memory",
+)
 #: The environment variables whose values are compared, as shell patterns.
 _COMPARED_VARIABLES = re.compile(
     "|".join(
@@ -233,9 +236,8 @@ def _facts_to_compare(
 ) -> Iterator[tuple[str, str]]:
     """Yield the names and values to compare: the text of each finding, and each of its facts."""
     for finding in findings:
-        normally_differs = any(word in finding.what for word in _VARYING_WORDS)
-        if not normally_differs:
-            yield f"{finding.about} {finding.code}".strip(), finding.what
+        if finding.code not in _VARYING_CODES:
+            yield f"{finding.about} {finding.code}".strip(), finding.text
         for name, value in finding.facts.items():
             is_of_one_rank = name.startswith(_FACTS_OF_ONE_RANK)
             if not is_of_one_rank and name not in _FACTS_REPORTED_ELSEWHERE:

@@ -91,10 +91,9 @@ def _unknown_import_finding(
         what = f"{what}: {failure}"
         step = "allow more time: --timeout 300"
         return Finding(Level.WARNING, _CODE, what, step, facts=facts)
-    what = f"{what}, because no process could be started: {failure}"
+    what = f"{what}, because no process could be started"
     step = _step_without_process(failure)
-    facts_with_cause = {**facts, "root cause": failure}
-    return Finding(Level.ERROR, _CODE, what, step, facts=facts_with_cause)
+    return Finding(Level.ERROR, _CODE, what, step, facts=facts, cause=failure)
 
 
 def _failed_import_finding(
@@ -105,7 +104,7 @@ def _failed_import_finding(
     environ: Mapping[str, str],
 ) -> Finding:
     """Return the finding that torch cannot be imported, with the error and missing libraries."""
-    facts = {**known_facts, "root cause": result.failure}
+    facts = dict(known_facts)
     if result.place:
         facts["raised by"] = result.place
     if package is not None:
@@ -113,14 +112,18 @@ def _failed_import_finding(
         missing = describe_unmet(unmet)
         if missing:
             facts["missing libraries"] = missing
-    what = f"torch {version} cannot be imported: {result.failure}"
+    finding = Finding(
+        Level.ERROR,
+        _CODE,
+        f"torch {version} cannot be imported",
+        _step_after_error(result.failure),
+        facts=facts,
+        cause=result.failure,
+    )
     damage = find_damage_of_import("torch", f"{result.failure} {result.place}")
     if damage is not None:
-        step, proof = damage.step, damage.what
-        return Finding(Level.ERROR, _CODE, what, step, facts=facts, proof=proof)
-    return Finding(
-        Level.ERROR, _CODE, what, _step_after_error(result.failure), facts=facts
-    )
+        return finding._replace(step=damage.step, proof=damage.what)
+    return finding
 
 
 #: The next step by the pattern of an error, for errors whose cause no experiment can prove.

@@ -30,7 +30,7 @@ class EndpointProblem(NamedTuple):
 
     text: str
     #: Whether the job cannot start. Otherwise the problem may end by itself, when another host starts.
-    is_final: bool
+    is_fatal: bool
 
 
 def find_endpoint_problem(
@@ -55,7 +55,7 @@ def find_endpoint_problem(
             f"this host cannot resolve {host}, the host of --rdzv-endpoint: {_reason(error)}. Next step: use "
             "that host's address, or add the name to /etc/hosts"
         )
-        return EndpointProblem(text, is_final=False)
+        return EndpointProblem(text, is_fatal=False)
     try:
         socket.create_connection((host, port), _CONNECT_SECONDS).close()
     except ConnectionRefusedError:
@@ -66,7 +66,7 @@ def find_endpoint_problem(
             f"this host cannot connect to --rdzv-endpoint {host}:{port} ({address}): {_reason(error)}. Next "
             f"step: check that {address} is an address of that host, and that its firewall permits the port"
         )
-        return EndpointProblem(text, is_final=False)
+        return EndpointProblem(text, is_fatal=False)
     return _find_store_problem(host, port, import_timeout)
 
 
@@ -94,7 +94,7 @@ def _find_store_problem(
         f"a process listens at {host}:{port}, but does not respond like torchrun's store: {problem}. Next "
         f"step: end this process (on its host, `ss -ltnp 'sport = :{port}'` shows it), or use another port"
     )
-    return EndpointProblem(text, is_final=True)
+    return EndpointProblem(text, is_fatal=True)
 
 
 def connect_to_store(

@@ -132,8 +132,8 @@ def describe_computed_devices(outcome: Outcome) -> str:
 class Proof:
     """The result of experiments that look for the cause of a failure, as text for the report."""
 
-    #: The proven cause, such as `"Proven: without …"`. If no cause is proven, the text states this, and
-    #: names the changes without effect.
+    #: The proven cause, such as `"without ZAP='on', `import torch` works"`. If no cause is proven, the text
+    #: states this, and names the changes without effect.
     text: str
     #: The next step, or an empty string if none is known.
     step: str = ""
@@ -154,7 +154,7 @@ def find_cause(
         on_experiment: A function called with the description of each experiment.
     """
     program = _limit_time(failed_program, deadline)
-    if "SIGKILL" in failed_program.outcome.error:
+    if failed_program.outcome.is_killed:
         on_experiment("the same program again")
         proof = _prove_kill_by_control_group(program)
         if proof is not None:
@@ -162,7 +162,7 @@ def find_cause(
     on_experiment("a Python without torch")
     failed_need = find_failed_need(program.environ, failed_program.outcome)
     if failed_need is not None:
-        text = f"Proven: even a Python without torch cannot {failed_need.what}"
+        text = f"even a Python without torch cannot {failed_need.what}"
         return Proof(text, failed_need.step, is_proven=True)
     max_parallel = min(hardware.usable_cores(), _MAX_PARALLEL)
     if failed_program.phase is Phase.COMPUTE:
@@ -202,11 +202,11 @@ def _prove_kill_by_control_group(program: Program) -> Proof | None:
     outcome = trial.run(program)
     after = hardware.cgroup_memory_kills()
     limit = hardware.cgroup_memory_limit()
-    if "SIGKILL" not in outcome.error or after <= before or limit is None:
+    if not outcome.is_killed or after <= before or limit is None:
         return None
     size = f"{limit // 2**20} MiB"
     text = (
-        f"Proven: the kernel kills the program because of the control group's memory limit, {size}: the "
+        f"the kernel kills the program because of the control group's memory limit, {size}: the "
         f"number of such kills rose from {before} to {after} in one more run"
     )
     step = f"give the container or job more memory than {size}"
@@ -234,7 +234,7 @@ def _prove_failing_autoload_function(
             return None
         if failed_module(alone, outcome) == function.path:
             text = (
-                f"Proven: {function.path} of {function.distribution}, which torch's autoload calls, "
+                f"{function.path} of {function.distribution}, which torch's autoload calls, "
                 f"fails even without the autoload: {outcome.error}"
             )
             name, _, _version = function.distribution.partition(" ")
@@ -294,7 +294,7 @@ def _proof_of_result(failed_program: FailedProgram, result: Result) -> Proof:
         success = failed_program.describe_success(result.outcome)
         steps = [cause.step(failed_program.outcome) for cause in result.causes]
         unique_steps = dict.fromkeys(steps)
-        text = f"Proven: {causes}, {success}"
+        text = f"{causes}, {success}"
         return Proof(text, "; ".join(unique_steps), is_proven=True)
     clauses = list(describe_unproven(result))
     denied = _denied_nodes(failed_program.program)
