@@ -232,7 +232,7 @@ def _missing_devices_findings(
 
 def missing_devices_finding(backend: str, count: int, expected: int) -> Finding:
     """Return the finding that a program counts only `count` of a backend's `expected` devices."""
-    what = f"{count} of {expected} devices can be counted"
+    what = f"only {count} of {expected} devices can be counted"
     return Finding(Level.WARNING, "compute.missing", what, about=backend)
 
 

@@ -82,11 +82,11 @@ def _torchrun_variable_findings(context: DiagnosticContext) -> Iterator[Finding]
     # Only these two need no server besides the ranks.
     backend = context.environ.get("PET_RDZV_BACKEND") or "c10d"
     if backend not in ("c10d", "static"):
-        effects["PET_RDZV_BACKEND"] = "ask a server before ranks start"
+        effects["PET_RDZV_BACKEND"] = "contact a server before ranks start"
     for variable, effect in effects.items():
         value = context.environ[variable]
         what = f"{variable}={value!r} makes accel run and torchrun {effect}"
-        step = f"unset {variable}, for a job on this host alone"
+        step = f"for a job on this host alone: unset {variable}"
         yield Finding(Level.WARNING, "ranks.other-hosts", what, step)
 
 

@@ -106,7 +106,7 @@ def _why_variables_have_no_effect(backend: Backend, verdict: Verdict | None) -> 
     if build is not None and required_builds:
         is_required_build = any(getattr(build, name) for name in required_builds)
         if not is_required_build:
-            return f"{build} does not support such devices"
+            return f"{build} does not support this backend's devices"
     if verdict is None or verdict.evidence or verdict.usable:
         return ""
     if verdict.status is Status.NOT_INSTALLED or verdict.absent:
@@ -309,7 +309,7 @@ def _gpu_order_findings(
             models.add(device.device)
     if len(models) > 1:
         what = (
-            "the GPUs are of different models: CUDA numbers them by speed, nvidia-smi by "
+            "the GPUs are of different models: CUDA numbers them by speed, but nvidia-smi numbers them by "
             "their position on the bus"
         )
         step = "export CUDA_DEVICE_ORDER=PCI_BUS_ID"
