@@ -145,10 +145,10 @@ def find_damage(distribution: str) -> Damage | None:
         what = f"{distribution} {version} is damaged: {_list_first_names(damaged)}"
         return Damage(what, _reinstall_command(distribution, version))
     if unreadable:
-        what = f"this user may not read {_list_first_names(unreadable)}"
+        what = f"this user lacks permission to read {_list_first_names(unreadable)}"
         top_folder = PurePosixPath(unreadable[0]).parts[0]
         folder = installed.locate_file(top_folder)
-        return Damage(what, f"as the owner of the files: chmod -R a+rX {folder}")
+        return Damage(what, f"run as the owner of the files: chmod -R a+rX {folder}")
     return None
 
 
@@ -220,10 +220,10 @@ def explain_noexec_mounts(topics: Sequence[TopicResult]) -> tuple[TopicResult, .
 def _explain_noexec_mount(finding: Finding) -> Finding:
     if finding.level is Level.OK:
         return finding
-    damage = find_noexec_mount(finding.what)
+    damage = find_noexec_mount(finding.text)
     if damage is None:
         return finding
-    return finding._replace(proof=f"Proven: {damage.what}", step=damage.step)
+    return finding._replace(proof=damage.what, is_proven=True, step=damage.step)
 
 
 def find_noexec_mount(error: str) -> Damage | None:
@@ -246,8 +246,9 @@ def find_noexec_mount(error: str) -> Damage | None:
     if not mount:
         return None
     return Damage(
-        f"{library.name} is below {mount}, which is mounted with noexec",
-        f"run as root: mount -o remount,bind,exec {mount}; or move the folder to another file system",
+        f"{library.name} is on the file system {mount}, which is mounted with the option noexec",
+        f"run as root: mount -o remount,bind,exec {mount}; or move the folder of {library.name} to another "
+        "file system",
     )
 
 

@@ -73,7 +73,10 @@ def describe_file_defect(file: Path) -> str:
     own_header = _read_header(Path(sys.executable))
     if header[_MACHINE] == own_header[_MACHINE]:
         return ""
-    return f"is built for {_architecture(header)}, and this Python for {_architecture(own_header)}"
+    return (
+        f"is built for {_architecture(header)}, but this Python is built for "
+        f"{_architecture(own_header)}"
+    )
 
 
 def _read_header(file: Path) -> bytes:
@@ -120,7 +123,7 @@ def find_unmet_requirement(
             continue
         if not requirement.specifier.contains(version, prereleases=True):
             needed = f"{requirement.name}{requirement.specifier}"
-            what = f"{distribution} {installed.version} needs {needed}, and {version} is installed"
+            what = f"{distribution} {installed.version} requires {needed}, but {version} is installed"
             return what, needed
     return "", ""
 

@@ -166,7 +166,7 @@ def _topic_message_lines(topic: TopicResult) -> Iterator[str]:
     if topic.failed:
         yield f"! {topic.name}: {one_line(topic.failed)}"
     for finding in topic.findings:
-        yield f"{_code_line(finding)}: {one_line(finding.what)}"
+        yield f"{_code_line(finding)}: {one_line(finding.text)}"
         if finding.step:
             yield f"    next step: {one_line(finding.step)}"
         for name, value in finding.facts.items():

@@ -161,7 +161,7 @@ class _InterfaceSearch:
             return [*lines, "  The ranks connected when they tried again"]
         descriptions = [_describe_attempt(verdict) for verdict in self.tried]
         if self.is_proven:
-            lines.append(f"  Proven: {descriptions[-1]}, they connect")
+            lines.append(f"  Proven: {descriptions[-1]}, the ranks connect")
             step = f"export {_VARIABLE}={self.tried[-1]}"
             if self.tried[-1] == _UNSET:
                 step = f"unset {_VARIABLE}"

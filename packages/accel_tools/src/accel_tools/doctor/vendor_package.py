@@ -106,10 +106,10 @@ def _build_misfits(package: VendorPackage, torch_version: str) -> Iterator[Misfi
     are_both_known = required != "" and installed != ""
     if are_both_known and required != installed:
         reason = (
-            f"{package} was built for a +{required} build of torch, "
+            f"{package} was built for a {required} build of torch, "
             f"but torch {torch_version} is installed"
         )
-        step = f"install the +{required} build of torch that {package.distribution} requires"
+        step = f"install the {required} build of torch that {package.distribution} requires"
         yield Misfit(reason, step)
 
 

@@ -51,7 +51,7 @@ needs = [
     ("use " + os.devnull, use_null_device),
 ]
 if int(sys.argv[2]):
-    needs.append(("compute for " + sys.argv[2] + " s", compute))
+    needs.append(("run for " + sys.argv[2] + " s of CPU time", compute))
 for name, need in needs:
     print(name, flush=True)
     try:
@@ -118,8 +118,8 @@ def find_failed_need(environ: Mapping[str, str], outcome: Outcome) -> FailedNeed
 
 def _describe_end(returncode: int) -> str:
     if returncode >= 0:
-        return f"exit status {returncode}"
-    return f"died of {signal.Signals(-returncode).name}"
+        return f"its process ended with exit status {returncode}"
+    return f"{signal.Signals(-returncode).name} ended its process"
 
 
 def _threads_to_start() -> int:
@@ -162,9 +162,9 @@ def _limits(name: str) -> tuple[int | None, int | None]:
 
 def _step(need: str, error: str, threads: int) -> str:
     """Return the next step for a failed need, or an empty string if none is known."""
-    if need.startswith("compute"):
+    if need.startswith("run"):
         limit = _hard_limit("RLIMIT_CPU")
-        return f"run the program where more CPU time is permitted than {limit} s (ulimit -t)"
+        return f"run the program where a process may use more than {limit} s of CPU time (ulimit -t)"
     if need.startswith("use"):
         return f"run as root: rm -f {os.devnull} && mknod -m 666 {os.devnull} c 1 3"
     if re.search(
@@ -179,19 +179,20 @@ def _step_for_processes(error: str, threads: int) -> str:
     group_limit = hardware.cgroup_process_limit(threads)
     if group_limit is not None:
         return (
-            "raise the control group's limit of processes and threads, pids.max, which is "
+            "raise the control group's limit on processes and threads: pids.max is "
             f"{group_limit}"
         )
     limit = _soft_limit("RLIMIT_NPROC")
     is_limited_user = limit is not None and hasattr(os, "getuid") and os.getuid() != 0
     if is_limited_user and "not permitted" not in error:
         return (
-            f"raise this user's limit of processes and threads, which is {limit} (ulimit -u), or end "
-            "processes of this user"
+            f"raise this user's limit on processes and threads (`ulimit -u` is {limit}), or end some of this "
+            "user's processes"
         )
-    if hardware.read_text("/proc/self/status").find("Seccomp:\t2") >= 0:
+    # The value 2 means that a seccomp filter is active (proc_pid_status(5)).
+    if "Seccomp:\t2" in hardware.read_text("/proc/self/status"):
         return (
-            "ask the container's administrator whether its seccomp filter of system calls forbids it: "
-            "/proc/self/status has Seccomp 2"
+            "ask the container's administrator whether a seccomp filter forbids new processes or threads: "
+            "/proc/self/status contains `Seccomp: 2`, so a filter is active"
         )
     return ""

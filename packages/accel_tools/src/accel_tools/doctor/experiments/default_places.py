@@ -80,7 +80,8 @@ def _is_likely(folder: str, outcome: Outcome) -> bool:
 def _step(variable: str, folder: str, _outcome: Outcome) -> str:
     """Return the next step if a program works without the content of `folder`."""
     if variable == "TMPDIR":
-        return (
-            f"export TMPDIR=FOLDER, an empty folder, or remove old files from {folder}"
-        )
-    return f"rename {folder} if no running program uses it, or export {variable}=FOLDER, an empty folder"
+        return f"export TMPDIR=FOLDER, where FOLDER is an empty folder; or remove old files from {folder}"
+    return (
+        f"if no running program uses {folder}, rename this folder; or export {variable}=FOLDER, where FOLDER "
+        "is an empty folder"
+    )

@@ -133,7 +133,7 @@ def experiments(job: RankJob) -> Iterator[Experiment]:
     yield Experiment(
         Change(set_variables=(("MASTER_ADDR", "127.0.0.1"),)),
         f"the store at 127.0.0.1 instead of {socket.gethostname()}",
-        fixed_step("export MASTER_ADDR=127.0.0.1, for a job on this host alone"),
+        fixed_step("for a job on this host alone: export MASTER_ADDR=127.0.0.1"),
         preposition="with",
     )
     for interface in addressed_interfaces():

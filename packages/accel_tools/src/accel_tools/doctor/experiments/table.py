@@ -190,9 +190,7 @@ def _step_for_shadowing_modules(folder: str, outcome: Outcome) -> str:
         return f"start the program in a folder other than {folder}"
     paths = " and ".join(sorted(files.values()))
     modules = ", ".join(sorted(files))
-    return (
-        f"rename {paths}: Python imports it instead of the installed module {modules}"
-    )
+    return f"rename {paths}, which Python imports instead of the installed {modules}"
 
 
 def _has_loaded_from(folder: str, outcome: Outcome) -> bool:
@@ -330,7 +328,7 @@ def _library_copy_experiments(program: Program) -> Iterator[Experiment]:
         value = f"{folder}:{old}" if old else folder
         yield Experiment(
             change=Change(set_variables=(("LD_LIBRARY_PATH", value),)),
-            name=f"the libraries in {folder} before other copies of them",
+            name=f"{folder} first in the search for libraries",
             step=fixed_step(
                 f"export LD_LIBRARY_PATH={shlex.quote(value)}, or remove the folder of the wrong copy from "
                 "/etc/ld.so.conf.d and run ldconfig as root"
@@ -477,8 +475,8 @@ def _variable_step(name: str, program: Program, outcome: Outcome) -> str:
         if files:
             modules = ", ".join(sorted(files))
             return (
-                f"remove {path} from PYTHONPATH: its {modules} is imported instead of "
-                "the installed one"
+                f"remove {path} from PYTHONPATH: Python imports {modules} from there instead of the "
+                f"installed {modules}"
             )
     return f"unset {name}"
 
@@ -564,7 +562,7 @@ def _limit_experiments(_program: Program) -> Iterator[Experiment]:
 
 def _describe_limit(limit: _Limit, value: _LimitValue) -> str:
     number = value.soft // limit.unit
-    return f"the limit of {limit.what}, {number} (ulimit {limit.option})"
+    return f"the limit on {limit.what} (`ulimit {limit.option}` is {number})"
 
 
 def describe_fixed_limits(outcome: Outcome) -> list[str]:
@@ -574,7 +572,7 @@ def describe_fixed_limits(outcome: Outcome) -> list[str]:
         is_fixed = _highest_permitted(limit, value) is None
         if is_fixed and _failure_matches(limit.pattern, outcome):
             clauses.append(
-                f"{_describe_limit(limit, value)}, which this user may not raise"
+                f"{_describe_limit(limit, value)}, which this user is not permitted to raise"
             )
     return clauses
 
@@ -634,13 +632,16 @@ def _folder_experiments(program: Program) -> Iterator[Experiment]:
                 is_likely=functools.partial(_is_access_failure, value),
                 preposition="with an empty folder instead of",
             )
-    current = _current_folder() or "the current one, which does not exist"
+    current = _current_folder()
+    name = "an existing working folder"
+    if current is not None:
+        name = f"an empty working folder instead of {current}"
     yield Experiment(
         change=Change(working_folder=empty),
-        name=str(current),
+        name=name,
         step=_step_for_working_folder,
         is_likely=lambda _outcome: not os.access(".", os.W_OK),
-        preposition="started in a folder other than",
+        preposition="in",
     )
 
 
@@ -679,12 +680,10 @@ def _step_for_folder_variable(name: str, folder: str, outcome: Outcome) -> str:
                 f"check {path}: the file is damaged, or you lack permission to use it"
             )
     if name == "TMPDIR":
-        return (
-            f"export TMPDIR=FOLDER, an empty folder, or remove old files from {folder}"
-        )
+        return f"export TMPDIR=FOLDER, where FOLDER is an empty folder; or remove old files from {folder}"
     return (
-        f"rename the hidden files and folders in {folder}, such as .cache and .config, one by one: the "
-        "program works without them"
+        f"to find the cause, rename the hidden files and folders in {folder} one by one, such as .cache and "
+        ".config: the program works without them"
     )
 
 
@@ -692,7 +691,7 @@ def _step_for_working_folder(outcome: Outcome) -> str:
     """Return the next step if the program works in another working folder."""
     folder = _current_folder()
     if folder is None:
-        return "cd to a folder that exists: the current one was removed or replaced"
+        return "cd to a folder that exists: the working folder was removed or replaced"
     if not os.access(folder, os.W_OK):
         return f"start the program in a folder that you may write to, not in {folder}"
     names_in_error = re.findall(r"[\w.-]+", outcome.failure)
