@@ -138,7 +138,7 @@ BAD = [
     (
         ["tpu", "--toolkit", "1.0"],
         2,
-        "Toolkits are: CUDA (cuda), ROCm (rocm), CANN (npu).",
+        "The option applies to these toolkits: CUDA (cuda), ROCm (rocm), CANN (npu).",
     ),
     (["--driver", "570.86"], 2, "accel setup cuda --driver 570.86"),
     (["--toolkit", "8.5.0"], 2, "accel setup NAME --toolkit 8.5.0"),

@@ -314,7 +314,7 @@ VERSIONS = [
         "npu",
         {"toolkit": "7.0"},
         "",
-        "CANN 7.0 is requested, but for Python 3.11 and torch 2.6 or newer",
+        "CANN 7.0 is requested, but the vendor's table lists only these versions for Python 3.11",
     ),
 ]
 

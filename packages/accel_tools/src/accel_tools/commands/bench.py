@@ -143,7 +143,7 @@ def _path_option(
     "compare",
     "OLD.json",
     _read_earlier_run,
-    "Compare with the --json output of an earlier run.",
+    "Compare with an earlier run, whose --json output is in OLD.json.",
 )
 @_path_option(
     "plot",

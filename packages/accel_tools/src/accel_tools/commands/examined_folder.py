@@ -234,5 +234,7 @@ def _why_not_chosen(record: choice.Record, devices: Sequence[choice.Device]) -> 
     for device in devices:
         if device.row["label"] in record["serves"].split(", "):
             unmet_need = choice.describe_unmet_need(record, device)
-            return unmet_need or "fits, but a different environment is better"
+            return (
+                unmet_need or "fits this machine, but a different environment is better"
+            )
     return f"this machine has no {record['serves'].replace(', ', ' or ')}"

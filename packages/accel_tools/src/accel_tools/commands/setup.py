@@ -122,7 +122,7 @@ def _require_known_name(value: str) -> str:
     "--format",
     "format_name",
     type=click.Choice(list(FORMATS)),
-    help="The form of the command. [default: uv if installed, else pip]",
+    help="The format of the output. [default: uv if installed, else pip]",
 )
 @click.option(
     "--python",
@@ -140,16 +140,18 @@ def _require_known_name(value: str) -> str:
     "--driver",
     callback=_require_version,
     metavar="VERSION",
-    help="Version of NVIDIA's driver to plan for.",
+    help="Version of NVIDIA's driver to plan for, instead of the installed version.",
 )
 @click.option(
     "--toolkit",
     callback=_require_version,
     metavar="VERSION",
-    help="Version of CUDA, ROCm or CANN to plan for.",
+    help="Version of CUDA, ROCm or CANN to plan for, instead of the installed version.",
 )
 @click.option("--run", is_flag=True, help="Run the command after confirmation.")
-@click.option("--yes", is_flag=True, help="With --run or --into: do not ask.")
+@click.option(
+    "--yes", is_flag=True, help="With --run or --into: install without asking."
+)
 @options.as_json
 @click.pass_context
 def command(
@@ -342,7 +344,7 @@ def _check_toolkit(name: str, toolkit: str) -> None:
         pairs = toolkit_by_backend.items()
         listed = ", ".join(f"{label} ({backend})" for backend, label in pairs)
         raise click.UsageError(
-            f"--toolkit has no effect on {name}. Toolkits are: {listed}."
+            f"--toolkit has no effect on {name}. The option applies to these toolkits: {listed}."
         )
     version = parse_version(toolkit)
     if name == "cuda" and version is not None and version.major >= _MIN_DRIVER:

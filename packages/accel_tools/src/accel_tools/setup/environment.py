@@ -75,9 +75,8 @@ def _find_environment_problem() -> str:
         return f"{site_packages} is not writable. Next step: {_VENV}"
     if find_spec("torch") is not None and _is_from_conda("pytorch"):
         return (
-            "conda manages the torch of this environment, and pip would install a second torch over "
-            "this torch. "
-            "Next step: conda create --name torch python=3.12 pip"
+            "conda manages the torch of this environment, and pip would install a second "
+            "torch over it. Next step: conda create --name torch python=3.12 pip"
         )
     return ""
 

@@ -165,8 +165,8 @@ def describe_running_environment() -> str:
     if chosen_name == running_name:
         return f"{running_name} of {folder}: {chosen.reason}"
     return (
-        f"{running_name} of {folder}, but {folder}/bin/python would start {chosen_name}: "
-        f"{chosen.reason}"
+        f"{running_name} of {folder}, but {folder}/bin/python would start the environment "
+        f"{chosen_name}: {chosen.reason}"
     )
 
 

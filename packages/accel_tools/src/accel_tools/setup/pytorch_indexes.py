@@ -31,7 +31,7 @@ _GFX = "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/"
 _NVIDIA_DRIVER = "https://www.nvidia.com/Download/index.aspx"
 PYTORCH = "https://pytorch.org/get-started/locally/"
 _XPU = "https://pytorch.org/docs/stable/notes/get_start_xpu.html"
-_CPU_NOTE = "For the CPU only: accel setup cpu"
+_CPU_NOTE = "To install torch for the CPU only: accel setup cpu"
 #: The next step if the hardware is on a different machine.
 _NOTE_FOR_DIFFERENT_MACHINE = {
     "NVIDIA GPU": "If the GPU is on a different machine, give the version of the driver, which nvidia-smi "

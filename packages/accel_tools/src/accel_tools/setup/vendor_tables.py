@@ -107,8 +107,8 @@ def _why_no_row(
     ranges = [row.toolkit.removeprefix("==") for row in rows if row.toolkit]
     listed_versions = ", ".join(dict.fromkeys(ranges)) or "none"
     return (
-        f"{name} {toolkit} is {state}, but for Python {machine.python} and torch 2.6 or newer, "
-        f"the vendor's table lists {name} {listed_versions}"
+        f"{name} {toolkit} is {state}, but the vendor's table lists only these versions for "
+        f"Python {machine.python} and torch 2.6 or newer: {listed_versions}"
     )
 
 
