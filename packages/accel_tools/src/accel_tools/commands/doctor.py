@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -207,14 +207,15 @@ def _page(report: Report, *, in_unicode: bool, show_all: bool) -> list[page.Part
         page.paragraph((one_line(report.verdict), _STYLES[report.level])),
         page.paragraph(),
     ]
-    # The root causes that the page has already, and the backend of each.
-    backend_by_cause: dict[str, str] = {}
+    causes = _ShownCauses()
     for topic in report.topics:
         shown = []
         for finding in topic.findings:
             if show_all or finding.level is not Level.OK:
-                shown.append(_without_repetition(finding, backend_by_cause))
-        parts += _describe_topic(topic, shown, in_unicode=in_unicode, show_all=show_all)
+                shown.append(finding)
+        parts += _describe_topic(
+            topic, shown, causes, in_unicode=in_unicode, show_all=show_all
+        )
     parts.append(page.paragraph())
     if not show_all:
         parts.append(page.paragraph(("All observations: `accel doctor --all`.", "dim")))
@@ -222,31 +223,33 @@ def _page(report: Report, *, in_unicode: bool, show_all: bool) -> list[page.Part
     return parts
 
 
-def _without_repetition(finding: Finding, backend_by_cause: dict[str, str]) -> Finding:
-    """Return the finding without root causes that an earlier finding has reported.
+class _ShownCauses:
+    """The causes of failures that the page has shown, so that each is shown once."""
 
-    `backend_by_cause` maps each root cause to the backend for which it was reported first. The root
-    cause of `finding` is added to it.
-    """
-    what, facts = finding.what, dict(finding.facts)
-    for reported_cause, backend in backend_by_cause.items():
-        reference = f", for the same reason as {backend or 'above'}"
-        what = what.replace(f": {reported_cause}", reference)
-    cause = facts.get("root cause", "")
-    if not cause:
-        return finding._replace(what=what)
-    is_on_page = cause in what or cause in backend_by_cause
-    if is_on_page:
-        del facts["root cause"]
-        for name, value in facts.items():
-            facts[name] = value.replace(f": {cause}", "")
-    backend_by_cause.setdefault(cause, finding.about)
-    return finding._replace(what=what, facts=facts)
+    def __init__(self) -> None:
+        #: The backend for which each cause was shown first, or "above" for a cause without a backend.
+        self._place_by_cause: dict[str, str] = {}
+
+    def text_of(self, finding: Finding) -> str:
+        """Return the finding's text, with a reference instead of a cause that was shown before."""
+        place = self._place_by_cause.get(finding.cause)
+        if place is not None:
+            return finding.text_referring_to(place)
+        if finding.cause and finding.shows_cause:
+            self._place_by_cause[finding.cause] = finding.about or "above"
+        return finding.text
+
+    def facts_of(self, finding: Finding) -> Mapping[str, str]:
+        """Return the facts to show; a cause that was not shown before is one of them."""
+        if finding.cause in self._place_by_cause:
+            return finding.facts
+        return finding.all_facts
 
 
 def _describe_topic(
     topic: TopicResult,
     findings: Sequence[Finding],
+    causes: _ShownCauses,
     *,
     in_unicode: bool,
     show_all: bool,
@@ -269,36 +272,37 @@ def _describe_topic(
         failure = [(f"this topic could not be examined: {one_line(topic.failed)}", "")]
         parts.append(page.two_columns([(mark(Level.WARNING), failure)], indent=2))
     for finding in findings:
-        row = (mark(finding.level), _describe_finding(finding))
+        row = (mark(finding.level), _describe_finding(finding, causes.text_of(finding)))
         parts.append(page.two_columns([row], indent=2))
-        if show_all and finding.facts:
-            parts += _describe_facts(finding)
+        facts = causes.facts_of(finding)
+        if show_all and facts:
+            parts += _describe_facts(facts)
     return parts
 
 
-def _describe_finding(finding: Finding) -> Sequence[page.Cell]:
-    """Return the finding's text, with its proof and its next step on separate lines."""
+def _describe_finding(finding: Finding, text: str) -> Sequence[page.Cell]:
+    """Return the finding's name and `text`, with its proof and its next step on separate lines."""
     cells: list[page.Cell] = []
     if finding.about:
         cells += [(one_line(finding.about), "bold"), (": ", "")]
-    cells.append((one_line(finding.what), ""))
+    cells.append((one_line(text), ""))
     if finding.proof:
-        cells.append((f"\n{one_line(finding.proof)}", "bold"))
+        cells.append((f"\n{one_line(finding.proof_text)}", "bold"))
     if finding.step:
         cells.append((f"\n{one_line(finding.step)}", "dim"))
     return cells
 
 
-def _describe_facts(finding: Finding) -> list[page.Part]:
+def _describe_facts(facts: Mapping[str, str]) -> list[page.Part]:
     """Return the facts in two columns, or in one column if a fact's name is long."""
-    facts = [(one_line(name), one_line(value)) for name, value in finding.facts.items()]
-    longest_name = max(len(name) for name, _ in facts)
+    rows = [(one_line(name), one_line(value)) for name, value in facts.items()]
+    longest_name = max(len(name) for name, _ in rows)
     if longest_name <= _MAX_COLUMN:
-        return [page.facts(facts, indent=5)]
+        return [page.facts(rows, indent=5)]
     # The names are too long for a column, so each fact is a line without columns.
     no_mark = ("", "")
     parts = []
-    for name, value in facts:
+    for name, value in rows:
         line = [(name, "dim"), (f"  {value}", "")]
         parts.append(page.two_columns([(no_mark, line)], indent=3))
     return parts
