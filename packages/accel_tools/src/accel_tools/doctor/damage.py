@@ -53,18 +53,24 @@ def find_damage_of_import(distribution: str, failure: str) -> Damage | None:
     damage = find_damage(distribution)
     if damage is not None:
         return damage
-    words = set(re.findall(r"\w+", failure))
+    words_in_error = set(re.findall(r"\w+", failure))
     for name in _required_distributions(distribution):
-        # Only a distribution whose module the failure names can be the cause.
-        is_named = not words.isdisjoint(_module_names(name))
-        damage = find_damage(name) if is_named else None
+        # Only a distribution whose module the error names can be the cause.
+        if words_in_error.isdisjoint(_module_names(name)):
+            continue
+        damage = find_damage(name)
         if damage is not None:
             return damage
-    return _find_defect(distribution, failure, words)
+    return _find_defect(distribution, failure, words_in_error)
 
 
-def _find_defect(distribution: str, failure: str, words: set[str]) -> Damage | None:
-    """Return a defect that explains the error `failure`, although all files have the recorded size."""
+def _find_defect(
+    distribution: str, failure: str, words_in_error: set[str]
+) -> Damage | None:
+    """Return a defect that explains the error `failure`, although all files have the recorded size.
+
+    `words_in_error` contains the words in `failure`.
+    """
     try:
         version = metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -73,9 +79,9 @@ def _find_defect(distribution: str, failure: str, words: set[str]) -> Damage | N
         defect = find_library_defect(folder, failure)
         if defect:
             return Damage(defect, _reinstall_command(distribution, version))
-    what, needed = find_unmet_requirement(distribution, words)
-    if what:
-        return Damage(what, f"pip install '{needed}'")
+    unmet = find_unmet_requirement(distribution, words_in_error)
+    if unmet is not None:
+        return Damage(unmet.what, f"pip install '{unmet.requirement}'")
     return None
 
 

@@ -288,26 +288,32 @@ def _limit_time(failed_program: FailedProgram, deadline: float) -> Program:
 
 
 def _proof_of_result(failed_program: FailedProgram, result: Result) -> Proof:
-    """Return the text of the proof for the result of a search, whether or not a cause was found."""
-    if result.causes and result.outcome is not None:
-        causes = " and ".join(str(cause) for cause in result.causes)
-        success = failed_program.describe_success(result.outcome)
-        steps = [cause.step(failed_program.outcome) for cause in result.causes]
-        unique_steps = dict.fromkeys(steps)
-        text = f"{causes}, {success}"
-        return Proof(text, "; ".join(unique_steps), is_proven=True)
-    clauses = list(describe_unproven(result))
-    denied = _denied_nodes(failed_program.program)
-    if denied:
-        clauses.insert(
-            0, f"This process has no permission to open {bus.enumerated(denied)}"
-        )
-    holders = _describe_holders(failed_program)
-    if holders:
-        clauses.insert(0, holders)
+    """Return the proof of the causes in the result of a search, or a proof without a cause."""
+    if not result.causes or result.outcome is None:
+        return _proof_without_cause(failed_program, result)
+    causes = " and ".join(str(cause) for cause in result.causes)
+    success = failed_program.describe_success(result.outcome)
+    steps = [cause.step(failed_program.outcome) for cause in result.causes]
+    unique_steps = dict.fromkeys(steps)
+    text = f"{causes}, {success}"
+    return Proof(text, "; ".join(unique_steps), is_proven=True)
+
+
+def _proof_without_cause(failed_program: FailedProgram, result: Result) -> Proof:
+    """Return what is known about a failure whose cause the search has not found."""
+    clauses = []
     awaited = failed_program.outcome.awaited
     if awaited:
-        clauses.insert(0, f"The program waits in {awaited}")
+        clauses.append(f"The program waits in {awaited}")
+    holders = _describe_holders(failed_program)
+    if holders:
+        clauses.append(holders)
+    denied = _denied_nodes(failed_program.program)
+    if denied:
+        clauses.append(
+            f"This process has no permission to open {bus.enumerated(denied)}"
+        )
+    clauses += describe_unproven(result)
     fixed_limits = table.describe_fixed_limits(failed_program.outcome)
     if fixed_limits:
         clauses.append(f"Not tried: {', '.join(fixed_limits)}")

@@ -115,9 +115,9 @@ def _start_file_experiments(program: Program) -> Iterator[Experiment]:
     """Yield one experiment without each start-up file."""
     distributions = {file.path: file.distribution for file in find_start_files()}
     # This process has run the files too, so its variables contain what the files have set.
-    before = variables_at_start(program.environ)
-    added = frozenset(program.environ.keys() - before.keys())
-    earlier_values = before.items() - program.environ.items()
+    earlier_environ = variables_at_start(program.environ)
+    added_names = frozenset(program.environ.keys() - earlier_environ.keys())
+    earlier_values = earlier_environ.items() - program.environ.items()
     for file in program.start_files:
         if PurePath(file.path).name in _ACCEL_START_FILES:
             continue
@@ -129,7 +129,7 @@ def _start_file_experiments(program: Program) -> Iterator[Experiment]:
         yield Experiment(
             change=Change(
                 without_start_files=frozenset({file.path}),
-                unset_variables=added,
+                unset_variables=added_names,
                 set_variables=tuple(sorted(earlier_values)),
             ),
             name=f"the start-up file {file.path}",
@@ -204,7 +204,7 @@ def _modules_loaded_from(folder: str, outcome: Outcome) -> dict[str, str]:
     """
     prefix = folder + os.sep
     # A subfolder that Python searches by itself, such as site-packages, has modules of its own.
-    subfolders = tuple(e + os.sep for e in sys.path if e.startswith(prefix))
+    subfolders = tuple(entry + os.sep for entry in sys.path if entry.startswith(prefix))
     modules: dict[str, str] = {}
     for file in (*outcome.module_files.values(), *outcome.traceback_files):
         if not file.startswith(prefix) or file.startswith(subfolders):
@@ -323,15 +323,15 @@ def _loader_variable_experiments(program: Program) -> Iterator[Experiment]:
 
 def _library_copy_experiments(program: Program) -> Iterator[Experiment]:
     """Yield experiments with each folder in which the loader finds a second copy of a library."""
-    old = program.environ.get("LD_LIBRARY_PATH", "")
+    current_path = program.environ.get("LD_LIBRARY_PATH", "")
     for folder, names in other_copies_of_libraries().items():
-        value = f"{folder}:{old}" if old else folder
+        new_path = f"{folder}:{current_path}" if current_path else folder
         yield Experiment(
-            change=Change(set_variables=(("LD_LIBRARY_PATH", value),)),
+            change=Change(set_variables=(("LD_LIBRARY_PATH", new_path),)),
             name=f"{folder} first in the search for libraries",
             step=fixed_step(
-                f"export LD_LIBRARY_PATH={shlex.quote(value)}, or remove the folder of the wrong copy from "
-                "/etc/ld.so.conf.d and run ldconfig as root"
+                f"export LD_LIBRARY_PATH={shlex.quote(new_path)}, or remove the folder of the wrong copy "
+                "from /etc/ld.so.conf.d and run ldconfig as root"
             ),
             is_likely=functools.partial(_mentions_any, frozenset(names)),
             preposition="with",
@@ -593,9 +593,9 @@ def _finite_limits() -> Iterator[tuple[_Limit, _LimitValue]]:
 
 
 def _highest_permitted(limit: _Limit, value: _LimitValue) -> _LimitValue | None:
-    """Return a higher value that this user may set: the hard limit, or unlimited if it is reached.
+    """Return the highest value to which this user may raise the limit, or `None` if there is none.
 
-    Returns `None` if this user may not raise the limit.
+    The value is the hard limit. If the soft limit already equals the hard limit, the value is unlimited.
     """
     if value.soft != value.hard:
         return _LimitValue(value.hard, value.hard)

@@ -153,11 +153,9 @@ def _make_program(
 def _expected_devices(
     context: DiagnosticContext, verdict: Verdict | None, survey: Survey
 ) -> int | None:
-    """Return the number of devices that a program should have.
+    """Return the number of devices that a program should find, or `None` if no device is expected.
 
-    Returns `None` if it needs no device.
-
-    Devices that a valid variable hides do not count.
+    Devices that a valid variable hides do not count. `verdict` is the verdict on the program's backend.
     """
     if verdict is None or verdict.name == "cpu":
         return None

@@ -325,10 +325,10 @@ def origin_of_variable(
 ) -> str:
     """Return which ancestor process first had the variable, and which process started it.
 
-    The result is text such as `"process 42 (raylet), started by process 1 (bash)"`. `/proc` lists the
-    variables with which each process was started, so the parent of the first process with the variable set
-    it. The result is an empty string if `/proc` does not list the variables, or if the examined process was
-    not started with this value.
+    The result is text such as `"process 42 (raylet), started by process 1 (bash)"`: process 42 was started
+    with the variable, but process 1 was not, so process 1 has set the variable. `/proc` lists the variables
+    with which each process was started. The result is an empty string if `/proc` does not list the variables,
+    or if the examined process was not started with this value.
 
     Args:
         name: The name of the variable.
