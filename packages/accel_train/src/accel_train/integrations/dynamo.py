@@ -27,8 +27,8 @@ def accel(
     """Compile `graph` with the chosen accelerator's compiler, as a backend of `torch.compile`.
 
     `options` are the keyword arguments `mode` and `options` of `torch.compile`, which are passed to the
-    compiler. If none of the graph's tensors are on the accelerator (for example, in a CPU part between two
-    device parts), the graph is compiled with the compiler for the tensors' device.
+    compiler. A graph may have tensors only on other devices, for example in a CPU part between two device
+    parts. Such a graph is compiled with the compiler for the tensors' device.
 
     Raises the same errors as `get_accelerator()`. Raises `UnsupportedError` if torch does not list the
     compiler, or if the compiler is inductor and inductor cannot generate code for the device. torch wraps
