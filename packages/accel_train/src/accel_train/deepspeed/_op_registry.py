@@ -24,7 +24,7 @@ NOT_IMPLEMENTED = "deepspeed_not_implemented"
 
 
 def add_missing_ops(all_ops: Any, accelerator: Any) -> None:
-    """Add those operators of `accelerator` to DeepSpeed's module `all_ops` that it does not list yet.
+    """Add the accelerator's operators that DeepSpeed's module `all_ops` does not list yet to this module.
 
     Nothing is added for an accelerator that lists no operators, such as one of DeepSpeed's own accelerators.
     """

@@ -65,7 +65,7 @@ def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
     elif backend.device_type != device_type:
         raise InvalidAcceleratorError(
             f"backend {backend.name!r} is declared for the device type {backend.device_type!r}, but its "
-            f"class {_qualified_name(foreign_class)} is for {device_type!r}. Declare "
+            f"class {_qualified_name(foreign_class)} is for {device_type!r}. Next step: declare "
             f"device_type={device_type!r}."
         )
     adapted_class = _adapted_class(foreign_class, device_type)
@@ -88,8 +88,8 @@ def _create_instance(foreign_class: type) -> Any:
     except Exception as error:
         raise InvalidAcceleratorError(
             f"{_qualified_name(foreign_class)} cannot be created without arguments: "
-            f"{type(error).__name__}: {error}. Pass an instance to accel_core.set_accelerator(), or declare "
-            "a class that needs no arguments."
+            f"{type(error).__name__}: {error}. Next step: pass an instance to "
+            "accel_core.set_accelerator(), or declare a class that needs no arguments."
         ) from error
 
 
@@ -117,7 +117,7 @@ def _declaration_from(instance: Any, foreign_class: type, device_type: str) -> B
         device_type=device_type,
         accelerator=f"{foreign_class.__module__}:{foreign_class.__name__}",
         description=(
-            f"{_qualified_name(foreign_class)}, an accelerator class of DeepSpeed's interface"
+            f"{_qualified_name(foreign_class)}, an accelerator class with DeepSpeed's interface"
         ),
     )
 

@@ -83,6 +83,7 @@ def reduction_for(dtype: torch.dtype, op: Any, ranks: int) -> Reduction:
 
     `ranks` is the number of ranks. Raises `ValueError` if the operation is not defined for `dtype`.
     """
+    # torch passes either a `ReduceOp`, which has the operation as its attribute `op`, or the operation.
     name = getattr(op, "op", op).name
     if name == "PREMUL_SUM":
         # torch has no attribute for the factor.

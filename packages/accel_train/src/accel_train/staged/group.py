@@ -71,9 +71,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
                 c10d.ProcessGroup.BackendType.CUSTOM,
                 self._gloo,
             )
-        self._description = (
-            f"rank {rank} of {size}, {name} over gloo for {device.device_name()}"
-        )
+        self._description = f"rank {rank} of {size} (backend {name}, over gloo, for {device.device_name()})"
         # gloo in an older torch cannot be aborted.
         abort = getattr(self._gloo, "abort", _do_nothing)
         self._copies = Copies(device)
@@ -314,7 +312,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         """Perform `reduce_scatter_single` for each pair of an output and an input."""
         outputs, inputs = list(outputs), list(inputs)
         for output, source in zip(outputs, inputs, strict=True):
-            require_parts(source.numel(), output.numel(), self.size())
+            require_parts(source.numel(), output.numel(), self.size(), "elements")
         reductions = self._reductions(inputs, opts)
 
         def reduce_scatter_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
@@ -357,7 +355,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         [output] = tensor_list(outputs)
         [parts_for_ranks] = inputs
         parts = list(parts_for_ranks)
-        require_parts(parts[self.rank()].numel(), output.numel(), 1)
+        require_parts(parts[self.rank()].numel(), output.numel(), 1, "elements")
         reductions = self._reductions(parts, opts)
         have_equal_sizes = len({part.numel() for part in parts}) == 1
 
@@ -421,7 +419,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         """Perform `all_gather_single` for each pair of an output and an input."""
         outputs, inputs = list(outputs), list(inputs)
         for output, source in zip(outputs, inputs, strict=True):
-            require_parts(output.nbytes, source.nbytes, self.size())
+            require_parts(output.nbytes, source.nbytes, self.size(), "bytes")
         options = gloo_options(c10d.AllgatherOptions, opts)
 
         def all_gather_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
@@ -455,8 +453,8 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         lengths = [len(row) for row in outputs]
         if lengths != [len(inputs)] * self.size():
             raise ValueError(
-                f"the output lists have {lengths} tensors, expected a list for each of the {self.size()} "
-                f"ranks, with a tensor for each of the {len(inputs)} inputs"
+                f"the lengths of the output lists are {lengths}, expected {self.size()} lists, one for each "
+                f"rank, with {len(inputs)} tensors each, one for each input"
             )
         parts_of_inputs = [list(parts) for parts in zip(*outputs, strict=True)]
         return self._all_gather(outputs, parts_of_inputs, inputs, opts)
@@ -475,7 +473,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         inputs = tensor_list(inputs)
         all_parts: list[Tensor] = []
         for parts, source in zip(parts_of_inputs, inputs, strict=True):
-            require_parts(parts[self.rank()].nbytes, source.nbytes, 1)
+            require_parts(parts[self.rank()].nbytes, source.nbytes, 1, "bytes")
             all_parts += parts
 
         def all_gather_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
@@ -622,7 +620,7 @@ def _do_nothing() -> None:
 
 
 def _wait_for_all(works: list[Any]) -> None:
-    """Start all operations by iterating over `works`, then wait for each of them."""
+    """Wait until all operations have ended. `works` are gloo's handles of the running operations."""
     for work in works:
         work.wait()
 
