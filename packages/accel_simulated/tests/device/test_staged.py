@@ -33,7 +33,8 @@ def test_everything_in_one_group(vendor, processes, simulated):
         assert "the process group has been destroyed" in told["late"]
         said, in_all = told["refused"], 4 * processes
         assert said["sizes"] == (
-            f"ValueError: the tensor has {in_all + 4} bytes, expected {in_all} bytes: {processes} * 4"
+            f"ValueError: the tensor has {in_all + 4} bytes, expected {in_all} "
+            f"(number of parts: {processes}, size of each part: 4)"
         )
         splits = (
             f"the splits {[2] * processes} for {processes} ranks do not add up to 2, "

@@ -55,11 +55,11 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
     """Return Accelerate's `PartialState` for the backend named `name`, or for the chosen accelerator.
 
     Call this function before the first `accelerate.Accelerator()`. In a rank started by a launcher (`accel
-    run` or torchrun), it also selects the rank's device and starts the process group with the backend's
-    communication library. The keyword arguments are passed to `PartialState`, which passes `timeout` to
-    `init_process_group`. If Accelerate already has a state for the same device, that state is returned
-    unchanged. The function sets `ACCELERATE_TORCH_DEVICE` for this process and its child processes, and calls
-    `keep_parameters`.
+    run` or torchrun), the function also selects the rank's device and starts the process group with the
+    backend's communication library. The keyword arguments are passed to `PartialState`, which passes
+    `timeout` to `init_process_group`. If Accelerate already has a state for the same device, that state is
+    returned unchanged. The function sets the variable `ACCELERATE_TORCH_DEVICE` for this process and its
+    child processes. The function also makes `module.to()` keep the parameter objects on every device.
 
     Raises `IntegrationMissingError` if Accelerate is not installed. Raises `IntegrationError` if Accelerate
     has already chosen a different device, or cannot use the accelerator's device. Also raises the same errors

@@ -19,9 +19,9 @@ __all__ = ["adapt", "prepared"]
 def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
     """Return an accel_core accelerator that adapts `foreign`, an accelerator with DeepSpeed's interface.
 
-    `foreign` is an accelerator class or an instance of one. If it does not have DeepSpeed's interface, the
-    result is `None`. `backend` is the accelerator's declaration. If `backend` is `None`, a declaration is
-    made from the values that `foreign` reports. Raises `InvalidAcceleratorError` if the class cannot be
+    `foreign` is an accelerator class or an instance of one. Returns `None` if `foreign` does not have
+    DeepSpeed's interface. `backend` is the accelerator's declaration. If `backend` is `None`, a declaration
+    is made from the values that `foreign` reports. Raises `InvalidAcceleratorError` if the class cannot be
     instantiated, or if `foreign` and `backend` have different device types.
     """
     from accel_train.deepspeed import adapter

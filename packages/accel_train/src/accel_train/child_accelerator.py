@@ -248,13 +248,15 @@ def _skipped_backend_sentence(verdict: Verdict) -> str:
 
 def _crash_message(last: _LastStep, report: child.ChildReport) -> str:
     """Return the error message for a child that ended without a result."""
-    process = "the child process that was creating the accelerator"
-    if last.accelerator:
-        process = f"the child process that was using {last.accelerator}"
-    return (
-        f"{process} {report.ending} at: {last.step}{report.last_words}. "
+    ending = f"{report.ending} at: {last.step}{report.last_words}"
+    next_step = (
         "Next step: run `accel why`, which tries each backend in a separate process."
     )
+    if last.accelerator:
+        return (
+            f"the child process that was using {last.accelerator} {ending}. {next_step}"
+        )
+    return f"the child process that was creating the accelerator {ending}. {next_step}"
 
 
 def _result_or_error_of_answer(
@@ -293,7 +295,8 @@ def run_in_child(
 
     `name` is the accelerator's name; with `None`, an accelerator is chosen. `timeout` is in seconds.
     `options` are further keyword arguments for `call_on_accelerator`. A warning is printed to stderr for each
-    backend that crashed while the accelerator was being chosen, and if the choice falls back to the CPU.
+    backend that crashed while the accelerator was being chosen. A warning is also printed if the CPU is used
+    because no accelerator is usable.
 
     Raises the same errors as `call_on_accelerator`. Error messages about `name` repeat the command as the
     user typed it.
@@ -319,10 +322,7 @@ def _print_fallback_warning(message: str, *, merely_absent: bool) -> None:
 
 
 def print_fallback_warnings() -> contextlib.AbstractContextManager[None]:
-    """Return a context manager that prints warnings about falling back to the CPU without a source line.
-
-    The warnings are printed to stderr.
-    """
+    """Return a context manager that prints CPU fallback warnings to stderr, without their source lines."""
 
     def print_warning(warning: AcceleratorFallbackWarning) -> None:
         _print_fallback_warning(str(warning), merely_absent=warning.merely_absent)

@@ -40,14 +40,14 @@ _INDUCTOR_DEVICE_TYPES = ("cpu", "cuda", "xpu", "mps", "mtia")
 def default_compiler(accelerator: Accelerator | None = None) -> Iterator[str]:
     """Make `torch.compile` use the accelerator's compiler by default, within a `with` block.
 
-    This affects calls to `torch.compile` without `backend=`, in all threads. It also works as a decorator. If
-    `accelerator` is `None`, the current accelerator is used. Yields the compiler's name. The previous default
-    is restored at the end of the block, even if blocks in several threads overlap. A function that was
-    compiled in the block keeps its compiler.
+    The default affects calls to `torch.compile` without `backend=`, in all threads. This function also works
+    as a decorator. If `accelerator` is `None`, the current accelerator is used. Yields the compiler's name.
+    The previous default is restored at the end of the block, even if blocks in several threads overlap. A
+    function that was compiled in the block keeps its compiler.
 
     Raises `UnsupportedError` if torch does not list the compiler, or if the compiler is inductor and inductor
-    cannot generate code for the device type. For any other compiler, torch 2.13 introduced the required
-    setting, so `UnsupportedError` is also raised if torch is older.
+    cannot generate code for the device type. Also raises `UnsupportedError` if the compiler is not inductor
+    and torch is older than 2.13, which introduced the required setting.
     """
     if accelerator is None:
         accelerator = accel_core.get_accelerator()
@@ -119,21 +119,21 @@ def require_listed_compiler(accelerator: Accelerator) -> str:
     from torch._dynamo.exc import InvalidBackend
 
     compiler = accelerator.get_compile_backend()
-    declaration = f"{accelerator.name} declares the compiler {compiler!r}"
     next_step = (
         "Next step: choose another compiler for this process: "
         'accel_core.get_accelerator().set_compile_backend("aot_eager")'
     )
     if compiler == COMPILER_NAME:
         raise UnsupportedError(
-            f"{declaration}, but this name is only an alias for the compiler that an accelerator declares. "
-            f"{next_step}"
+            f"{accelerator.name} declares the compiler {compiler!r}, but this name is only an alias for the "
+            f"compiler that an accelerator declares. {next_step}"
         )
     try:
         lookup_backend(compiler)
     except InvalidBackend:
         raise UnsupportedError(
-            f"{declaration}, but torch._dynamo.list_backends(None) does not list this compiler. {next_step}"
+            f"{accelerator.name} declares the compiler {compiler!r}, but torch._dynamo.list_backends(None) "
+            f"does not list this compiler. {next_step}"
         ) from None
     return compiler
 

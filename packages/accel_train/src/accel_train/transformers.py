@@ -65,7 +65,7 @@ class AcceleratorArguments:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Raise `IntegrationError` if a subclass would not use the mixin's device.
 
-        The subclass would not use it if Transformers' class lacks the method that the mixin overrides, or if
+        The mixin's device is not used if Transformers' class lacks the method that the mixin overrides, or if
         Transformers' class precedes the mixin.
         """
         super().__init_subclass__(**kwargs)

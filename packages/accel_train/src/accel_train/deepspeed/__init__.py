@@ -82,16 +82,16 @@ def _missing_features(accelerator: Accelerator) -> tuple[str, ...]:
 
 
 def prepare() -> None:
-    """Arrange for an accelerator to be chosen, and set in DeepSpeed, when DeepSpeed is imported.
+    """Make DeepSpeed use accel_core's accelerator as soon as DeepSpeed is imported.
 
-    This function is called at `import torch` in the child processes of a process that has called
-    `activate()`.
+    No accelerator is chosen before that. This function is called at `import torch` in the child processes of
+    a process that has called `activate()`.
     """
     _install.prepare()
 
 
 def prepare_pin() -> None:
-    """Prepare this process for DeepSpeed if DeepSpeed would reject the name in `DS_ACCELERATOR` as unknown.
+    """Make DeepSpeed use the backend that `DS_ACCELERATOR` names, if DeepSpeed itself would reject the name.
 
     This function is called before DeepSpeed is imported, in a process that has `DS_ACCELERATOR` set and has
     not called `activate()`. The vendor's default settings are not applied.

@@ -353,10 +353,10 @@ def deepspeed_choice() -> Any:
 
 
 def replace_accelerator(accelerator: Accelerator, *, force: bool) -> None:
-    """Replace the accelerator in an imported DeepSpeed, and the objects that DeepSpeed's modules got from it.
+    """Replace the accelerator that an imported DeepSpeed has chosen, in all of DeepSpeed's modules.
 
-    Raises `IntegrationError` if DeepSpeed has chosen a different device than `accelerator`, unless `force` is
-    True.
+    The methods and operator builders that these modules got from the old accelerator are replaced too. Raises
+    `IntegrationError` if DeepSpeed has chosen a different device than `accelerator`, unless `force` is True.
     """
     selection_modules = _imported_selection_modules()
     old_accelerators = _accelerators_to_replace(selection_modules, accelerator)

@@ -41,6 +41,7 @@ def launcher_view(accelerator: Accelerator) -> Accelerator:
         {"__module__": accelerator_class.__module__},
     )
     view: Accelerator = object.__new__(view_class)
+    # From now on, both objects have the same attributes.
     view.__dict__ = accelerator.__dict__
     return view
 
@@ -64,7 +65,10 @@ class _LauncherMembers:
         return [*exported, *SEARCH_PATHS, "ACCEL_", "DS_ACCELERATOR", AUTOLOAD]
 
     def visible_devices_envs(self) -> list[str]:
-        """Return the one visible-devices variable that DeepSpeed's launcher may read and set."""
+        """Return a list with the one visible-devices variable that DeepSpeed's launcher may read and set.
+
+        This is a placeholder without effect if the launcher cannot use the backend's variable.
+        """
         variable = self._visibility_variable()
         if not variable or not self._is_list_of_integers(variable):
             return [PLACEHOLDER]

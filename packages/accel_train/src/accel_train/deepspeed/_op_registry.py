@@ -50,7 +50,7 @@ def _listed_builders(accelerator: Any) -> Iterable[str]:
 
 
 def refresh_compatible_ops(accelerator: Any) -> None:
-    """Update DeepSpeed's record of compatible operators for `accelerator`, its new accelerator."""
+    """Update DeepSpeed's record of compatible operators, after `accelerator` became its accelerator."""
     all_ops = sys.modules.get(ALL_OPS)
     if all_ops is None:
         return

@@ -46,11 +46,11 @@ _NEVER_DELEGATED = frozenset(
 def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
     """Return an accel_core accelerator that adapts `foreign`, an accelerator with DeepSpeed's interface.
 
-    `foreign` is an accelerator class or an instance of one. If it does not have DeepSpeed's interface, the
-    result is `None`. A class is called without arguments, even if it lacks members that a newer DeepSpeed
-    made abstract. If `backend` is `None`, a declaration is made from the values that the instance reports.
-    Raises `InvalidAcceleratorError` if the class cannot be instantiated, or if the instance's device type
-    differs from that of `backend`.
+    `foreign` is an accelerator class or an instance of one. Returns `None` if `foreign` does not have
+    DeepSpeed's interface. A class is called without arguments, even if the class lacks members that a newer
+    DeepSpeed made abstract. If `backend` is `None`, a declaration is made from the values that the instance
+    reports. Raises `InvalidAcceleratorError` if the class cannot be instantiated, or if the instance's device
+    type differs from that of `backend`.
     """
     foreign_class = foreign if isinstance(foreign, type) else type(foreign)
     base_names = [base.__name__ for base in foreign_class.__mro__]
@@ -192,6 +192,7 @@ def _delegating_member(foreign_class: type, name: str) -> Any:
         torch = import_torch()
         if isinstance(device, torch.device):
             return device
+        # The only argument of `device()` is the device's index.
         values = [*args, *options.values()]
         index = values[0] if values else None
         is_context_manager = hasattr(device, "__enter__")
@@ -248,8 +249,8 @@ class _Adapted:
     def communication_backend_name(self) -> str | None:
         """Return the name of the communication backend that the foreign instance reports.
 
-        If it reports none, accel_core's default is returned. If it reports gloo and gloo does not support the
-        device, the result is `staged`. For example, DeepSpeed's class for Metal reports gloo.
+        Returns accel_core's default if the instance reports none. Returns `staged` if the instance reports
+        gloo but gloo does not support the device, as DeepSpeed's class for Metal does.
         """
         name = self._foreign.communication_backend_name()
         if not name:

@@ -386,6 +386,7 @@ def _plugin_for_device(device_type: str, plugin: Any, sharded: Any) -> Any:
     `sharded` is the class that replaces Lightning's `FSDPPrecision`, or `None`.
     """
     if sharded is not None:
+        # The class `sharded` is derived from a mixin and from Lightning's class.
         _sharded, _mixin, lightning_class, *_ = sharded.__mro__
         if type(plugin) is lightning_class:
             return sharded(plugin.precision, device_type)

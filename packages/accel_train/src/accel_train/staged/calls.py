@@ -69,7 +69,8 @@ def require_parts(total: int, part_size: int, parts: int, unit: str) -> None:
     expected = part_size * parts
     if total != expected:
         raise ValueError(
-            f"the tensor has {total} {unit}, expected {expected} {unit}: {parts} * {part_size}"
+            f"the tensor has {total} {unit}, expected {expected} (number of parts: {parts}, size of each "
+            f"part: {part_size})"
         )
 
 

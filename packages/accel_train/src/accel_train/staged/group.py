@@ -77,6 +77,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         self._copies = Copies(device)
         self._own_messages = OwnMessages(timeout)
         self._worker = Worker(self._description, self._copies, abort)
+        # Also called when the group is garbage collected.
         self._close = weakref.finalize(self, self._worker.close)
         #: The latest handles of small collectives. DistributedDataParallel's `join()` passes such a handle to
         #: C++, which crashes if it calls a handle whose Python object no longer exists.
@@ -382,7 +383,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         options = gloo_options(c10d.BroadcastOptions, opts)
         is_root = options.rootRank == self.rank()
 
-        def broadcast_hosts(host_tensors: list[Tensor]) -> None:
+        def broadcast_on_host(host_tensors: list[Tensor]) -> None:
             works = []
             for host_tensor in host_tensors:
                 row = bytes_of(host_tensor)
@@ -390,18 +391,18 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
                     works.append(self._gloo.broadcast([row], options))
             _wait_for_all(works)
 
-        def send(host_tensors: list[Tensor]) -> list[Tensor]:
-            broadcast_hosts(host_tensors)
+        def send_from_root(host_tensors: list[Tensor]) -> list[Tensor]:
+            broadcast_on_host(host_tensors)
             return []
 
-        def receive(_host_tensors: list[Tensor]) -> list[Tensor]:
+        def receive_from_root(_host_tensors: list[Tensor]) -> list[Tensor]:
             results = self._empty_like(tensors)
-            broadcast_hosts(results)
+            broadcast_on_host(results)
             return results
 
         if is_root:
-            return self._run("broadcast", send, reads=tensors)
-        return self._run("broadcast", receive, writes=tensors)
+            return self._run("broadcast", send_from_root, reads=tensors)
+        return self._run("broadcast", receive_from_root, writes=tensors)
 
     def _empty_like(self, tensors: Iterable[Tensor]) -> list[Tensor]:
         """Return an uninitialized host tensor of the same shape and data type for each tensor."""
@@ -636,6 +637,7 @@ def _hide_from_dynamo(cls: type) -> None:
     if not hasattr(eval_frame, "_FrameExecStrategy"):
         return  # an older torch
     skip = eval_frame._FrameAction.SKIP
+    # The first action is for the member itself, and the second for the functions that it calls.
     strategy = eval_frame._FrameExecStrategy(skip, skip)
     for member in vars(cls).values():
         if isinstance(member, FunctionType):
