@@ -70,7 +70,8 @@ def _unusable_backend_reason(backend: str, device_type: str | None) -> str:
                 available.append(name)
         return (
             f"torch.distributed has no communication backend {backend!r} in this process, expected one of "
-            f"{', '.join(available)}. Next step: import the package that provides {backend!r}, if there is one"
+            f"{', '.join(available)}. Next step: import the package that provides {backend!r}, if there is "
+            "such a package"
         )
     if device_type is None or is_registered_for(backend, device_type):
         return ""
