@@ -34,7 +34,7 @@ def bad(accel):
 
 
 #: What a backend says whose probe ends the process.
-ENDS = "bad (accel-bad 1.0) would crash a program before it has an accelerator. Next step: "
+ENDS = "bad (accel-bad 1.0) would crash a program while the program chooses an accelerator. Next step: "
 STEP = "set ACCEL_PROBE=isolated, or ACCEL_BLOCK=bad."
 
 

@@ -96,7 +96,7 @@ def test_the_document_of_a_usable_backend_has_its_rank_and_what_is_above(outrank
 def test_a_usable_backend_that_ranks_below_is_told_what_is_above(outranked):
     text = outranked("why", "npu").stdout
     assert (
-        "npu (accel-npu 1.5): usable. top is usable too and has a higher priority"
+        "npu (accel-npu 1.5): usable. top would be chosen, because it is usable too and has a higher priority"
         in text
     )
     assert "2 of 4, with priority 990" in text
@@ -117,7 +117,10 @@ def test_what_breaks_import_torch_is_named_by_every_command(accel):
     )
     accel.world.backend("bad", vendor_import="torch_bad", extra=NO_DEVICE)
     fails = "torch-bad 2.0 fails when torch loads it (torch.backends: bad = torch_bad:autoload)"
-    helps = "`import torch` fails with it: pip uninstall torch-bad, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+    helps = (
+        "`import torch` fails because of this package: pip uninstall torch-bad, or set "
+        "TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+    )
     cause, same = ": ImportError: libbad.so", ", for the same reason as bad"
     for words, why in (
         (["list"], same),
@@ -179,7 +182,9 @@ def test_what_the_policy_left_unloaded_has_no_priority(accel):
 
 def test_without_torch_the_first_line_says_what_to_install(accel):
     done = accel("why", torch=False)
-    assert done.stdout.startswith("No backend can be chosen. torch is not installed: ")
+    assert done.stdout.startswith(
+        "No backend can be chosen. torch is not installed. Next step: "
+    )
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,7 @@ class Log:
         `what` is the code that uses the name, such as `"torch.cuda.synchronize()"`. `name_in_string` has the
         same meaning as in `find_or_add_counter`. Returns `NOT_RECORDED` if torch itself uses the name.
         """
+        # The place of a call in the code: the code object and the current instruction.
         key = (id(frame.f_code), frame.f_lasti, what)
         counter = self._counter_of_call.get(key)
         if counter is None:
@@ -155,7 +156,7 @@ class Log:
         self._write({"note": text})
 
     def record_source(self, file: str) -> None:
-        """Record that this process ran a source file of the user's."""
+        """Record that this process ran one of the user's source files."""
         self._write({"source": os.path.abspath(file)})
 
     def record_allocation(self, size: int) -> None:
@@ -171,9 +172,7 @@ class Log:
         """
         number = next(self._place_numbers)
         if number == MAX_PLACES:  # the first place too many; the note is written once
-            self.add_note(
-                f"a process has more than {MAX_PLACES} places; further places are missing"
-            )
+            self.add_note(f"the places after the first {MAX_PLACES} in a process")
         if number >= MAX_PLACES:
             return NOT_RECORDED
         entry = {

@@ -27,8 +27,8 @@ def accel(
     """Compile `graph` with the chosen accelerator's compiler, as a backend of `torch.compile`.
 
     `options` are the keyword arguments `mode` and `options` of `torch.compile`, which are passed to the
-    compiler. If none of the graph's tensors are on the accelerator (for example, in a CPU part between two
-    device parts), the graph is compiled with the compiler for the tensors' device.
+    compiler. A graph may have tensors only on other devices, for example in a CPU part between two device
+    parts. Such a graph is compiled with the compiler for the tensors' device.
 
     Raises the same errors as `get_accelerator()`. Raises `UnsupportedError` if torch does not list the
     compiler, or if the compiler is inductor and inductor cannot generate code for the device. torch wraps
@@ -42,6 +42,7 @@ def accel(
         if isinstance(value, torch.Tensor) and value.device.type not in device_types:
             device_types.append(value.device.type)
     accelerator = _accelerator_for(device_types)
+    # Register the device type with torch's compiler, if that is still necessary.
     register_device_interface(accelerator)
     compiler = require_listed_compiler(accelerator)
     if compiler != "inductor":
@@ -84,11 +85,13 @@ def _compile_with_inductor(
 def _accelerator_for(device_types: list[str]) -> Accelerator:
     """Return the accelerator for tensors of `device_types`.
 
-    This is the chosen accelerator if its type is in `device_types`, or if `device_types` is empty. Otherwise
-    it is the accelerator of the first type.
+    The result is the chosen accelerator if its type is in `device_types`, or if `device_types` is empty.
+    Otherwise the result is the accelerator of the first type.
     """
     chosen = accel_core.get_accelerator()
     if not device_types or chosen.device_type in device_types:
         return chosen
-    # The tensors are on another device.
-    return accel_core.accelerator(f"{device_types[0]}:0")
+    # The tensors are on another device, such as the CPU between two parts of a model.
+    first_type, *_ = device_types
+    # A name with an index is a device. Without an index, the name would be a backend's.
+    return accel_core.accelerator(f"{first_type}:0")
