@@ -85,4 +85,5 @@ def test_a_name_with_the_address_of_another_host_is_proven(found, monkeypatch):
 def test_the_store_by_address_is_tried_before_the_network_interfaces():
     job = rank_connection.RankJob(2, {}, 60)
     names = [str(experiment) for experiment in rank_connection.experiments(job)]
-    assert names[0].startswith("with the store at 127.0.0.1 instead of ")
+    store = "with torch.distributed's store at 127.0.0.1 instead of "
+    assert names[0].startswith(store)

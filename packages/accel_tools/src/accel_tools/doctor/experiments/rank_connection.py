@@ -82,16 +82,18 @@ def _run_rank(job: RankJob, rank: int, environ: Mapping[str, str]) -> Outcome:
     try:
         report = child.run(connect_in_child, {}, timeout, start=start)
     except OSError as error:
-        return Outcome(error=f"its process could not be started: {error}")
+        return Outcome(error=f"the rank's process could not be started: {error}")
     failure = f"its process {report.ending}"
     if report.answer is not None:
         failure = report.answer["error"]
-    finished = 0
-    if report.stage in _STAGES:
-        finished = _STAGES.index(report.stage)
+    finished_count = 0
     if not failure:
-        finished = len(_STAGES)
-    return Outcome(imported=_STAGES[:finished], error=failure, stage=report.stage)
+        finished_count = len(_STAGES)
+    elif report.stage in _STAGES:
+        # The rank failed in this stage, so it has finished the stages before.
+        finished_count = _STAGES.index(report.stage)
+    finished = _STAGES[:finished_count]
+    return Outcome(imported=finished, error=failure, stage=report.stage)
 
 
 def connect_in_child(_: dict[str, Any], stage: Callable[[str], None]) -> dict[str, str]:
@@ -122,7 +124,7 @@ def connect_in_child(_: dict[str, Any], stage: Callable[[str], None]) -> dict[st
 
 
 def experiments(job: RankJob) -> Iterator[Experiment]:
-    """Yield experiments that change variables, network interfaces, or the address of the store."""
+    """Yield experiments on ranks that cannot connect, such as with another network interface."""
     for name, value in sorted(job.environ.items()):
         if name.startswith(_VARIABLE_PREFIXES):
             yield Experiment(
@@ -133,7 +135,7 @@ def experiments(job: RankJob) -> Iterator[Experiment]:
             )
     yield Experiment(
         change=Change(set_variables=(("MASTER_ADDR", "127.0.0.1"),)),
-        name=f"the store at 127.0.0.1 instead of {socket.gethostname()}",
+        name=f"torch.distributed's store at 127.0.0.1 instead of {socket.gethostname()}",
         step=fixed_step("for a job on this host alone: export MASTER_ADDR=127.0.0.1"),
         preposition="with",
     )
