@@ -41,7 +41,7 @@ ADDRESSES = {
     "no wheels for gfx90c": "rocm.docs.amd.com", "compute wrong results": "unslothai",
     "NVIDIA's wheels for its JetPack": "jetson",
     "the packages for the Intel Gaudi": "habana.ai", "CANN 8.0rc1 is installed": "gitcode.com",
-    "3.11 to 3.15, and torch 2.14 has wheels for Python 3.10": "pytorch.org", "Macs with Intel": "pytorch.org",
+    "3.15, and torch 2.14 has wheels for Python 3.10": "pytorch.org", "Macs with Intel": "pytorch.org",
     "no file in WSL2 contains the version": "nvidia.com", "AMD's wheels are for Python": "rocm.docs.amd.com",
 }  # fmt: skip
 
