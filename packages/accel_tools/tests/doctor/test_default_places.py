@@ -152,6 +152,6 @@ def test_a_second_copy_of_a_library_is_proven(runtime, tmp_path, monkeypatch):
     _, found = proof(failing)
     assert found.is_proven
     assert found.text == (
-        f"with the libraries in {good} before other copies of them, `import stub` works"
+        f"with {good} first in the search for libraries, `import stub` works"
     )
     assert found.step.startswith(f"export LD_LIBRARY_PATH={good}, or remove")

@@ -46,7 +46,7 @@ def test_a_variable_that_stayed_from_a_job_on_several_hosts_is_named(variable, v
     assert first.code == "ranks.other-hosts"
     assert first.level is Level.WARNING
     assert f"{variable}={value!r}" in first.what
-    assert first.step.startswith(f"unset {variable}")
+    assert first.step == f"for a job on this host alone: unset {variable}"
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,8 @@ def test_a_file_of_the_script_that_shadows_a_module_is_to_be_renamed(program, tm
     found = proof(shadowed)
     assert found.is_proven
     assert found.text == f"without the modules in {file.parent}, `import stub` works"
-    assert found.step.startswith(f"rename {file}: Python imports it")
+    step = f"rename {file}, which Python imports instead of the installed queue"
+    assert found.step == step
 
 
 def test_a_file_that_runs_at_python_s_start_is_named(program, tmp_path):
@@ -140,7 +141,7 @@ def test_a_current_folder_that_was_removed_is_named(program, tmp_path):
     (tmp_path / "folder").rmdir()
     found = proof(lost)
     assert found.is_proven
-    assert found.text.startswith("started in a folder other than the current")
+    assert found.text == "in an existing working folder, `import stub` works"
     assert found.step.startswith("cd to a folder that exists")
 
 
@@ -155,7 +156,7 @@ def test_a_low_soft_limit_is_proven_with_its_command(program):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert found.is_proven
     assert found.text == (
-        "without the limit of open files, 60 (ulimit -n), `import stub` works"
+        "without the limit on open files (`ulimit -n` is 60), `import stub` works"
     )
     assert found.step.startswith(f"run `ulimit -n {hard}` where the limit is set")
 
@@ -175,7 +176,8 @@ def test_a_file_of_the_current_folder_that_the_error_names_is_named(program, tmp
     found = proof(spoiled)
     folder = tmp_path / "folder"
     assert found.is_proven
-    assert found.text.startswith(f"started in a folder other than {folder}, ")
+    instead = f"in an empty working folder instead of {folder}, "
+    assert found.text.startswith(instead)
     assert found.step == f"check {folder}/a.ini, which the error names"
 
 
@@ -183,7 +185,7 @@ def test_a_name_in_the_error_that_is_too_long_for_a_file_is_skipped(program):
     source = "import os\nif 'folder' in os.getcwd(): raise ValueError('_Z' + 300 * 'x')"
     found = proof(program(source))
     assert found.is_proven
-    assert found.text.startswith("started in a folder other than ")
+    assert found.text.startswith("in an empty working folder instead of ")
 
 
 def test_a_death_is_a_failure_like_any_other(program):
@@ -236,8 +238,8 @@ def test_of_an_extension_that_fails_by_itself_the_package_is_named(with_extensio
     found = proof(with_extension("raise RuntimeError('firmware is too old')"))
     assert found.is_proven
     assert found.text == (
-        "torch_acme:autoload of torch-acme 1.2, which torch's autoload runs, "
-        "fails by itself: RuntimeError: firmware is too old"
+        "torch_acme:autoload of torch-acme 1.2, which torch's autoload calls, "
+        "fails even without the autoload: RuntimeError: firmware is too old"
     )
     assert found.step.startswith("repair torch-acme, or pip uninstall torch-acme")
 
@@ -289,7 +291,7 @@ def test_a_limit_of_memory_is_proven_with_its_command(program):
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
     assert found.is_proven
-    assert found.text.startswith("without the limit of virtual memory, ")
+    assert found.text.startswith("without the limit on virtual memory (")
     assert found.step.startswith("run `ulimit -v ")
 
 

@@ -159,7 +159,7 @@ def test_what_fails_for_one_reason_is_told_once(world):
     [failed] = [f for f in said() if f.code == "import-hooks.fails"]
     assert failed.text == (
         "torch-npu 1.0 (torch_dynamo_backends: npu = torch_npu_compiler; torch_dynamo_backends: npugraphs = "
-        "torch_npu_compiler:graphs) fails when a program passes its name to torch.compile(): "
+        "torch_npu_compiler:graphs) fails when a program passes the entry point's name to torch.compile(): "
         "OSError: libhccl.so"
     )
 

@@ -105,6 +105,7 @@ class Arguments:
         """
         import torch
 
+        # In a constructor, position 0 is `self`.
         device = _Parameter(
             name="device",
             position=1,

@@ -142,7 +142,10 @@ def main(own_variables: Sequence[str]) -> int:
 
 
 def _print_failure(reason: str) -> None:
-    _print_lines([f"not compared with the other ranks: {' '.join(reason.split())}"])
+    reason_on_one_line = " ".join(reason.split())
+    _print_lines(
+        [f"this rank was not compared with the other ranks: {reason_on_one_line}"]
+    )
 
 
 # --- One rank ------------------------------------------------------------------------
@@ -332,7 +335,8 @@ def compare_ranks(
     lines += _difference_lines(reports, world_size, is_complete=not lines)
     if failed:
         lines.append(
-            "no script was started. Next step: run `accel doctor` on that host"
+            "no script was started. Next step: run `accel doctor` on the host of the rank that has no "
+            "accelerator"
         )
     return RankComparison(lines, is_refused=bool(failed))
 
@@ -353,7 +357,8 @@ def _difference_lines(
         facts = reports[0].facts
         accelerator = facts.get("accelerator", "unknown accelerator")
         ranks = "the only rank" if world_size == 1 else f"all {world_size} ranks"
-        return [f"the same on {ranks}: {accelerator}, torch {facts.get('torch')}"]
+        torch_version = facts.get("torch")
+        return [f"no differences on {ranks}: {accelerator}, torch {torch_version}"]
     if len(reports) > 1:
         return ["no other difference between the ranks"]
     return []

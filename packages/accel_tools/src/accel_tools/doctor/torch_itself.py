@@ -51,7 +51,10 @@ def torch_import_finding(
         return _failed_import_finding(version, result, package, facts, environ)
     stale = find_stale_metadata("torch", version)
     if stale:
-        what = f"torch {version} is imported, but metadata of another torch is left: {', '.join(stale)}"
+        what = (
+            f"torch {version} can be imported, but metadata of another torch version remains: "
+            f"{', '.join(stale)}"
+        )
         step = f"rm -r {shlex.join(stale)}"
         return Finding(Level.WARNING, _CODE, what, step, facts=facts)
     return Finding(Level.OK, _CODE, f"torch {version} can be imported", facts=facts)
@@ -65,7 +68,7 @@ def _missing_torch_finding() -> Finding:
     what = "torch is not installed"
     leftover = _folder_without_init("torch")
     if leftover:
-        what += f", but {leftover} is left without __init__.py, probably by an interrupted pip"
+        what += f", but {leftover} exists without __init__.py, probably because pip was interrupted"
     return Finding(Level.ERROR, _CODE, what, "accel setup")
 
 
@@ -155,7 +158,9 @@ def _step_without_process(failure: str) -> str:
     if "File too large" in failure:
         return "run `ulimit -f unlimited` where the limit is set"
     if "no temporary file" in failure:
-        return "export TMPDIR=FOLDER, a folder that you may write to, with free space"
+        return (
+            "export TMPDIR=FOLDER, where FOLDER has free space and you may write to it"
+        )
     if "temporarily unavailable" in failure:  # EAGAIN of fork(2)
         return (
             "raise the limit on processes: `ulimit -u` of this user, or `pids.max` of "

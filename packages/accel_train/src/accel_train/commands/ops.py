@@ -52,10 +52,10 @@ def command(
 ) -> None:
     """List the operators of a backend, and who provides each.
 
-    With OPERATOR (FusedAdam, fused_adam or FusedAdamBuilder; NAME may be left out): list all providers of
-    that operator in the order in which they are tried, and mark the one that is used. The exit status is then
-    0 if a provider can be used, else 1. Needs torch; imports DeepSpeed if that is installed and has
-    operators.
+    With OPERATOR, lists all providers of that operator in the order in which they are tried, and marks the
+    provider that is used. The exit status is then 0 if a provider can be used, or otherwise 1. OPERATOR may
+    be written as FusedAdam, fused_adam or FusedAdamBuilder, and does not need NAME before it. The command
+    needs torch, and imports DeepSpeed if DeepSpeed is installed and has operators.
     """
     # A single argument may also be the name of an operator.
     if name is not None and operator_name is None and not _is_backend(name):

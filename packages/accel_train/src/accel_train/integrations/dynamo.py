@@ -42,6 +42,7 @@ def accel(
         if isinstance(value, torch.Tensor) and value.device.type not in device_types:
             device_types.append(value.device.type)
     accelerator = _accelerator_for(device_types)
+    # Register the device type with torch's compiler, if that is still necessary.
     register(accelerator)
     compiler = require_listed_compiler(accelerator)
     if compiler != "inductor":

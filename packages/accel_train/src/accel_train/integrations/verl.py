@@ -127,14 +127,15 @@ class Members:
         return communication.communication_of(self.accelerator)
 
     def visible_devices_envvar(self) -> str:
-        """Return the visible-devices variable that takes precedence.
+        """Return the name of the environment variable that selects the visible devices.
 
-        Returns an empty string if the vendor has no such variable.
+        If the vendor has several such variables, the result is the one that takes precedence. If the vendor
+        has none, the result is an empty string.
         """
         variables = self.accelerator.visible_devices_envs()
         if not variables:
             return ""
-        return variables[0]
+        return variables[0]  # The first variable takes precedence.
 
     def nvtx_range(self, msg: str) -> AbstractContextManager[None]:
         """Return a context manager that marks a range in the vendor's profiler."""

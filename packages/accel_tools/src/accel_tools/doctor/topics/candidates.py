@@ -348,7 +348,7 @@ def _next_step(verdict: Verdict, unmet: Sequence[UnmetDependency]) -> str:
     if verdict.hint or not unmet:
         return verdict.hint
     library = unmet[0].name
-    return f"install the package with {library}, or add its folder to LD_LIBRARY_PATH"
+    return f"install the package that contains {library}, or add the library's folder to LD_LIBRARY_PATH"
 
 
 def _main_words(verdict: Verdict) -> Words:

@@ -153,11 +153,9 @@ def _make_program(
 def _expected_devices(
     context: DiagnosticContext, verdict: Verdict | None, survey: Survey
 ) -> int | None:
-    """Return the number of devices that a program should have.
+    """Return the number of devices that a program should find, or `None` if no device is expected.
 
-    Returns `None` if it needs no device.
-
-    Devices that a valid variable hides do not count.
+    Devices that a valid variable hides do not count. `verdict` is the verdict on the program's backend.
     """
     if verdict is None or verdict.name == "cpu":
         return None
@@ -232,7 +230,7 @@ def _missing_devices_findings(
 
 def missing_devices_finding(backend: str, count: int, expected: int) -> Finding:
     """Return the finding that a program counts only `count` of a backend's `expected` devices."""
-    what = f"{count} of {expected} devices can be counted"
+    what = f"only {count} of {expected} devices can be counted"
     return Finding(Level.WARNING, "compute.missing", what, about=backend)
 
 

@@ -50,13 +50,13 @@ _GROUPS = (
     _EntryPointGroup(
         "torch_dynamo_backends",
         "torch",
-        "when a program passes its name to torch.compile()",
+        "when a program passes the entry point's name to torch.compile()",
         by_name=True,
     ),
     _EntryPointGroup(
         "torch.distributed.backends",
         "torch",
-        "when a program passes its name to torch.distributed",
+        "when a program passes the entry point's name to torch.distributed",
         by_name=True,
     ),
     _EntryPointGroup("triton.backends", "triton", "when triton is imported"),

@@ -106,7 +106,7 @@ def _why_variables_have_no_effect(backend: Backend, verdict: Verdict | None) -> 
     if build is not None and required_builds:
         is_required_build = any(getattr(build, name) for name in required_builds)
         if not is_required_build:
-            return f"{build} does not support such devices"
+            return f"{build} does not support this backend's devices"
     if verdict is None or verdict.evidence or verdict.usable:
         return ""
     if verdict.status is Status.NOT_INSTALLED or verdict.absent:
@@ -309,7 +309,7 @@ def _gpu_order_findings(
             models.add(device.device)
     if len(models) > 1:
         what = (
-            "the GPUs are of different models: CUDA numbers them by speed, nvidia-smi by "
+            "the GPUs are of different models: CUDA numbers them by speed, but nvidia-smi numbers them by "
             "their position on the bus"
         )
         step = "export CUDA_DEVICE_ORDER=PCI_BUS_ID"
@@ -325,10 +325,10 @@ def origin_of_variable(
 ) -> str:
     """Return which ancestor process first had the variable, and which process started it.
 
-    The result is text such as `"process 42 (raylet), started by process 1 (bash)"`. `/proc` lists the
-    variables with which each process was started, so the parent of the first process with the variable set
-    it. The result is an empty string if `/proc` does not list the variables, or if the examined process was
-    not started with this value.
+    The result is text such as `"process 42 (raylet), started by process 1 (bash)"`: process 42 was started
+    with the variable, but process 1 was not, so process 1 has set the variable. `/proc` lists the variables
+    with which each process was started. The result is an empty string if `/proc` does not list the variables,
+    or if the examined process was not started with this value.
 
     Args:
         name: The name of the variable.
