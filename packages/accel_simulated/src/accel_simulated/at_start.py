@@ -65,8 +65,8 @@ def _add_runtime_to_path(name: str) -> None:
         return
     # The simulated package goes before the installed packages, so that it is found first.
     position = len(sys.path)
-    for index, entry in enumerate(sys.path):
-        if entry.endswith(("site-packages", "dist-packages")):
+    for index, folder in enumerate(sys.path):
+        if folder.endswith(("site-packages", "dist-packages")):
             position = index
             break
     sys.path.insert(position, runtime)

@@ -91,6 +91,7 @@ def find(name: str) -> DeclaredDevice | None:
     # The metadata is read first: importing a plugin would write a cache file, and an image may be read-only.
     entry_points = packages.entry_points(ENTRY_POINT_GROUP)
     is_declared = any(entry_point.name == name for entry_point in entry_points)
+    # A plugin may declare a device under the name of a fictional device, such as acme.
     reuses_fictional_name = is_declared and name in _FICTIONAL_DEVICES
     if name in DEVICES and not reuses_fictional_name:
         return None  # accel-simulated has its own simulation of the device

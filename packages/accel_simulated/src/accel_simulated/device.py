@@ -145,7 +145,7 @@ def load(name: str) -> None:
     library = _load_library(_prepared.library, name)
     _declare_c_types()
     if vendor.plain:
-        library.sim_be_plain()
+        library.sim_be_plain()  # a device with one queue, no events and no graphs
     draw_from_host = os.environ.get("ACCEL_SIMULATE_RANDOM") == "host"
     library.sim_draw_from_host(draw_from_host)
     set_memory_limit()  # to the initial sizes
@@ -173,6 +173,7 @@ def _load_library(path: Path, name: str) -> Any:
 
 def _declare_c_types() -> None:
     """Declare the argument and result types of the library's functions."""
+    # Without a declaration, ctypes treats arguments and results as the C type int.
     library.sim_set_limit.argtypes = [ctypes.c_int, ctypes.c_size_t]
     library.sim_lock_pages.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     library.sim_unlock_pages.argtypes = [ctypes.c_void_p]
@@ -228,7 +229,7 @@ def start(name: str) -> None:
     load(name)
     if vendor.kind == "PrivateUse1":
         torch.utils.backend_registration.rename_privateuse1_backend(name)
-    library.sim_named()  # needs the device type's new name
+    library.sim_named()  # registers graphs, which needs the device type's new name
 
 
 def __getattr__(attribute: str) -> int:

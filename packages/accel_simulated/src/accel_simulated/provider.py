@@ -105,7 +105,7 @@ def parse_device(text: str) -> ParsedDevice:
     name, colon, count = (part.strip() for part in text.partition(":"))
     declared_device = find(name.lower())
     if declared_device is None:
-        return ParsedDevice(parse_request(text, source="the device"), None)
+        return ParsedDevice(parse_request(text, source="the device"), declared=None)
     vendor = declared_device.vendor
     request = parse_request(
         f"{vendor.name}{colon}{count}",

@@ -181,7 +181,7 @@ class Properties:
     def __init__(self, index: int) -> None:
         self.name = device.name()
         self.total_memory = device.memory_sizes[index]
-        self.major, self.minor = 9, 0
+        self.major, self.minor = 9, 0  # the compute capability
         self.multi_processor_count = self.max_compute_units = 1
         self.uuid = f"simulated-{index}"
         self.has_fp16 = self.has_fp64 = self.has_bfloat16_conversions = True
@@ -211,7 +211,7 @@ def _make_stream_base(torch_c: ModuleType, name: str) -> type:
             stream_ptr: int | None = None,
             **existing_stream: Any,
         ) -> Any:
-            if "stream_id" in existing_stream:
+            if "stream_id" in existing_stream:  # the stream already exists
                 return super().__new__(cls, **existing_stream)
             index = torch_c._accelerator_getDeviceIndex()
             return super().__new__(

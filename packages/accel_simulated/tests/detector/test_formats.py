@@ -88,8 +88,7 @@ def test_a_cuda_program_that_did_not_run_completely_gets_a_command_for_a_simulat
 def test_markdown():
     markdown = formats.as_markdown(_report())
     assert (
-        "To change: 2 places in 2 files. Only checks for a device: 1 place in 1 file."
-        in markdown
+        "To change: 2 places in 2 files. Device checks: 1 place in 1 file." in markdown
     )
     assert (
         "also name CUDA in 1 place in 1 file that the run did not record." in markdown

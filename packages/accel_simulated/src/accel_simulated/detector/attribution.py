@@ -75,7 +75,7 @@ def is_user_file(file: str) -> bool:
 def nearest_user_frame(frame: FrameType | None) -> FrameType | None:
     """Return the nearest stack frame that runs the user's code, from `frame` outwards.
 
-    Frames that only forward calls are skipped. Returns `None` if a frame of torch, a vendor or accel comes
+    Frames that only forward calls are skipped. Returns `None` if a frame of accel, torch or a vendor comes
     first, or if no frame runs the user's code.
     """
     while frame is not None:

@@ -98,6 +98,7 @@ def watch(library: ctypes.CDLL, log: Log, types: Iterable[str]) -> None:
 
     callback = _Callback(record)
     _callbacks.append(callback)
+    # The library searches this list for ",TYPE,".
     comma_separated_types = f",{','.join(types)},"
     library.watch(callback, comma_separated_types.encode())
 

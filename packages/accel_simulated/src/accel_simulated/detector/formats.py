@@ -55,7 +55,7 @@ def as_markdown(report: Report) -> str:
         f"`{shlex.join(report.command)}` on {report.simulated} (simulated), exit status {report.status}:",
         (
             f"To change: {_format_place_count(report.places_to_change)}. "
-            f"Only checks for a device: {_format_place_count(report.device_checks)}. "
+            f"Device checks: {_format_place_count(report.device_checks)}. "
             f"The source files that ran also name CUDA in {_format_place_count(report.source_places)} that "
             "the run did not record."
         ),
@@ -314,6 +314,9 @@ def _sarif_result(place: Place, kinds: list[str]) -> dict[str, Any]:
     if place.raised:
         message += f" It raised {place.raised}."
     region: dict[str, Any] = {"startLine": place.line}
+    level = "note"
+    if place.times:  # the run recorded a use, so the level depends on the kind of code
+        level = _sarif_level(place.kind)
     if place.text:
         region["snippet"] = {"text": place.text}
     location = {"artifactLocation": {"uri": quote(place.file)}, "region": region}
@@ -321,7 +324,7 @@ def _sarif_result(place: Place, kinds: list[str]) -> dict[str, Any]:
     return {
         "ruleId": f"vendor-{place.kind}",
         "ruleIndex": kinds.index(place.kind),
-        "level": _sarif_level(place.kind) if place.times else "note",
+        "level": level,
         "message": {"text": f"{message} Instead: {place.instead}."},
         "locations": [{"physicalLocation": location}],
         "partialFingerprints": {"vendorCode/v1": fingerprint},

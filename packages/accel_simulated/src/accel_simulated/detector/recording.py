@@ -68,8 +68,8 @@ class _Recording:
         from accel_simulated.detector.arguments import Arguments
         from accel_simulated.request import current_request
 
-        simulated = current_request()
-        collective = simulated.vendor.collective if simulated is not None else ""
+        request = current_request()
+        collective = request.vendor.collective if request is not None else ""
         torch_names.watch(self._log, self._names)
         Arguments(self._log, self._names, self._simulated_type, collective).watch()
         library = self._library

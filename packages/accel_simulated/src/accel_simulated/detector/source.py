@@ -219,7 +219,9 @@ class _Reader(ast.NodeVisitor):
         """Return the full name of a part of torch, or an empty string for other expressions."""
         if isinstance(node, ast.Attribute):
             owner = self._full_name(node.value)
-            return f"{owner}.{node.attr}" if owner else ""
+            if not owner:
+                return ""
+            return f"{owner}.{node.attr}"
         if isinstance(node, ast.Name):
             return self._imported.get(node.id, "")
         return ""

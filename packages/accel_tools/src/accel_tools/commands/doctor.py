@@ -48,7 +48,8 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
     multiple=True,
     metavar="TOPIC",
     type=options.OneOf("topic", lambda: [topic.name for topic in TOPICS]),
-    help=f"Examine only this topic; may be repeated: {', '.join(topic.name for topic in TOPICS)}.",
+    help="Examine only this topic. The option may be repeated. "
+    f"Topics: {', '.join(topic.name for topic in TOPICS)}.",
 )
 @click.option(
     "--ranks",
@@ -58,7 +59,7 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 @click.option(
     "--experiments/--no-experiments",
     default=True,
-    help="Whether to run programs with one change each to find a cause.",
+    help="Whether to rerun a failing program with one change at a time, to find the cause.",
 )
 @click.option(
     "--experiment-seconds",
@@ -66,7 +67,7 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
     type=click.FloatRange(min=1),
     default=60,
     show_default=True,
-    help="Seconds for all experiments.",
+    help="Time limit for all experiments together.",
 )
 @options.probe_timeout
 @options.as_json
@@ -98,15 +99,16 @@ def command(
     with_messages: bool,
     fix_options: fixes.FixOptions,
 ) -> None:
-    """Report each problem, here or of NAME, and the next step.
+    """Report problems on this machine, or with NAME, and next steps.
 
-    All topics run in child processes, in parallel. If a program fails, or devices are missing, experiments
-    in child processes look for the cause; they change nothing here. With the FOLDER of accel setup --into:
-    its environments, whether each is whole, and which one this machine takes.
+    All topics are examined in parallel, in child processes. If a program fails or devices are missing,
+    experiments look for the cause. Experiments change nothing on this machine. If NAME is a folder that accel
+    setup --into created, only the environments in the folder are examined: whether each is complete, and
+    which of them this machine uses.
 
-    Exit status: 0 = healthy (missing devices or vendor packages don't count), 1 = warnings or errors, 2 = bad
-    usage. These are errors: no backend works; a pinned backend does not work; a present device does not work;
-    torch cannot be imported.
+    Exit status: 0 = healthy (missing devices or vendor packages don't count), 1 = warnings or errors, 2 =
+    usage error. Errors are: no backend works, a pinned backend does not work, a present device does not work,
+    or torch cannot be imported.
     """
     _survive_limit_of_cpu_time()
     _check_options(as_issue=as_issue, with_messages=with_messages, as_json=as_json)
@@ -114,14 +116,16 @@ def command(
     if ctx.obj is not None:  # The argument is a folder instead of names of backends.
         ctx.exit(examined_folder.write_report(ctx.obj, as_json=as_json))
     # The report for an issue contains no text of an experiment.
-    budget = seconds if experiments and not as_issue else 0
+    runs_experiments = experiments and not as_issue
+    experiment_seconds = seconds if runs_experiments else 0
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
         context = DiagnosticContext(settings, dict(os.environ), names)
         if fix_options.only_list:
             fixes.write_list(context, TOPICS, output, as_json=as_json)
             ctx.exit(0)
-        report = _run(context, _select_topics(topic_names), ranks, budget)
+        topics = _select_topics(topic_names)
+        report = _run(context, topics, ranks, experiment_seconds)
         if as_issue:
             markdown = issue_markdown(context, report, with_messages=with_messages)
             output.write(markdown)
@@ -142,6 +146,7 @@ def _survive_limit_of_cpu_time() -> None:
     """
     is_main_thread = threading.current_thread() is threading.main_thread()
     if hasattr(signal, "SIGXCPU") and is_main_thread:
+        # The default handler would end the process. This handler does nothing.
         signal.signal(signal.SIGXCPU, lambda *_: None)
 
 
@@ -149,7 +154,7 @@ def _check_options(*, as_issue: bool, with_messages: bool, as_json: bool) -> Non
     """Raise `click.UsageError` if options contradict each other."""
     if as_issue and as_json:
         raise click.UsageError(
-            "--issue and --json both write to stdout: pass one of them."
+            "--issue and --json both write to stdout. Next step: pass one of them."
         )
     if with_messages and not as_issue:
         raise click.UsageError("--with-messages has no effect without --issue.")
@@ -167,9 +172,12 @@ def _run(
     experiment_seconds: float,
 ) -> Report:
     """Run the topics and show a progress line for the terminal."""
-    ranks_topic = ranks_connect.topic(ranks, experiment_seconds) if ranks else None
-    total = len(topics) + (1 if ranks_topic else 0)
-    with Progress(total) as progress:
+    topic_count = len(topics)
+    ranks_topic = None
+    if ranks:
+        ranks_topic = ranks_connect.topic(ranks, experiment_seconds)
+        topic_count += 1
+    with Progress(topic_count) as progress:
         return run_diagnostics(
             context,
             topics,
@@ -261,7 +269,7 @@ def _describe_topic(
     heading = (mark(topic.level), title)
     parts: list[page.Part] = [page.two_columns([heading], indent=0)]
     if topic.failed:
-        failure = [(f"could not be examined: {one_line(topic.failed)}", "")]
+        failure = [(f"this topic could not be examined: {one_line(topic.failed)}", "")]
         parts.append(page.two_columns([(mark(Level.WARNING), failure)], indent=2))
     for finding in findings:
         row = (mark(finding.level), _describe_finding(finding, causes.text_of(finding)))
