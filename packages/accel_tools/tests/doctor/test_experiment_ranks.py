@@ -110,5 +110,5 @@ print([str(e) for e in experiments(RankJob(2, dict(os.environ), 60)) if e.change
 def test_the_store_by_address_is_tried_first():
     job = rank_connection.RankJob(2, {"MASTER_ADDR": "node7"}, 60)
     names = [str(experiment) for experiment in rank_connection.experiments(job)]
-    assert names[0].startswith("with the store at 127.0.0.1 instead of ")
+    assert names[0].startswith("with torch.distributed's store at 127.0.0.1 ")
     assert "MASTER_ADDR" not in " ".join(names[1:])

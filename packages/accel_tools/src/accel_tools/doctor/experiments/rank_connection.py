@@ -99,17 +99,19 @@ def _run_rank(
     try:
         report = child.run(connect_in_child, {}, timeout, start=start)
     except OSError as error:
-        message = f"its process could not be started: {error}"
+        message = f"the rank's process could not be started: {error}"
         return Outcome(error=message, start_failed=True)
     failure = f"its process {report.ending}"
     if report.answer is not None:
         failure = report.answer["error"]
-    finished = 0
-    if report.stage in _STAGES:
-        finished = _STAGES.index(report.stage)
+    finished_count = 0
     if not failure:
-        finished = len(_STAGES)
-    return Outcome(imported=_STAGES[:finished], error=failure, stage=report.stage)
+        finished_count = len(_STAGES)
+    elif report.stage in _STAGES:
+        # The rank failed in this stage, so it has finished the stages before.
+        finished_count = _STAGES.index(report.stage)
+    finished = _STAGES[:finished_count]
+    return Outcome(imported=finished, error=failure, stage=report.stage)
 
 
 def connect_in_child(_: dict[str, Any], stage: Callable[[str], None]) -> dict[str, str]:
@@ -166,7 +168,7 @@ def _store_experiment() -> Experiment:
     """Return the experiment with the store at the loopback address instead of the host's address."""
     return Experiment(
         change=Change(set_variables=(("MASTER_ADDR", "127.0.0.1"),)),
-        name=f"the store at 127.0.0.1 instead of {socket.gethostname()}",
+        name=f"torch.distributed's store at 127.0.0.1 instead of {socket.gethostname()}",
         step=fixed_step("for a job on this host alone: export MASTER_ADDR=127.0.0.1"),
         is_likely=_is_store_unreachable,
         preposition="with",

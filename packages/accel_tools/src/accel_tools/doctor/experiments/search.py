@@ -344,6 +344,7 @@ class Search:
             outcome = self._run_with_all(group)
             if self.is_better(outcome):
                 return self._minimize(group)
+            # The changes then have an effect, and may also remove something that the program needs.
             if group is not related and _is_different_failure(outcome, failed):
                 self._fails_differently_together = True
         return []
@@ -382,11 +383,14 @@ class Search:
     ) -> list[Experiment]:
         """Return experiments from both halves that together improve the outcome.
 
-        Each of them is necessary. This is Junker's algorithm QuickXplain.
+        Each of them is necessary.
         """
-        needed_of_second = self._minimize_addition(first, first, second)
+        # This is Junker's algorithm QuickXplain: one half is minimized while the other half is applied.
+        needed_of_second = self._minimize_addition(
+            applied=first, last_added=first, experiments=second
+        )
         needed_of_first = self._minimize_addition(
-            needed_of_second, needed_of_second, first
+            applied=needed_of_second, last_added=needed_of_second, experiments=first
         )
         return [*needed_of_first, *needed_of_second]
 
@@ -411,9 +415,13 @@ class Search:
         if len(experiments) == 1:
             return experiments
         first, second = _halves(experiments)
-        needed_of_second = self._minimize_addition([*applied, *first], first, second)
+        needed_of_second = self._minimize_addition(
+            applied=[*applied, *first], last_added=first, experiments=second
+        )
         needed_of_first = self._minimize_addition(
-            [*applied, *needed_of_second], needed_of_second, first
+            applied=[*applied, *needed_of_second],
+            last_added=needed_of_second,
+            experiments=first,
         )
         return [*needed_of_first, *needed_of_second]
 

@@ -142,7 +142,7 @@ def _start_file_experiments(program: Program) -> Iterator[Experiment]:
         step = f"remove {file.path}, which runs when Python starts"
         if distribution:
             name = distribution.partition(" ")[0]
-            step = f"pip uninstall {name}, or upgrade it"
+            step = f"pip install --upgrade {name}, or pip uninstall {name}"
         yield Experiment(
             change=Change(
                 without_start_files=frozenset({file.path}),

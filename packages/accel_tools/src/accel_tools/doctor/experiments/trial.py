@@ -210,7 +210,7 @@ def run(program: Program, change: Change = NO_CHANGE) -> Outcome:
     try:
         report = child.run(_unused_function, {}, program.timeout, start=start)
     except OSError as error:
-        message = f"its process could not be started: {error}"
+        message = f"no process could be started for the program: {error}"
         return Outcome(error=message, start_failed=True)
     outcome = _read_outcome(program, report)
     return replace(outcome, seconds=time.monotonic() - start_time)
