@@ -142,7 +142,7 @@ OTHER_KINDS = ("tpu", "ipu", "gcu", "vpu", "vulkan", "xla")
 
 
 def how_to_declare(pin: Pin) -> str:
-    """Return the next step that makes the pinned backend available."""
+    """Return the next step that makes the requested backend available."""
     distribution = FIRST_PARTY.get(pin.name, "")
     if distribution and pin.distribution in ("", distribution):
         return install_command(distribution)

@@ -165,10 +165,10 @@ def cgroup_memory_kills(root: str = "/") -> int:
 
 
 def cgroup_process_limit(needed: int, root: str = "/") -> int | None:
-    """Return the process limit that does not allow `needed` more processes and threads.
+    """Return the limit that prevents the start of `needed` more processes and threads.
 
-    The limits are those of this process's cgroups. The result is `None` if all of them
-    allow that number.
+    Each cgroup of this process may limit the number of processes and threads. The
+    result is `None` if every limit allows the start.
     """
     for _version, folder in _control_groups("pids", root):
         limit = parse_number(read_text(f"{folder}/pids.max", root))
