@@ -35,8 +35,8 @@ class Row:
     def line(self, rows: Iterable[Row]) -> str:
         """Return this row as a line of text.
 
-        `rows` are all rows of the text. The line distinguishes this backend from others
-        of the same name in `rows`.
+        `rows` are all rows of the text. If another row has the same backend name, the
+        line also contains the name of the hardware.
         """
         return self.verdict.line([row.verdict for row in rows], self.reason)
 
