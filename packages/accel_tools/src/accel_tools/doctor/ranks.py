@@ -358,9 +358,11 @@ def _difference_lines(
     if is_complete:
         facts = reports[0].facts
         accelerator = facts.get("accelerator", "unknown accelerator")
-        ranks = "the only rank" if world_size == 1 else f"all {world_size} ranks"
+        comparison = f"no differences between the {world_size} ranks"
+        if world_size == 1:
+            comparison = "there is only one rank"
         torch_version = facts.get("torch")
-        return [f"no differences on {ranks}: {accelerator}, torch {torch_version}"]
+        return [f"{comparison}: {accelerator}, torch {torch_version}"]
     if len(reports) > 1:
         return ["no other difference between the ranks"]
     return []

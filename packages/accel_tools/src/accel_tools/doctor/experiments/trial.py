@@ -231,6 +231,11 @@ def _command(change: Change, arguments: list[str]) -> list[str]:
         options.append("-S")
     options.append("-Xfaulthandler")
     command = [sys.executable, *options, "-c", source, *arguments]
+    return command_with_limits(command, change)
+
+
+def command_with_limits(command: list[str], change: Change) -> list[str]:
+    """Return a command line that runs `command` with the resource limits of the change."""
     if not change.limits:
         return command
     limits_and_command = repr((change.limits, command))
