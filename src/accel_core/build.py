@@ -153,7 +153,7 @@ def _import_vendor(
     overtaker = checks.imported_overtaker(backend)
     if overtaker:  # A start-up hook may load this package when torch is imported.
         reason = f"torch.{backend.device_type} is overridden by {overtaker}"
-        hint = f"choose that vendor's backend, or do not load {overtaker}"
+        hint = f"choose the backend of {overtaker}'s vendor, or do not load {overtaker}"
         raise errors.DeclinedError(reason, hint=hint, deferred=True)
 
 

@@ -65,8 +65,8 @@ def platform_matches(platforms: tuple[str, ...]) -> bool:
     """
     if not platforms:
         return True
-    this_system = f"{sys.platform}-{platform.machine()}".lower()
-    return this_system.startswith(tuple(name.lower() for name in platforms))
+    this_platform = f"{sys.platform}-{platform.machine()}".lower()
+    return this_platform.startswith(tuple(name.lower() for name in platforms))
 
 
 # --- NUMA nodes and cores -----------------------------------------------------------
@@ -82,6 +82,7 @@ def numa_node_count(root: str = "/") -> int:
     count = 0
     for name in names_in(_NODES, root):
         is_node = re.fullmatch("node[0-9]+", name)
+        # The list is empty if the node has only memory.
         if is_node and read_text(f"{_NODES}/{name}/cpulist", root):
             count += 1
     return max(1, count)
@@ -114,10 +115,8 @@ def usable_cores() -> int:
 
 
 def parse_number(text: str) -> int | None:
-    """Parse a decimal number of at most 18 digits, or return `None` for any other text.
-
-    cgroup v1 represents "no memory limit" by a 19-digit number.
-    """
+    """Parse a decimal number of at most 18 digits, or return `None` for any other text."""
+    # cgroup v1 represents "no memory limit" by a number of 19 digits.
     if re.fullmatch("[0-9]{1,18}", text):
         return int(text)
     return None
@@ -130,7 +129,7 @@ def parse_number(text: str) -> int | None:
 
 
 def cgroup_memory_limit(root: str = "/") -> int | None:
-    """Return the smallest memory limit among this process's cgroups, in bytes.
+    """Return the smallest memory limit of this process's cgroups, in bytes.
 
     The result is `None` if no cgroup has a limit.
     """
@@ -139,20 +138,20 @@ def cgroup_memory_limit(root: str = "/") -> int | None:
 
 
 def cgroup_memory_available(root: str = "/") -> int | None:
-    """Return the free memory, in bytes, of the cgroup of this process that has the least left.
+    """Return the memory, in bytes, that this process's cgroups still allow it to use.
 
-    The result is `None` if no cgroup has a limit. The cgroup with the least free memory
-    need not be the cgroup with the smallest limit, because other processes may have
-    filled its parent. File cache counts as free, as in `docker stats`, because the
-    kernel frees it under memory pressure. If it counted as used, a container that has
-    read a large data set would seem full.
+    The result is `None` if no cgroup has a limit. A process is in nested cgroups, and
+    the one with the least free memory counts. It need not be the one with the smallest
+    limit, because other processes may have filled a parent. File cache counts as free,
+    as in `docker stats`, because the kernel frees it under memory pressure.
     """
-    remaining = [max(0, limit - used) for limit, used in _memory_limits(root)]
-    return min(remaining, default=None)
+    free_bytes = [max(0, limit - used) for limit, used in _memory_limits(root)]
+    return min(free_bytes, default=None)
 
 
 def cgroup_memory_kills(root: str = "/") -> int:
-    """Return the sum of the out-of-memory kills that this process's cgroups report.
+    """Return the number of processes that the kernel killed for lack of memory in this
+    process's cgroups.
 
     In cgroup v2, a cgroup also reports the kills in the cgroups below it, so one kill
     can count more than once.
@@ -165,10 +164,10 @@ def cgroup_memory_kills(root: str = "/") -> int:
 
 
 def cgroup_process_limit(needed: int, root: str = "/") -> int | None:
-    """Return the limit of a cgroup of this process in which `needed` more processes and
-    threads cannot start.
+    """Return the limit that prevents the start of `needed` more processes and threads.
 
-    The result is `None` if they can start in every cgroup.
+    Each cgroup of this process may limit the number of processes and threads. The
+    result is `None` if every limit allows the start.
     """
     for _version, folder in _control_groups("pids", root):
         limit = parse_number(read_text(f"{folder}/pids.max", root))
@@ -179,7 +178,7 @@ def cgroup_process_limit(needed: int, root: str = "/") -> int | None:
 
 
 def cgroup_cpu_quota(root: str = "/") -> float | None:
-    """Return the smallest CPU quota among this process's cgroups, in cores.
+    """Return the smallest CPU quota of this process's cgroups, in cores, such as 1.5.
 
     The result is `None` if no cgroup has a quota.
     """
@@ -198,6 +197,7 @@ def _cpu_quota(version: int, folder: str, root: str) -> float | None:
     -1.
     """
     if version == 2:
+        # The file contains both, such as "150000 100000".
         time, _, period = read_text(f"{folder}/cpu.max", root).partition(" ")
     else:
         time = read_text(f"{folder}/cpu.cfs_quota_us", root)
@@ -235,8 +235,8 @@ def _statistic(name: str, file: str, root: str) -> int:
     no such line.
     """
     for line in read_text(file, root).splitlines():
-        key, _, value = line.partition(" ")
-        if key == name:
+        first_word, _, value = line.partition(" ")
+        if first_word == name:
             return parse_number(value) or 0
     return 0
 
@@ -263,5 +263,5 @@ def _control_groups(controller: str, root: str) -> Iterator[tuple[int, str]]:
             path = ""
         folder = PurePosixPath("/sys/fs/cgroup", controllers, path.strip("/"))
         yield version, str(folder)
-        for parent in folder.parents:
+        for parent in folder.parents:  # The limits of a parent apply too.
             yield version, str(parent)

@@ -11,7 +11,7 @@ from accel_train.compiling import (
     no_inductor_code_error,
     require_listed_compiler,
 )
-from accel_train.device_interface import register
+from accel_train.device_interface import register_device_interface
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +43,7 @@ def accel(
             device_types.append(value.device.type)
     accelerator = _accelerator_for(device_types)
     # Register the device type with torch's compiler, if that is still necessary.
-    register(accelerator)
+    register_device_interface(accelerator)
     compiler = require_listed_compiler(accelerator)
     if compiler != "inductor":
         return lookup_backend(compiler)(graph, inputs, **options)
