@@ -56,30 +56,31 @@ class Group:
     def others_than(self, verdict: Verdict) -> tuple[Backend, ...]:
         """Return the declarations of all backends except the one in `verdict`.
 
-        For a built-in backend, the result also contains a substitute for each blocked
-        plugin, because a blocked plugin is not loaded and its declaration is unknown. A
-        substitute takes its device type from the plugin's name, and declares every
-        autoloaded package that no other backend declares.
+        For a built-in backend, the result also contains a substitute declaration for
+        each blocked plugin, because the declaration of a blocked plugin is not read. A
+        substitute takes its device type from the plugin's name. Its vendor imports are
+        the packages that torch's autoload imports and that no other backend declares.
         """
-        others = []
+        declarations = []
         for other in self.verdicts:
             if other.backend is not None and not other.is_about(verdict):
-                others.append(other.backend)
+                declarations.append(other.backend)
         if not verdict.builtin:
-            return tuple(others)
+            return tuple(declarations)
         for other in self.verdicts:
             if other.backend is None and other.status is Status.BLOCKED:
-                substitute = _substitute_for_blocked(other.name, tuple(others))
+                substitute = _substitute_for_blocked(other.name, tuple(declarations))
                 if substitute is not None:
-                    others.append(substitute)
-        return tuple(others)
+                    declarations.append(substitute)
+        return tuple(declarations)
 
 
 def _substitute_for_blocked(name: str, others: tuple[Backend, ...]) -> Backend | None:
     """Return a declaration to use for the blocked plugin called `name`, or `None` if
     the entry point's name cannot be a backend's name.
     """
-    modules = tuple(p.module for p in builtin.undeclared_packages(others))
+    packages = builtin.undeclared_packages(others)
+    modules = tuple(package.module for package in packages)
     device_type, _, _ = name.partition(".")  # "xpu" for "xpu.external"
     try:
         return Backend(
@@ -118,20 +119,21 @@ def create(verdict: Verdict, group: Group) -> Accelerator:
         _import_vendor(verdict, backend, others)
         if verdict.builtin:
             backend = builtin.with_torch_device_type(backend, others)
-            if backend in group.built:  # The backend was pinned by another name before.
+            if backend in group.built:  # An earlier choice pinned it by another name.
                 return group.built[backend]
-            built: object = _instance_of_declared_class(backend)
+            result: object = _instance_of_declared_class(backend)
         else:
-            built = _call_accel_create(verdict, backend, others)
-        if not isinstance(built, Accelerator):
-            built = adapted(built, backend) or built
-    if not isinstance(built, Accelerator):
+            result = _call_accel_create(verdict, backend, others)
+        if isinstance(result, Accelerator):
+            return result
+        accelerator = adapted(result, backend)
+    if not isinstance(accelerator, Accelerator):
         raise errors.InvalidAcceleratorError(
-            f"{current_step.get().text} returned {built!r} ({type(built).__name__}), expected "
-            "an accel_core.Accelerator, or an object or class that an adapter supports "
-            "(DeepSpeed's DeepSpeedAccelerator)"
+            f"{current_step.get().text} returned {result!r} ({type(result).__name__}), "
+            "expected an accel_core.Accelerator, or an object or class that an adapter "
+            "supports (DeepSpeed's DeepSpeedAccelerator)"
         )
-    return built
+    return accelerator
 
 
 def _import_vendor(
@@ -153,7 +155,7 @@ def _import_vendor(
     overtaker = checks.imported_overtaker(backend)
     if overtaker:  # A start-up hook may load this package when torch is imported.
         reason = f"torch.{backend.device_type} is overridden by {overtaker}"
-        hint = f"choose that vendor's backend, or do not load {overtaker}"
+        hint = f"choose the backend that uses {overtaker}, or do not load {overtaker}"
         raise errors.DeclinedError(reason, hint=hint, deferred=True)
 
 
@@ -247,7 +249,8 @@ def _verdict_on_count(
 ) -> Verdict:
     package = builtin.package_of_generic(accelerator.backend)
     why: Why | None = None
-    # No plugin vouches for a generic device, so its verdict names what registers it.
+    # No plugin declares a generic device, so the verdict names the package that
+    # registers the device.
     if verdict.builtin and (package or not count):
         facts = {
             "package": str(package or "a package"),
@@ -362,7 +365,7 @@ def failure(verdict: Verdict, error: BaseException, group: Group) -> Verdict:
         traceback.clear_frames(error.__traceback__)
     step = current_step.get()
     # Plugins are called to explain the error, and their code may fail too.
-    log_step(f"{step.text}, and what its error means", step.owner)
+    log_step(f"{step.text}, or the explanation of its error", step.owner)
     failed = verdict_with_error(verdict, error)
     if step.owner is CodeOwner.PLUGIN:
         mismatch = core_mismatch_verdict(failed, error, step.text)

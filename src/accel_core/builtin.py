@@ -48,13 +48,15 @@ OWN = Provenance("accel-core", __version__)
 
 
 def builtin_verdicts() -> tuple[Verdict, ...]:
-    """Return unprobed verdicts on the CPU and, for a device that needs no package, on `generic`."""
+    """Return unprobed verdicts on the two built-in backends: the CPU, and `generic` for a
+    device that torch supports without another package.
+    """
     return (_builtin_verdict(CPU, OWN), _builtin_verdict(GENERIC, OWN))
 
 
 def generic_verdicts(others: Iterable[Backend]) -> tuple[Verdict, ...]:
-    """Return a `generic` backend for each autoloaded package that none of `others`
-    declares.
+    """Return an unprobed verdict on `generic` for each package that torch autoloads and
+    that none of the backends `others` declares.
     """
     return tuple(
         _builtin_verdict(GENERIC, package) for package in undeclared_packages(others)
@@ -80,7 +82,8 @@ def generic_for_device_type(pin: Pin) -> tuple[Verdict, ...]:
     it. The result is empty for a device type with a first-party plugin, because the
     user only needs to install that plugin.
     """
-    if f"accel-{pin.name}" in OWN_DISTRIBUTIONS or not is_device_type(pin.name):
+    has_first_party_plugin = f"accel-{pin.name}" in OWN_DISTRIBUTIONS
+    if has_first_party_plugin or not is_device_type(pin.name):
         return ()
     backend = replace(GENERIC, device_type=pin.name)
     verdicts = []
@@ -307,9 +310,12 @@ def _require_undeclared(device_type: str, others: tuple[Backend, ...]) -> None:
 def _other_type_error(
     backend: Backend, package: Provenance | None, device_type: str
 ) -> errors.BackendUnavailableError:
-    subject = f"{package} registers" if package else "torch has"
-    reason = f"{subject} the device type {device_type!r}, not {backend.device_type!r}"
-    hint = f"set DS_ACCELERATOR={pin_of(package)}" if package else ""
+    pinned_type = backend.device_type
+    if package is None:
+        reason = f"torch has the device type {device_type!r}, not {pinned_type!r}"
+        return errors.BackendUnavailableError(reason)
+    reason = f"{package} registers the device type {device_type!r}, not {pinned_type!r}"
+    hint = f"set DS_ACCELERATOR={pin_of(package)}"
     return errors.BackendUnavailableError(reason, hint=hint)
 
 
@@ -405,7 +411,10 @@ def slot_taken_error(
     if distributions and is_autoloaded:
         subject = " and ".join(distributions)
         no_autoload = f"{torch_import.AUTOLOAD}=0"
-        hint = f"{pin_step} and {no_autoload} before Python starts: `import torch` loads {subject}"
+        hint = (
+            f"{pin_step} and {no_autoload} before Python starts, because `import torch` "
+            f"loads {subject}"
+        )
     else:
         hint = f"{pin_step} before Python starts, and do not import the package of {holder}"
     reason = f"torch's one PrivateUse1 slot is held by {holder} in this process"

@@ -131,8 +131,8 @@ def late_changes() -> tuple[Note, ...]:
         if now == before:
             continue
         hides_devices = name != DS_ACCELERATOR.name
-        if hides_devices and not _chosen.is_initialized():  # It still has an effect.
-            continue
+        if hides_devices and not _chosen.is_initialized():
+            continue  # Before the device starts, a change of the variable has an effect.
         from accel_core.explain.notes import late_change_note
 
         note = late_change_note(name, before=before, now=now, backend=_chosen.name)
@@ -230,7 +230,7 @@ def accelerator(what: str | torch.device | torch.Tensor) -> Accelerator:
         return _accelerator_for_type(device_type, f"accelerator({str(device)!r})")
     try:
         pin = parse_pin(what)  # type: ignore[arg-type]
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError):  # a malformed name, or not a string
         raise errors.InvalidAcceleratorError(
             f"accelerator({what!r}): expected a backend's name ('npu', 'npu@accel-npu'), a "
             "device ('npu:0', a torch.device) or a tensor"

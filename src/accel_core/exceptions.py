@@ -25,7 +25,7 @@ def root_cause(error: BaseException) -> str:
     """
     first = first_in_chain(error)
     if isinstance(first, SystemExit):
-        return f"SystemExit: it tried to exit the process with {first.code!r}"
+        return f"SystemExit: the code tried to exit the process with {first.code!r}"
     kind = type(first).__name__
     text = message(first)
     if not text:
@@ -35,9 +35,10 @@ def root_cause(error: BaseException) -> str:
 
 def root_place(error: BaseException) -> str:
     """Return the file and line that raised the first exception in a chain, or an empty
-    string if this package raised it.
+    string if code of accel raised it.
     """
     place = ""
+    # The last frame in a traceback is the one that raised the exception.
     for frame, line in walk_tb(first_in_chain(error).__traceback__):
         file = frame.f_code.co_filename
         if file.startswith("<"):  # a frame of Python's import system

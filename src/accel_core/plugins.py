@@ -54,9 +54,9 @@ class Plugin:
 
     @cached_property
     def hooks(self) -> Any:
-        """The plugin's hooks, registered with a pluggy manager of their own.
+        """The plugin's hooks, registered with a separate pluggy manager for each plugin.
 
-        An exception in this plugin therefore does not stop the hooks of other plugins.
+        An exception in one plugin therefore does not stop the hooks of other plugins.
         Raises `pluggy.PluginValidationError` if the plugin does not match the hook
         specifications.
         """
@@ -91,9 +91,9 @@ def find_backends(
     backend, the other plugins are loaded too. If two distributions declare the name and
     the pin has no distribution, both are returned and neither is imported.
 
-    A device that no plugin declares is a `generic` backend. Its pin is the device type
-    in torch (`gcu`), or `generic@` and the distribution of the package that adds the
-    device.
+    A device that no plugin declares is a `generic` backend. The pin of such a backend
+    is the device type in torch (`gcu`), or `generic@` and the distribution of the
+    package that adds the device.
     """
     installed = packages.entry_points(ENTRY_POINT_GROUP)
     if pin is None:
@@ -251,7 +251,7 @@ def load_plugin(source: Provenance) -> tuple[Verdict, ...]:
         with stdout_to_stderr(), preserved_state(source):
             if not source.module:
                 raise errors.InvalidBackendError(
-                    "the entry point names no module, expected one such as 'accel_npu'"
+                    "the entry point has no module, expected one such as 'accel_npu'"
                 )
             hooks = Plugin(source).hooks
             log_step(f"accel_backends() of {source}", CodeOwner.PLUGIN)
@@ -323,7 +323,9 @@ def _verdict_without_declaration(
 
 
 def verdict_with_error(verdict: Verdict, error: BaseException) -> Verdict:
-    """Return the verdict, with the error, its root cause and the line that raised it added."""
+    """Return the verdict with the error added: the exception, its root cause, and the
+    line that raised the root cause.
+    """
     return replace(
         verdict,
         error=error,

@@ -108,7 +108,7 @@ def parse_flag(text: str) -> bool:
 
 
 def parse_strict(text: str) -> str:
-    """Parse `ACCEL_STRICT`; return a value for `Settings.strict`."""
+    """Parse `ACCEL_STRICT`: return `"always"`, `"1"` for yes, or `""` for no."""
     if text.lower() == "always":
         return "always"
     try:
@@ -139,7 +139,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_whole_number(text: str) -> int:
-    """Parse a whole number of at most nine digits, such as launchers set."""
+    """Parse a whole number of at most nine digits."""
     if not re.fullmatch(r"\d{1,9}", text):
         raise ValueError("a whole number, 0 or more")
     return int(text)
@@ -188,7 +188,7 @@ ACCEL_ALLOW: Variable[tuple[Pin, ...]] = Variable(
     "ACCEL_ALLOW",
     parse_rules,
     (),
-    "Only these backends may be chosen; name the CPU as well to allow it.",
+    "Only these backends may be chosen. Add cpu to the list to allow the CPU.",
 )
 ACCEL_BLOCK: Variable[tuple[Pin, ...]] = Variable(
     "ACCEL_BLOCK",
@@ -200,14 +200,14 @@ ACCEL_STRICT = Variable(
     "ACCEL_STRICT",
     parse_strict,
     "",
-    "1: an error instead of the CPU fallback if hardware is present or a plugin is broken; "
-    "always: in every case.",
+    "1: raise an error instead of using the CPU if hardware is present or a plugin is broken; "
+    "always: raise an error whenever no accelerator is usable.",
 )
 ACCEL_PROBE = Variable(
     "ACCEL_PROBE",
     parse_probe,
     "inline",
-    "isolated: import each vendor in a child process first.",
+    "isolated: import each vendor's package in a child process first.",
 )
 ACCEL_PROBE_TIMEOUT = Variable(
     "ACCEL_PROBE_TIMEOUT", parse_seconds, 60.0, "Seconds until a probe is stopped."
@@ -222,7 +222,7 @@ ACCEL_LOG = Variable(
     "ACCEL_LOG",
     parse_flag,
     False,
-    "1: log each step of the choice (accel -v: of a command).",
+    "1: log each step of the choice to stderr, as `accel -v` does for a command.",
 )
 
 #: The variables that control a choice, in the order of the documentation.

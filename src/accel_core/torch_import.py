@@ -83,7 +83,7 @@ def _import_named_packages() -> None:
         except PLUGIN_ERRORS as error:
             cause, step = cause_and_step(error)
             raise BackendUnavailableError(
-                f"{name}, which {IMPORTED} names, fails to import: {cause}",
+                f"{name}, which {IMPORTED} lists, fails to import: {cause}",
                 hint=step or f"remove {name} from {IMPORTED}",
             ) from error
 
@@ -161,7 +161,7 @@ def _import_or_explain() -> ModuleType:
             isinstance(error, ModuleNotFoundError) and error.name == "torch"
         )
         if is_not_installed:
-            reason = "torch is not installed: accel setup"
+            reason = "torch is not installed: run `accel setup`"
             raise BackendUnavailableError(reason) from None
         step = "run `accel doctor` in the program's folder: it finds the cause"
         # torch's message about its autoload names the package that torch loads.
@@ -277,8 +277,8 @@ def cause_and_step(error: BaseException) -> tuple[str, str]:
     build = torch_build()
     if build is None:
         return cause, ""
-    mismatch = f"built for another torch (yours is {build.version}): {cause}"
-    return mismatch, "install the vendor's wheel for this torch"
+    mismatch = f"built for another torch than {build.version}: {cause}"
+    return mismatch, f"install the vendor's wheel for torch {build.version}"
 
 
 # --- torch's namespaces ---------------------------------------------------------------

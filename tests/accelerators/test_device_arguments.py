@@ -112,7 +112,7 @@ def test_a_device_that_is_not_there_is_out_of_range(initialized, name):
     for device in (2, "maia:2", torch.device("maia", 2)):
         with pytest.raises(
             InvalidDeviceError,
-            match=r"simulated: device index 2 is out of range, 2 devices",
+            match=r"simulated: device index 2 is out of range: this process sees 2 devices",
         ):
             CHECKED[name](initialized, device)
 

@@ -140,7 +140,7 @@ def test_an_index_out_of_range_is_a_value_error(small, index):
     ):
         with pytest.raises(
             ValueError,
-            match=rf"simulated: device index {index} is out of range, 3 devices",
+            match=rf"simulated: device index {index} is out of range: this process sees 3 devices",
         ):
             call(index)
 

@@ -276,7 +276,7 @@ def _namespace_taken(verdict: Verdict, why: Why, _plain: bool) -> Words:
     package = why["by"]
     return Words(
         f"torch.{verdict.device_type} is overridden by {package}",
-        f"choose that vendor's backend, or do not load {package}",
+        f"choose the backend that uses {package}, or do not load {package}",
     )
 
 

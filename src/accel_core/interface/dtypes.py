@@ -167,8 +167,8 @@ class Dtypes(Devices):
         if isinstance(result, Exception):
             first_line, _, _ = str(result).partition("\n")
             warnings.warn(
-                f"{self.name}: the trial of torch.{dtype} failed, so {name}() returns "
-                "False until the next call: "
+                f"{self.name}: the trial of torch.{dtype} failed, so this call of {name}() "
+                "returns False, and the next call tries again: "
                 f"{type(result).__name__}: {first_line}",
                 RuntimeWarning,
                 stacklevel=3,

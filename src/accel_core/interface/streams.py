@@ -161,7 +161,7 @@ class Streams(Devices):
             return event_class
 
         def new_event(
-            kind: type,
+            cls: type,
             enable_timing: bool = False,
             blocking: bool = False,
             interprocess: bool = False,
@@ -176,7 +176,7 @@ class Streams(Devices):
             # A keyword that is False is not passed, because the vendor may lack it.
             set_options = {name: True for name, is_set in options.items() if is_set}
             self._drop_event_keywords(set_options, missing)
-            return type.__call__(kind, **set_options)
+            return type.__call__(cls, **set_options)
 
         set_name_in_errors(new_event, "Event")
         # An event that the vendor creates counts as an instance of this class too. Both

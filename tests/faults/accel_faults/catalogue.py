@@ -92,7 +92,9 @@ FAULTS = (
         "Mute: (its message cannot be read)",
     ),
     _raises(
-        "sys.exit(3)", "import sys; sys.exit(3)", "it tried to exit the process with 3"
+        "sys.exit(3)",
+        "import sys; sys.exit(3)",
+        "the code tried to exit the process with 3",
     ),
     Fault(
         "raises KeyboardInterrupt",

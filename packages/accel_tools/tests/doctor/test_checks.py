@@ -49,7 +49,7 @@ TOLD = [
     ("wrong", "CheckResult('error', 'it is wrong.', 'mend it', {'at': 'home'})", "wrong", "it is wrong"),
     ("raises", "1 / 0", "raised", "its check 'The raises' failed: ZeroDivisionError: division by zero"),
     ("leaves", "exit('away')", "raised",
-     "its check 'The leaves' failed: SystemExit: it tried to exit the process with 'away'"),
+     "its check 'The leaves' failed: SystemExit: the code tried to exit the process with 'away'"),
     ("answers", "'well'", "invalid", f"its check 'The answers' returned 'well', {EXPECTED}"),
     ("level", "CheckResult('so-so', 'neither')", "invalid", "level='so-so'"),
     ("prints", "(print('x' * 100000), CheckResult('ok', 'said much'))[1]", "prints", "said much"),
