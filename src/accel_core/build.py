@@ -188,15 +188,18 @@ def _instance_of_declared_class(backend: Backend) -> object:
     """
     from accel_core.interface import Accelerator, prepared
 
-    module, _, name = (backend.accelerator or _ANY_DEVICE).partition(":")
+    reference = backend.accelerator or _ANY_DEVICE
+    module, _, name = reference.partition(":")
     if module.startswith("accel_core."):
-        declared = getattr(importlib.import_module(module), name)
+        declared_class = getattr(importlib.import_module(module), name)
     else:
+        # The module may import a framework, which its adapter has to prepare for.
         with prepared():
-            declared = getattr(importlib.import_module(module), name)
-    if isinstance(declared, type) and issubclass(declared, Accelerator):
-        return declared._from_backend(backend)
-    return declared
+            declared_class = getattr(importlib.import_module(module), name)
+    if isinstance(declared_class, type) and issubclass(declared_class, Accelerator):
+        return declared_class._from_backend(backend)
+    # Another framework's class, of which that framework's adapter makes an accelerator.
+    return declared_class
 
 
 # --- The device -------------------------------------------------------------------------

@@ -266,7 +266,7 @@ def _device_types_of(build: torch_import.TorchBuild | None) -> list[str]:
 
 def with_torch_device_type(backend: Backend, others: tuple[Backend, ...]) -> Backend:
     """Load a `generic` backend's package, and return the declaration with the device
-    type that it registers.
+    type that the package registers.
 
     The CPU's declaration is returned unchanged. Raises `DeclinedError` if torch has no
     such device or another backend declares the device. Raises `BackendUnavailableError`
@@ -335,7 +335,7 @@ def load_like_torch(package: Provenance) -> None:
     """Load one package as torch's autoload does.
 
     Raises `BackendUnavailableError` if the package fails. The error names the package's
-    distribution, because it breaks every `import torch` in this environment.
+    distribution, because the package breaks every `import torch` in this environment.
     """
     log_step(f"importing {package.value} ({package})")
     try:
@@ -352,7 +352,7 @@ def autoload_failure(
     cause, _ = torch_import.cause_and_step(error)
     place = f"{torch_import.TORCH_GROUP}: {package.name} = {package.value}"
     reason = one_line(f"{package} fails when torch loads it ({place}): {cause}")
-    hint = f"`import torch` fails with it: {remedy(package)}"
+    hint = f"`import torch` fails with this package: {remedy(package)}"
     return errors.BackendUnavailableError(reason, hint=hint)
 
 

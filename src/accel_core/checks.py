@@ -27,7 +27,7 @@ from accel_core.verdict import Reason, Status, Verdict, Why
 
 @dataclass(frozen=True)
 class Context:
-    """The facts that a backend's checks need besides its verdict."""
+    """The facts that a backend's checks need in addition to the backend's verdict."""
 
     settings: Settings
     #: The user asked for this backend by name, so it may be usable without a device.
@@ -165,6 +165,7 @@ def _other_missing_distributions(backend: Backend) -> list[str]:
         return []  # A missing distribution may be the vendor's.
     missing = []
     for requirement in backend.requires:
+        # For example "torch-npu" in "torch-npu>=2.6".
         leading_name = re.match(r"[\w.-]+", requirement)
         if leading_name is None:
             continue

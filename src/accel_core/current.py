@@ -99,8 +99,8 @@ def get_accelerator() -> Accelerator:
 
 
 def selection() -> Selection:
-    """Return the record of this process's choice. If it has not chosen an accelerator
-    yet, choose first.
+    """Return the record of this process's choice. If this process has not chosen an
+    accelerator yet, the call chooses one.
 
     `notes` also lists the environment variables that were changed too late to have an
     effect. A `SettingWarning` reports each of them once.
@@ -116,7 +116,8 @@ def selection() -> Selection:
 
 
 def late_changes() -> tuple[Note, ...]:
-    """Return a note on each environment variable that was changed too late, and warn once of each.
+    """Return a note on each environment variable that was changed too late, and warn once
+    about each of them.
 
     A visible-devices variable has an effect until the device has started.
     `DS_ACCELERATOR` has an effect until the accelerator is chosen. Removing the
@@ -337,8 +338,8 @@ def _select_among(
 
 
 def qualified_pin(settings: Settings, pin: Pin) -> Pin:
-    """Return the pin in the settings with the same name as `pin`, because it may also
-    name a distribution. Return `pin` itself if there is no such pin.
+    """Return the pin in the settings with the same name as `pin`, because the pin in the
+    settings may also name a distribution. Return `pin` if there is no such pin.
     """
     if pin.distribution:
         return pin

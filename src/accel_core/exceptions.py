@@ -35,7 +35,7 @@ def root_cause(error: BaseException) -> str:
 
 def root_place(error: BaseException) -> str:
     """Return the file and line that raised the first exception in a chain, or an empty
-    string if code of accel raised it.
+    string if accel's own code raised it.
     """
     place = ""
     # The last frame in a traceback is the one that raised the exception.

@@ -289,11 +289,11 @@ _KEY_FUNCTIONS = (
 )  # fmt: skip
 
 
-def namespace_taken_by(device_type: str, own: tuple[str, ...]) -> str:
+def namespace_taken_by(device_type: str, own_packages: tuple[str, ...]) -> str:
     """Return the module whose functions replace those of `torch.<device_type>`, or an
     empty string if there is none.
 
-    Modules in the packages `own` do not count.
+    Modules in `own_packages` do not count.
     """
     namespace = getattr(sys.modules.get("torch"), device_type, None)
     modules = []
@@ -304,7 +304,7 @@ def namespace_taken_by(device_type: str, own: tuple[str, ...]) -> str:
         modules.append(defining_module(function))
     for module in modules:
         top_level, _, _ = module.partition(".")
-        if module and top_level not in own:
+        if module and top_level not in own_packages:
             return module
     return ""
 

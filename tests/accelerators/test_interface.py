@@ -151,7 +151,7 @@ def test_one_device_needs_no_selecting(backend):
             return 1
 
     One(backend()).set_device(0)
-    with pytest.raises(ValueError, match="1 device visible"):
+    with pytest.raises(ValueError, match="this process sees 1 device"):
         One(backend()).set_device(1)
 
 

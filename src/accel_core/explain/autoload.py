@@ -225,7 +225,7 @@ def _load_conflict(package: Provenance, how: str, cause: str = "") -> AutoloadCo
         one_line(f"{package} fails when torch loads it ({place})"),
         builtin.remedy(package),
         how=one_line(how),
-        effect="`import torch` fails with it",
+        effect="`import torch` fails with this package",
         cause=one_line(cause),
         distribution=package.distribution,
     )

@@ -58,7 +58,7 @@ def test_the_package_that_breaks_torchs_import_is_named(listed_without_a_card):
     assert autoload.startswith(
         "torch_npu 2.13.0 fails when torch loads it (torch.backends: torch_npu ="
     )
-    reason = ", for the same reason as npu. `import torch` fails with it"
+    reason = ", for the same reason as npu. `import torch` fails with this package"
     assert autoload.endswith(reason)
 
 
