@@ -74,6 +74,7 @@ class Provenance:
         """Split the entry point's value, without its extras, into a module and
         attributes.
         """
+        # For example "package.module:object [extra]".
         reference, _, _extras = self.value.partition("[")
         module, _, attribute_path = reference.partition(":")
         attributes = attribute_path.strip().split(".") if attribute_path else []

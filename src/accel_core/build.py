@@ -75,11 +75,13 @@ class Group:
         return tuple(declarations)
 
 
-def _substitute_for_blocked(name: str, others: tuple[Backend, ...]) -> Backend | None:
+def _substitute_for_blocked(
+    name: str, other_backends: tuple[Backend, ...]
+) -> Backend | None:
     """Return a declaration to use for the blocked plugin called `name`, or `None` if
     the entry point's name cannot be a backend's name.
     """
-    packages = builtin.undeclared_packages(others)
+    packages = builtin.undeclared_packages(other_backends)
     modules = tuple(package.module for package in packages)
     device_type, _, _ = name.partition(".")  # "xpu" for "xpu.external"
     try:
@@ -114,16 +116,16 @@ def create(verdict: Verdict, group: Group) -> Accelerator:
     backend = verdict.declaration
     if backend in group.built:
         return group.built[backend]
-    others = group.others_than(verdict)
+    other_backends = group.others_than(verdict)
     with stdout_to_stderr():
-        _import_vendor(verdict, backend, others)
+        _import_vendor(verdict, backend, other_backends)
         if verdict.builtin:
-            backend = builtin.with_torch_device_type(backend, others)
+            backend = builtin.with_torch_device_type(backend, other_backends)
             if backend in group.built:  # An earlier choice pinned it by another name.
                 return group.built[backend]
             result: object = _instance_of_declared_class(backend)
         else:
-            result = _call_accel_create(verdict, backend, others)
+            result = _call_accel_create(verdict, backend, other_backends)
         if isinstance(result, Accelerator):
             return result
         accelerator = adapted(result, backend)
@@ -137,14 +139,14 @@ def create(verdict: Verdict, group: Group) -> Accelerator:
 
 
 def _import_vendor(
-    verdict: Verdict, backend: Backend, others: tuple[Backend, ...]
+    verdict: Verdict, backend: Backend, other_backends: tuple[Backend, ...]
 ) -> None:
     """Import torch, and then the package that adds the device to torch."""
     log_step("importing torch", CodeOwner.TORCH)
     torch = torch_import.import_torch()
     if backend.torch_integration.private_use1:
-        builtin.require_free_slot(backend, others)
-    # If none is installed, the import of the first one raises the right error.
+        builtin.require_free_slot(backend, other_backends)
+    # If no module is installed, the import of the first raises the right error.
     candidates = checks.installed_imports(backend) or backend.vendor_imports
     name = candidates[0]
     with torch_import.autoload_restored():
@@ -160,14 +162,14 @@ def _import_vendor(
 
 
 def _call_accel_create(
-    verdict: Verdict, backend: Backend, others: tuple[Backend, ...]
+    verdict: Verdict, backend: Backend, other_backends: tuple[Backend, ...]
 ) -> object:
     """Return the accelerator from the plugin's `accel_create`, or an instance of the
     declared class if the hook returns none.
     """
     log_step(f"accel_create() of {verdict.provenance}", CodeOwner.PLUGIN)
     plugin = Plugin(verdict.provenance)
-    built: object = plugin.hooks.accel_create(backend=backend, others=others)
+    built: object = plugin.hooks.accel_create(backend=backend, others=other_backends)
     if built is not None:
         return built
     if backend.accelerator:
@@ -273,15 +275,15 @@ def plugin_verdict(verdict: Verdict, group: Group) -> Verdict | None:
     """Return the verdict of the plugin's `accel_probe`, or `None` if the plugin leaves
     the verdict to the default probe.
     """
-    others = group.others_than(verdict)
+    other_backends = group.others_than(verdict)
     if verdict.builtin:
-        return builtin.verdict_without_import(verdict, others)
+        return builtin.verdict_without_import(verdict, other_backends)
     plugin = Plugin(verdict.provenance)
     try:
         with stdout_to_stderr(), preserved_state(verdict.provenance):
             hooks = plugin.hooks
             log_step(f"accel_probe() of {verdict.provenance}", CodeOwner.PLUGIN)
-            answer = hooks.accel_probe(backend=verdict.backend, others=others)
+            answer = hooks.accel_probe(backend=verdict.backend, others=other_backends)
     except PLUGIN_ERRORS as error:
         return failure(verdict, error, group)
     if answer is None:
@@ -361,7 +363,8 @@ def _invalid_answer(
 def failure(verdict: Verdict, error: BaseException, group: Group) -> Verdict:
     """Return the verdict that results from `error`, which the current step of a probe raised."""
     source = verdict.provenance
-    if not verdict.builtin and source.module not in sys.modules:
+    is_plugin_loaded = verdict.builtin or source.module in sys.modules
+    if not is_plugin_loaded:
         return replace(load_failure_verdict(source, error), backend=verdict.backend)
     if error.__traceback__ is not None:
         # The traceback is kept, but the objects in its frames must be freed.

@@ -26,11 +26,11 @@ def root_cause(error: BaseException) -> str:
     first = first_in_chain(error)
     if isinstance(first, SystemExit):
         return f"SystemExit: the code tried to exit the process with {first.code!r}"
-    kind = type(first).__name__
+    type_name = type(first).__name__
     text = message(first)
     if not text:
-        return kind
-    return f"{kind}: {text}"
+        return type_name
+    return f"{type_name}: {text}"
 
 
 def root_place(error: BaseException) -> str:

@@ -113,12 +113,12 @@ def _declared_backends_matching(
     pin: Pin, installed: Sequence[Provenance], settings: Settings, load: Load
 ) -> tuple[Verdict, ...]:
     """Return the backends of plugins that the pin selects."""
-    with_pinned_name, others = [], []
+    with_pinned_name, with_other_names = [], []
     for plugin in installed:
         if pin.matches(plugin.name.lower(), plugin.distribution):
             with_pinned_name.append(plugin)
         else:
-            others.append(plugin)
+            with_other_names.append(plugin)
     distributions = set()
     for plugin in with_pinned_name:
         distributions.add(normalize_distribution(plugin.distribution))
@@ -128,7 +128,7 @@ def _declared_backends_matching(
             _verdict_without_declaration(plugin, why) for plugin in with_pinned_name
         )
     # The other plugins are imported only if the first ones do not declare the backend.
-    for plugins in (with_pinned_name, others):
+    for plugins in (with_pinned_name, with_other_names):
         verdicts = _load_permitted_plugins(plugins, settings, load)
         matching = [v for v in verdicts if pin.matches(v.name, v.distribution)]
         if matching:
@@ -295,9 +295,9 @@ def _as_backend_list(result: Any) -> list[Backend]:
         items = [result]
     for item in items:
         if not isinstance(item, Backend):
-            kind = type(item).__name__
+            type_name = type(item).__name__
             raise errors.InvalidBackendError(
-                f"accel_backends() returned {short_repr(item)} ({kind}), expected "
+                f"accel_backends() returned {short_repr(item)} ({type_name}), expected "
                 "accel_core.Backend or a sequence of accel_core.Backend objects"
             )
     return items
@@ -379,5 +379,6 @@ def is_made_for_other_core(error: BaseException) -> bool:
         missing_package = str(root_error.name).partition(".")[0]
         return missing_package == "accel_core"
     if isinstance(root_error, AttributeError):
+        # `obj` is the object that lacks the attribute.
         return root_error.obj is sys.modules["accel_core"]
     return is_unknown_field_error(root_error)

@@ -70,10 +70,10 @@ def parse_pin(text: str, *, allow_distribution_only: bool = False) -> Pin:
     lacks_distribution = at == "@" and not pin.distribution
     if lacks_name or lacks_distribution:
         if allow_distribution_only:
-            forms = "a backend name, name@distribution, or @distribution"
+            expected = "a backend name, name@distribution, or @distribution"
         else:
-            forms = "a backend name, or name@distribution"
-        raise ValueError(forms)
+            expected = "a backend name, or name@distribution"
+        raise ValueError(expected)
     return pin
 
 
@@ -104,7 +104,8 @@ def parse_flag(text: str) -> bool:
         return True
     if text.lower() in _NO:
         return False
-    raise ValueError("1 or 0")
+    expected = "1 or 0"
+    raise ValueError(expected)
 
 
 def parse_strict(text: str) -> str:
@@ -114,7 +115,8 @@ def parse_strict(text: str) -> str:
     try:
         is_strict = parse_flag(text)
     except ValueError:
-        raise ValueError("1, 0 or always") from None
+        expected = "1, 0 or always"
+        raise ValueError(expected) from None
     if is_strict:
         return "1"
     return ""
@@ -123,7 +125,8 @@ def parse_strict(text: str) -> str:
 def parse_probe(text: str) -> str:
     """Parse `ACCEL_PROBE`: `"inline"` or `"isolated"`."""
     if text.lower() not in ("inline", "isolated"):
-        raise ValueError("inline or isolated")
+        expected = "inline or isolated"
+        raise ValueError(expected)
     return text.lower()
 
 
@@ -134,14 +137,16 @@ def parse_seconds(text: str) -> float:
     except ValueError:
         seconds = math.nan  # which fails the next check too
     if not 0 < seconds < math.inf:
-        raise ValueError("a number of seconds above 0, such as 10 or 2.5")
+        expected = "a number of seconds above 0, such as 10 or 2.5"
+        raise ValueError(expected)
     return seconds
 
 
 def parse_whole_number(text: str) -> int:
     """Parse a whole number of at most nine digits."""
     if not re.fullmatch(r"\d{1,9}", text):
-        raise ValueError("a whole number, 0 or more")
+        expected = "a whole number, 0 or more"
+        raise ValueError(expected)
     return int(text)
 
 
@@ -339,17 +344,17 @@ def permitted_entry_points(group: str) -> list[Provenance]:
     if not is_group_of_accel:
         policy = replace(policy, allow=())
     backends_by_distribution = _backends_by_distribution(policy)
-    own, others = [], []
+    own_entry_points, other_entry_points = [], []
     for entry_point in registered:
         distribution = entry_point.distribution
         backends = backends_by_distribution[distribution]
         if not policy.permits_distribution(distribution, backends):
             continue
         if normalize_distribution(distribution) in OWN_DISTRIBUTIONS:
-            own.append(entry_point)
+            own_entry_points.append(entry_point)
         else:
-            others.append(entry_point)
-    return own + others
+            other_entry_points.append(entry_point)
+    return own_entry_points + other_entry_points
 
 
 def _backends_by_distribution(policy: Policy) -> Mapping[str, list[str]]:

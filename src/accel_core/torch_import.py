@@ -163,20 +163,33 @@ def _import_or_explain() -> ModuleType:
         if is_not_installed:
             reason = "torch is not installed: run `accel setup`"
             raise BackendUnavailableError(reason) from None
-        step = "run `accel doctor` in the program's folder: it finds the cause"
-        # torch's message about its autoload names the package that torch loads.
-        if AUTOLOAD in str(error):
-            text = f"{error} {error.__cause__ or ''}".strip()
-            raise BackendUnavailableError(text, hint=step) from error
-        raise TorchFailsError(error, hint=step) from error
-    if not hasattr(torch, "Tensor"):
-        place = getattr(torch, "__file__", None)
-        if place is None:  # A folder without an `__init__` has only a path.
-            place = list(getattr(torch, "__path__", ()))
-        raise BackendUnavailableError(
-            f"the module torch that Python finds is not PyTorch: {place}"
-        )
+        raise _import_failure(error) from error
+    _require_pytorch(torch)
     return torch
+
+
+def _import_failure(error: Exception) -> BackendUnavailableError:
+    """Return the error to raise because `import torch` raised `error`."""
+    step = "run `accel doctor` in the program's folder to find the cause"
+    # torch's message about its autoload names the package that torch loads.
+    if AUTOLOAD in str(error):
+        text = f"{error} {error.__cause__ or ''}".strip()
+        return BackendUnavailableError(text, hint=step)
+    return TorchFailsError(error, hint=step)
+
+
+def _require_pytorch(torch: ModuleType) -> None:
+    """Raise `BackendUnavailableError` if the imported module is not PyTorch, but for
+    example a folder called torch.
+    """
+    if hasattr(torch, "Tensor"):
+        return
+    place = getattr(torch, "__file__", None)
+    if place is None:  # A folder without an `__init__` has only a path.
+        place = list(getattr(torch, "__path__", ()))
+    raise BackendUnavailableError(
+        f"the module torch that Python finds is not PyTorch: {place}"
+    )
 
 
 # --- torch's build --------------------------------------------------------------------

@@ -117,7 +117,10 @@ def test_what_breaks_import_torch_is_named_by_every_command(accel):
     )
     accel.world.backend("bad", vendor_import="torch_bad", extra=NO_DEVICE)
     fails = "torch-bad 2.0 fails when torch loads it (torch.backends: bad = torch_bad:autoload)"
-    helps = "`import torch` fails with this package: pip uninstall torch-bad, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+    helps = (
+        "`import torch` fails with this package: pip uninstall torch-bad, or set "
+        "TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+    )
     cause, same = ": ImportError: libbad.so", ", for the same reason as bad"
     for words, why in (
         (["list"], same),

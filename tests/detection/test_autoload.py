@@ -27,7 +27,10 @@ SAID = (
     "torch-npu 2.13 fails when torch loads it (torch.backends: npu = torch_npu:autoload): "
     "OSError: libhccl.so: cannot open shared object file"
 )
-HELPS = "`import torch` fails with this package: pip uninstall torch-npu, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+HELPS = (
+    "`import torch` fails with this package: pip uninstall torch-npu, or set "
+    "TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+)
 
 
 def announce(world, name, source):
@@ -53,7 +56,7 @@ def commanded(**environ):
 def test_commands_name_a_package_that_breaks_torch_with_both_remedies(
     autoload_world,
 ):
-    """Its device is missing, so no program imports it; the user's next `import torch` fails with this package."""
+    """Its device is missing, so no program imports it; the user's next `import torch` fails with it."""
     announce(autoload_world, "npu", BROKEN)
     autoload_world.backend("npu", vendor_import="torch_npu", extra=NO_DEVICE)
     found = commanded()
@@ -123,8 +126,8 @@ def test_a_package_that_ends_the_process_is_named(autoload_world):
     [said] = told()
     assert said == (
         "torch-dying 2.13 fails when torch loads it (torch.backends: dying = torch_dying:autoload): "
-        "its process exited with status 3. `import torch` fails with this package: pip uninstall torch-dying, or set "
-        "TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+        "its process exited with status 3. `import torch` fails with this package: "
+        "pip uninstall torch-dying, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
     )
 
 
