@@ -126,7 +126,7 @@ def message(error: BaseException) -> str:
     try:
         return str(error)
     except PLUGIN_ERRORS:
-        return "(its message cannot be read)"
+        return "(the error's message cannot be read)"
 
 
 def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | None:

@@ -89,7 +89,7 @@ FAULTS = (
     _raises(
         "raises what has no text",
         "class Mute(Exception):\n    def __str__(self): raise TypeError('no')\nraise Mute",
-        "Mute: (its message cannot be read)",
+        "Mute: (the error's message cannot be read)",
     ),
     _raises(
         "sys.exit(3)",
