@@ -80,7 +80,8 @@ def test_a_command_of_another_distribution(
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.partition("\n\n")[2] == (  # behind the usage, which click words
-        f"Error: accel {command} comes with {distribution}, which is not installed: pip install {source}\n"
+        f"Error: accel {command} is a command of {distribution}, which is not installed. "
+        f"Next step: pip install {source}\n"
     )
 
 
@@ -100,7 +101,10 @@ def test_accel_setup_is_a_command_that_can_be_run(core_alone):
     hints = {row["name"]: row["hint"] for row in document["backends"]}
     assert hints == {"generic": setup, "cpu": f"{setup} cpu"}
     lines = core_alone("list").stdout.splitlines()
-    assert f"torch is not installed, so no backend can be used: {setup}" in lines
+    assert (
+        f"torch is not installed, so no backend can be used. Next step: {setup}"
+        in lines
+    )
 
 
 def test_a_pinned_backend_of_a_plugin(core_alone):

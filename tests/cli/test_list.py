@@ -70,7 +70,7 @@ def test_a_package_that_announces_nothing_is_imported_first_for_every_command(
         assert "generic" in done.stdout.partition("\n")[0], done.stdout + done.stderr
     wrong = accel("--import", "torch_fooo", "list")
     assert wrong.returncode == 2
-    assert "no module 'torch_fooo' is installed; " in wrong.stderr
+    assert "The module 'torch_fooo' is not installed. " in wrong.stderr
 
 
 def test_a_reason_in_a_pipe_is_one_line_and_whole(accel):
@@ -111,14 +111,17 @@ def test_no_probe_asks_no_plugin(accel, backend):
     document = accel.json("list", "--no-probe")
     assert backend(document, "npu")["status"] == "not_probed"
     assert document["chosen"] is None
-    assert "Not probed" in accel("list", "--no-probe").stdout
+    assert "were not probed" in accel("list", "--no-probe").stdout
 
 
 PINS = {
     " NPU@Accel_Npu ": "* pinned by DS_ACCELERATOR=' NPU@Accel_Npu '. Details: `accel why`",
     "gone,off,npu": "* preferred by DS_ACCELERATOR='gone,off,npu'",
-    "off": "which cannot be used",
-    "bare": "* pinned by DS_ACCELERATOR='bare'. A program gets it, with the status 'no device'.",
+    "off": "* The backend that DS_ACCELERATOR='off' pins cannot be used",
+    "bare": (
+        "* pinned by DS_ACCELERATOR='bare'. Programs use this backend, although its "
+        "status is 'no device'."
+    ),
     "gone": "DS_ACCELERATOR='gone' matches no backend that can be chosen",
 }
 
@@ -152,7 +155,7 @@ def test_a_name_is_for_why(accel):
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.endswith(
-        "Error: accel list takes no name. For one backend: accel why npu\n"
+        "Error: accel list does not accept a name. For one backend, run: accel why npu\n"
     )
 
 
@@ -187,7 +190,9 @@ def test_without_torch_it_lists_all_the_same_and_says_what_to_do(accel, backend)
     assert document["torch"] is None
     assert backend(document, "cpu")["status"] == "not_installed"
     done = accel("list", torch=False).succeeded()
-    assert "torch is not installed, so no backend can be used: " in done.stdout
+    assert (
+        "torch is not installed, so no backend can be used. Next step: " in done.stdout
+    )
     assert "Need torch: one, two, generic, cpu." in " ".join(done.stdout.split())
 
 
@@ -197,7 +202,7 @@ def test_without_torch_the_next_step_is_said_once(accel):
     assert "Need torch: generic, cpu." in said
     assert "details: `accel why`" not in said
     pinned = accel("list", torch=False, DS_ACCELERATOR="cpu").stdout
-    assert "pinned by DS_ACCELERATOR='cpu', which cannot be used" in " ".join(
+    assert "The backend that DS_ACCELERATOR='cpu' pins cannot be used" in " ".join(
         pinned.split()
     )
 

@@ -146,7 +146,7 @@ def written(world, *arguments, stdout, **variables):
 def test_a_full_disk_is_one_line_and_status_1(accel, arguments):
     done = written(accel.world, *arguments, stdout="/dev/full")
     assert done.returncode == 1
-    assert done.stderr == "Error: stdout cannot be written: No space left on device\n"
+    assert done.stderr == "Error: Cannot write to stdout: No space left on device\n"
 
 
 def test_colour_can_be_asked_for_and_refused(accel):

@@ -96,7 +96,7 @@ def test_the_document_of_a_usable_backend_has_its_rank_and_what_is_above(outrank
 def test_a_usable_backend_that_ranks_below_is_told_what_is_above(outranked):
     text = outranked("why", "npu").stdout
     assert (
-        "npu (accel-npu 1.5): usable. top is usable too and has a higher priority"
+        "npu (accel-npu 1.5): usable. top would be chosen, because it is usable too and has a higher priority"
         in text
     )
     assert "2 of 4, with priority 990" in text

@@ -60,7 +60,7 @@ DOCUMENTS = {
     "a word too many": (
         "`accel list npu`",
         "`accel why npu`",
-        "accel list takes no name",
+        "accel list does not accept a name",
     ),
     "a value": ("`accel bench --ranks two`", "`accel bench --ranks 2`", "'two'"),
     "accel's own option": ("`accel --versoin`", "`accel --version`", "--versoin"),

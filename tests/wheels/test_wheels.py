@@ -157,7 +157,8 @@ def test_core_alone_says_where_the_rest_is(environment):
     assert missing.returncode == 2
     assert missing.stdout == ""
     assert missing.stderr.splitlines()[-1] == (
-        "Error: accel doctor comes with accel-tools, which is not installed: pip install accel-tools"
+        "Error: accel doctor is a command of accel-tools, which is not installed. "
+        "Next step: pip install accel-tools"
     )
     told = environment.run("accel", "--help").stdout
     assert re.search(

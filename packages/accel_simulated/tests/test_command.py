@@ -17,7 +17,7 @@ from accel_testing.commands import simulate
         (
             ["acmee:2", "--", "python"],
             2,
-            "the device 'acmee:2': 'acmee' is not simulated",
+            "the device 'acmee:2': 'acmee' cannot be simulated",
         ),
         (["acme:0", "python"], 2, "'0' is not a valid number of devices"),
         (
@@ -27,7 +27,7 @@ from accel_testing.commands import simulate
         ),
         (["acme"], 2, "Missing a command, such as: accel simulate acme -- pytest"),
         ([], 2, "Missing a device and a command"),
-        (["--build", "acme", "dpu"], 2, "'dpu' is not simulated"),
+        (["--build", "acme", "dpu"], 2, "'dpu' cannot be simulated"),
         (
             ["--output", "x", "acme", "true"],
             2,

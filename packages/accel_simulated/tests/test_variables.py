@@ -13,10 +13,10 @@ from accel_simulated.vendors import DEVICES
     [
         (
             "tpu",
-            "'tpu' is not simulated; expected NAME or NAME:COUNT, such as acme:2; the names are",
+            "'tpu' cannot be simulated; expected NAME or NAME:COUNT, such as acme:2; the names are",
         ),
-        ("acme,cuda", "'acme,cuda' is not simulated"),
-        (":2", "'' is not simulated"),
+        ("acme,cuda", "'acme,cuda' cannot be simulated"),
+        (":2", "'' cannot be simulated"),
         (
             "acme:0",
             "'0' is not a valid number of devices; expected a number from 1 to 64. Write acme:2.",

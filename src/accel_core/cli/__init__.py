@@ -44,9 +44,9 @@ GROUP = "accel.commands"
 #: sentence of the command's help.
 SUMMARIES = {
     "completion": "Print the script for shell completion.",
-    "help": "Explain a command, or the settings: accel help variables.",
-    "list": "List the backends: what can be used, and why not the others.",
-    "why": "Show the choice, and why other backends were skipped.",
+    "help": "Show the help of a command, or of the environment variables.",
+    "list": "List the backends, and show why some of them are not usable.",
+    "why": "Show which backend is chosen, and why others were skipped.",
 }
 #: The first-party distribution of each command that the core does not contain.
 COMMAND_OWNERS = {
@@ -74,11 +74,15 @@ def installed_commands() -> dict[str, Provenance | None]:
     used. The name of a built-in command always means the built-in command. The value of
     a built-in command is `None`.
     """
-    commands: dict[str, Provenance | None] = dict.fromkeys(SUMMARIES)
+    builtin_names = SUMMARIES.keys()
+    commands: dict[str, Provenance | None] = dict.fromkeys(builtin_names)
     for entry_point in _command_entry_points():
-        distribution = entry_point.distribution
-        if COMMAND_OWNERS.get(entry_point.name, distribution) == distribution:
-            commands.setdefault(entry_point.name, entry_point)
+        name, distribution = entry_point.name, entry_point.distribution
+        # No other distribution may replace a first-party command.
+        owner = COMMAND_OWNERS.get(name, distribution)
+        is_first_with_name = name not in commands
+        if owner == distribution and is_first_with_name:
+            commands[name] = entry_point
     return dict(sorted(commands.items()))
 
 
@@ -152,8 +156,10 @@ def _summary(name: str, entry_point: Provenance | None) -> str:
 
 
 def remarks(verdicts: Iterable[Verdict]) -> list[str]:
-    """Return remarks on the verdicts, from the function `remarks` of each first-party
-    command package.
+    """Return lines to show below the backends.
+
+    The function `remarks` of each first-party command package gets the `verdicts` on
+    the backends, and returns its lines.
     """
 
     def read_remarks(package: Any) -> Iterable[object]:
@@ -166,8 +172,10 @@ def remarks(verdicts: Iterable[Verdict]) -> list[str]:
 
 
 def environments() -> list[str]:
-    """Return lines about the running Python environment, from the function
-    `environment` of each first-party command package.
+    """Return lines about the running Python environment.
+
+    The function `environment` of each first-party command package returns one line, or
+    an empty string.
     """
 
     def read_environment(package: Any) -> Iterable[object]:
@@ -198,20 +206,24 @@ def _missing_command_message(name: str, installed: Iterable[str]) -> str:
         return f"No such command {name!r}.{did_you_mean(name, installed)}"
     distribution = COMMAND_OWNERS[name]
     install = install_command(distribution)
-    return f"accel {name} comes with {distribution}, which is not installed: {install}"
+    return (
+        f"accel {name} is a command of {distribution}, which is not installed. "
+        f"Next step: {install}"
+    )
 
 
 class _Group(click.Group):
     """A click group that lists its commands without importing them."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Ctrl-C ends the process by SIGINT, so that a shell loop ends
-        too.
+        """Run the command. Ctrl-C ends the process by the signal SIGINT, so that a loop
+        in a shell script ends too.
         """
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            # A shell ends its loop only if the signal itself ends the command.
+            # A shell ends its loop only if the signal ends the command. If the command
+            # exits with a status instead, the loop continues.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             # The reader may have closed the pipe, or stdout may be closed.
             with contextlib.suppress(OSError, ValueError):
@@ -258,12 +270,12 @@ class _Group(click.Group):
         for name, distribution in COMMAND_OWNERS.items():
             if name not in installed:
                 missing_by_distribution.setdefault(distribution, []).append(name)
-        rows = []
+        missing_rows = []
         for distribution, names in missing_by_distribution.items():
-            rows.append((install_command(distribution), ", ".join(names)))
-        if rows:
-            with formatter.section("Commands of distributions that are not installed"):
-                formatter.write_dl(rows)
+            missing_rows.append((install_command(distribution), ", ".join(names)))
+        if missing_rows:
+            with formatter.section("Commands that are not installed"):
+                formatter.write_dl(missing_rows)
 
     def shell_complete(
         self, ctx: click.Context, incomplete: str
@@ -285,11 +297,13 @@ def _set_import_variable(
     for name in names:
         if not packages.is_installed(name):
             raise click.BadParameter(
-                f"no module {name!r} is installed; install it, or correct its name."
+                f"The module {name!r} is not installed. Next step: install it, or correct "
+                "its name."
             )
     if not names:
         return
     all_names = [*names]
+    # The variable may contain names already, separated by commas.
     previous_names = os.environ.get(IMPORTED)
     if previous_names:
         all_names.append(previous_names)
@@ -302,26 +316,29 @@ def _set_import_variable(
 )
 @click.version_option(__version__, message="accel-core %(version)s")
 @click.option(
-    "-v", "--verbose", is_flag=True, help="Log each step of the choice to stderr."
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Log each step of choosing a backend to stderr.",
 )
 @click.option(
     "--import", "imported", metavar="PACKAGE", multiple=True, expose_value=False,
     callback=_set_import_variable,
-    help="Import a package after torch, for a device that torch does not discover itself; may be repeated.",
+    help="After torch, import PACKAGE too, which adds a device to torch. May be repeated.",
 )  # fmt: skip
 @click.pass_context
 def accel(ctx: click.Context, *, verbose: bool) -> None:
-    """Which accelerators does PyTorch have here, and which one is chosen?
+    """Show which accelerators PyTorch can use here, and which one is chosen.
 
-    Each backend is probed in a process of its own. Listing works without torch. Exit status: 0 success,
+    Each backend is probed in a separate process. `accel list` works without torch. Exit status: 0 success,
     1 a problem was found, 2 usage error.
 
     \b
-    accel list                    the backends, and which of them can be used
-    accel why npu                 why npu is or is not usable, in detail
-    accel info cuda --json        what cuda is and can do, as JSON
-    accel run train.py            one rank for each device on this host
-    DS_ACCELERATOR=cpu accel why  try a setting: accel help variables
+    accel list                    show the backends, and which of them are usable
+    accel why npu                 show why npu is or is not usable, in detail
+    accel info cuda --json        show the devices and features of cuda, as JSON
+    accel run train.py            start one process for each device on this host
+    accel help variables          show the environment variables
     """
     if verbose:
         ctx.with_resource(logged_by(logging.StreamHandler()))
@@ -339,11 +356,11 @@ _TOPIC = OneOf("command", _help_topics)
 @click.argument("topic", required=False, metavar="[COMMAND|variables]", type=_TOPIC)
 @click.pass_context
 def show_help(ctx: click.Context, topic: str | None) -> None:
-    """Explain a command, or the settings: accel help variables."""
+    """Show the help of a command, or of the environment variables."""
     if topic == "variables":
         rows = [(variable.name, variable.help) for variable in VARIABLES]
         formatter = ctx.make_formatter()
-        with formatter.section("Environment variables that steer the choice"):
+        with formatter.section("Environment variables"):
             formatter.write_dl(rows)
         click.echo(formatter.getvalue().rstrip())
         return

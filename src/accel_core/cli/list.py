@@ -35,8 +35,11 @@ def _reject_names(
     ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]
 ) -> None:
     if names:
-        hint = f"For one backend: accel why {names[0]}"
-        raise click.UsageError(f"accel list takes no name. {hint}", ctx)
+        message = (
+            "accel list does not accept a name. For one backend, run: "
+            f"accel why {names[0]}"
+        )
+        raise click.UsageError(message, ctx)
 
 
 @click.command("list")
@@ -47,24 +50,25 @@ def _reject_names(
     "--all",
     "everything",
     is_flag=True,
-    help="All that is known of each, in order of rank.",
+    help="Show all details of each backend, in order of rank.",
 )
 @click.option(
     "--no-probe",
     is_flag=True,
-    help="Only what is known without importing torch or a vendor.",
+    help="Do not import torch or a vendor's package, and show only what is known without.",
 )
 @probe_timeout
 @as_json
 def command(
     *, everything: bool, no_probe: bool, timeout: float | None, as_json: bool
 ) -> None:
-    """List the backends: what can be used, and why not the others.
+    """List the backends, and show why some of them are not usable.
 
-    Each is probed in a process of its own, all at once: its devices are counted, and
-    `accel doctor` computes on them. A star marks the one that is
-    chosen or pinned; the verdicts themselves do not depend on DS_ACCELERATOR. The exit
-    status is 1 if a backend did not respond in time, so that the choice is not known.
+    Each backend is probed in a separate process, and all backends at the same time. A
+    probe counts the devices; only `accel doctor` also computes on them. A star marks
+    the backend that is chosen or pinned. The status of a backend does not depend on
+    DS_ACCELERATOR. The exit status is 1 if the choice is unknown, for example because a
+    backend did not respond in time.
     """
     with answering(as_json=as_json) as output:
         settings = read_settings(timeout)
@@ -219,6 +223,8 @@ def _devices_and_description(verdict: Verdict) -> str:
 
 # --- The lines below the table ----------------------------------------------------------
 
+_DETAILS = "Details: `accel why`."
+
 
 def _notes(
     surveyed: Survey,
@@ -237,14 +243,16 @@ def _notes(
         notes.append(_choice_note(selection, marked, settings))
     if not has_torch:
         install = command_with_its_package("accel setup")
-        text = f"torch is not installed, so no backend can be used: {install}"
+        text = (
+            f"torch is not installed, so no backend can be used. Next step: {install}"
+        )
         notes.append((text, "yellow"))
     if selection is not None:
         for note in selection.notes:
             notes.append((one_line(str(note)), "yellow"))
     if not everything:
-        more = "One backend: `accel why NAME`; all: `accel list --all`."
-        notes.append((more, "dim"))
+        further_commands = "`accel why NAME` explains one backend. `accel list --all` shows all details."
+        notes.append((further_commands, "dim"))
     for line in (*surveyed.missing_plugins, *remarks(surveyed.verdicts)):
         notes.append((line, "yellow"))
     if selection is not None:
@@ -259,17 +267,19 @@ def _choice_note(
     """Return the line that describes which backend is chosen."""
     if settings.pins:
         return _pinned_choice_note(selection, marked, settings)
-    details = "Details: `accel why`."
     if selection is None:
-        unknown = "Not probed, so the choice is unknown"
-        return f"{unknown}: `accel list` probes.", "dim"
+        text = (
+            "The backends were not probed, so the choice is unknown. To probe them, run "
+            "`accel list`."
+        )
+        return text, "dim"
     if selection.is_unknown:
         return selection.problem, "yellow"
     if selection.chosen is not None:
         chosen = f"* {selection.name} would be used ({selection.how.label})."
-        return f"{chosen} {details}", ""
+        return f"{chosen} {_DETAILS}", ""
     return (
-        f"No backend would be chosen: {selection.problem_summary} {details}",
+        f"No backend would be chosen: {selection.problem_summary} {_DETAILS}",
         "yellow",
     )
 
@@ -277,15 +287,17 @@ def _choice_note(
 def _pinned_choice_note(
     selection: Selection | None, marked: Verdict | None, settings: Settings
 ) -> page.Cell:
-    details = "Details: `accel why`."
+    """Return the line on the backend that the setting pins."""
+    request = settings.request
     if marked is None:
-        unknown_name = f"{settings.request} matches no backend that can be chosen"
-        return f"{unknown_name}. {details}", "yellow"
+        text = f"{request} matches no backend that can be chosen. {_DETAILS}"
+        return text, "yellow"
     if selection is not None and selection.error is not None:
-        pinned = f"* pinned by {settings.request}, which cannot be used"
-        return f"{pinned}. {details}", "yellow"
-    if selection is not None and not marked.usable:
-        status = f"A program gets it, with the status {marked.status.label!r}"
-        details = f"{status}. {details}"
+        text = f"* The backend that {request} pins cannot be used. {_DETAILS}"
+        return text, "yellow"
     how = "pinned" if len(settings.pins) == 1 else "preferred"
-    return f"* {how} by {settings.request}. {details}", ""
+    text = f"* {how} by {request}."
+    if selection is not None and not marked.usable:
+        status = marked.status.label
+        text += f" Programs use this backend, although its status is {status!r}."
+    return f"{text} {_DETAILS}", ""

@@ -40,7 +40,9 @@ class _Misuse(click.ClickException):
 
 
 class Output:
-    """The stdout of a command. Call `write` once, with the whole document."""
+    """The stdout of a command. Call one of the methods `write...` once, with the whole
+    output.
+    """
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
@@ -85,13 +87,13 @@ class Output:
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # click ends the command without a message.
-            reason = f"stdout cannot be written: {error.strerror}"
-            raise click.ClickException(reason) from None
+            message = f"Cannot write to stdout: {error.strerror}"
+            raise click.ClickException(message) from None
 
     def _write_and_close(self, data: bytes) -> None:
         if self._descriptor is not None:
-            # The file is closed here, so that a closed pipe raises an error here and not
-            # in an exit handler.
+            # Closing the file writes the buffered data. If the pipe is closed, the error
+            # is therefore raised here and not in an exit handler.
             with os.fdopen(self._descriptor, "wb") as file:
                 file.write(data)
         elif self._stream is not None:
@@ -165,11 +167,11 @@ def _showing_progress(terminal: TextIO | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def answering(*, as_json: bool) -> Iterator[Output]:
-    """Yield a command's `Output`, and report an `AccelError` as a message.
+    """Yield a command's `Output`, and report an `AccelError` of the block as a message.
 
-    The exit status is then 2 for an invalid setting or an unknown name, and 1 for any
-    other error. With `as_json`, the error is also written as a JSON document. Any other
-    exception is a bug and keeps its traceback.
+    An `AccelError` ends the command with exit status 2 for an invalid setting or an
+    unknown name, and with 1 otherwise. With `as_json`, the error is also written as a
+    JSON document. An exception of another class is a bug and keeps its traceback.
     """
     output = Output(sys.stdout)
     # This applies to the whole process, because output of a plugin's thread must not
@@ -180,16 +182,16 @@ def answering(*, as_json: bool) -> Iterator[Output]:
         except AccelError as error:
             message = str(error)
             if as_json:
-                kind = type(error).__name__
-                output.write_json({"error": {"type": kind, "message": message}})
+                error_type = type(error).__name__
+                output.write_json({"error": {"type": error_type, "message": message}})
             if status_of(error) == _Misuse.exit_code:
                 raise _Misuse(message) from error
             raise click.ClickException(message) from error
 
 
 def status_of(error: AccelError | None) -> int:
-    """Return a command's exit status for an error: 2 for misuse or an unknown name, 1
-    for any other error.
+    """Return a command's exit status for an error: 2 for an invalid setting or an
+    unknown name, 1 for any other error.
     """
     if isinstance(error, (SettingError, BackendNotFoundError)):
         return _Misuse.exit_code
@@ -212,25 +214,26 @@ def read_settings(timeout: float | None = None) -> Settings:
 
 
 class OneOf(click.ParamType):  # type: ignore[type-arg]
-    """A click type that accepts only the names that a function returns.
+    """A click type that accepts only the names that the function `names` returns.
 
-    The error for any other value suggests a similar name, or lists all names.
+    The error for any other value suggests a similar name, or lists all names. The error
+    calls the value `item_type`, such as `"command"`.
     """
 
-    def __init__(self, kind: str, names: Callable[[], Iterable[str]]) -> None:
-        self.name = kind
+    def __init__(self, item_type: str, names: Callable[[], Iterable[str]]) -> None:
+        self.name = item_type
         self._names = names
 
     def convert(
         self, value: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
-        """Return the value if it is one of the names."""
+        """Return the value if it is one of the names, or fail with a usage error."""
         names = list(self._names())
         if value not in names:
             advice = did_you_mean(value, names)
             if not advice:
                 advice = f" Choose from {', '.join(names)}."
-            self.fail(f"there is no {self.name} {value!r}.{advice}", param, ctx)
+            self.fail(f"{value!r} is not a known {self.name}.{advice}", param, ctx)
         return value
 
     def shell_complete(

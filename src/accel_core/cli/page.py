@@ -37,8 +37,8 @@ _UNLIMITED = sys.maxsize
 
 
 def paragraph(*cells: Cell) -> Part:
-    """Return a paragraph of the given cells, wrapped to the page's width. Without
-    cells, return an empty line.
+    """Return a paragraph that consists of the given texts, wrapped to the page's width.
+    Each text has its own style. Without texts, the paragraph is an empty line.
     """
     return lambda width: _wrap(cells, width)
 
@@ -79,22 +79,23 @@ def two_columns(rows: Sequence[tuple[Cell, Row]], indent: int) -> Part:
 
 
 def table(titles: Sequence[str], rows: Sequence[Row]) -> Part:
-    """Return a table whose last column is prose.
+    """Return a table whose last column contains longer text, the prose.
 
-    On a wide page, the prose is beside the other columns. On a narrow page, it is below
-    each row. A cell after the prose is printed on a separate line.
+    On a wide page, the prose is to the right of the other columns. On a narrow page,
+    the prose is below each row. If a row has more cells than there are titles, each
+    further cell begins on a new line.
     """
-    columns = len(titles) - 1  # without the prose
+    columns_before_prose = len(titles) - 1
     header = [(title, "bold") for title in titles]
 
     def lines(width: int) -> Iterator[_Line]:
-        widths = _column_widths([header, *rows], columns)
-        prose_width = width - sum(widths) - _GAP * columns
+        widths = _column_widths([header, *rows], columns_before_prose)
+        prose_width = width - sum(widths) - _GAP * columns_before_prose
         if prose_width >= _MIN_PROSE:
             yield from _wide_table([header, *rows], widths, prose_width, width)
         else:
             widths = _narrowed_columns(widths, width)
-            header_without_prose = header[:columns]
+            header_without_prose = header[:columns_before_prose]
             yield from _narrow_table([header_without_prose, *rows], widths, width)
 
     return lines
@@ -118,8 +119,11 @@ def _column_widths(rows: Sequence[Row], columns: int) -> list[int]:
     """Return the length of the longest text in each of the first `columns` columns."""
     widths = []
     for column in range(columns):
-        lengths = [len(escape_control_chars(row[column][0])) for row in rows]
-        widths.append(max(lengths))
+        width = 0
+        for row in rows:
+            text, _style = row[column]
+            width = max(width, len(escape_control_chars(text)))
+        widths.append(width)
     return widths
 
 
@@ -139,13 +143,17 @@ def _wide_table(
     rows: Sequence[Row], widths: list[int], prose_width: int, width: int
 ) -> Iterator[_Line]:
     """Yield the lines of a table with the prose beside the other columns."""
+    # On a page without a limit, each row is one line, so that `grep` finds whole rows.
     separator: Cell = ("; " if width == _UNLIMITED else "\n", "")
     for row in rows:
-        columns, remaining = _split_row(row, len(widths))
-        prose = remaining[:1]
+        columns, cells_with_text = _split_row(row, len(widths))
+        prose: list[Cell] = []
         below = []
-        for cell in remaining[1:]:
-            if _longest_word(cell) > prose_width:  # a URL
+        for cell in cells_with_text:
+            if not prose:
+                prose = [cell]
+            elif _longest_word(cell) > prose_width:
+                # A long word, such as a URL, would be broken in the prose column.
                 below.append(cell)
             else:
                 prose += [separator, cell]
@@ -165,12 +173,13 @@ def _narrow_table(
 
 def _split_row(row: Row, columns: int) -> tuple[list[Row], list[Cell]]:
     """Return the first `columns` cells of a row, and the remaining cells that have text."""
-    first: list[Row] = [[cell] for cell in row[:columns]]
-    remaining = []
+    # In each of the first columns, the text consists of one cell.
+    first_texts: list[Row] = [[cell] for cell in row[:columns]]
+    remaining_cells = []
     for text, style in row[columns:]:
         if text.strip():
-            remaining.append((text, style))
-    return first, remaining
+            remaining_cells.append((text, style))
+    return first_texts, remaining_cells
 
 
 def _longest_word(cell: Cell) -> int:
@@ -197,13 +206,13 @@ def _side_by_side(columns: Sequence[Row], widths: Sequence[int]) -> Iterator[_Li
         wrapped_columns.append(_wrap(column, width))
     # A column with fewer lines than another is continued with empty lines.
     for parts in zip_longest(*wrapped_columns, fillvalue=[]):
-        line: _Line = []
-        start = 0
+        line: _Line = []  # one item for each character
+        start_of_column = 0
         for part, width in zip(parts, widths, strict=True):
-            padding = start - len(line)
+            padding = start_of_column - len(line)
             line += [space] * padding
             line += part
-            start += width + _GAP
+            start_of_column += width + _GAP
         yield line
 
 
@@ -265,6 +274,7 @@ def _with_escape_codes(text: str, style: str) -> str:
     """
     words = set(style.split())
     colours = words - {"bold", "dim"}
+    # With None, click writes no escape code. With False, it would write one.
     return click.style(
         text,
         fg="".join(colours) or None,
@@ -276,11 +286,11 @@ def _with_escape_codes(text: str, style: str) -> str:
 # --- Words and styles ---------------------------------------------------------------
 
 #: The heading above packages that break torch's autoload.
-AUTOLOAD = "Programs that import torch first"
+AUTOLOAD = "Packages that cause problems at `import torch`"
 
 
 def style(verdict: Verdict) -> str:
-    """Return the style of a verdict's status, such as green for usable and red for broken."""
+    """Return the style of a backend's status, such as `"green"` for a usable backend."""
     if verdict.usable:
         return "green"
     if verdict.status.is_failure:
@@ -291,21 +301,23 @@ def style(verdict: Verdict) -> str:
 
 
 def vendor_packages(verdict: Verdict) -> list[dict[str, str]]:
-    """List the installed packages that can add the device to torch. Only metadata is
-    read.
+    """List the installed packages that can add the backend's device to torch, as plain
+    values for JSON. The packages are not imported.
     """
-    result = []
+    packages = []
     for module in verdict.vendor_import:
         distribution, version = distribution_of_module(module)
         if distribution:
-            result.append(
+            packages.append(
                 {"module": module, "distribution": distribution, "version": version}
             )
-    return result
+    return packages
 
 
 def described(verdict: Verdict) -> dict[str, object]:
-    """Return the verdict as plain values for JSON, with the vendor's installed packages."""
+    """Return a backend's state as plain values for JSON, with the installed packages
+    that can add the backend's device to torch.
+    """
     return {**verdict.to_dict(), "vendor_packages": vendor_packages(verdict)}
 
 

@@ -34,11 +34,11 @@ from accel_core.verdict import How, Selection, Status, Verdict
 @probe_timeout
 @as_json
 def command(name: Pin | None, *, timeout: float | None, as_json: bool) -> None:
-    """Show the choice, and why other backends were skipped.
+    """Show which backend is chosen, and why others were skipped.
 
-    With NAME: whether that backend is usable, why, and what ranks above it. The exit
-    status is 0 when something can be chosen, or NAME is usable, 1 when not, and 2 when
-    nothing has the name.
+    With NAME, show whether the backend NAME is usable, why, and which backends have a
+    higher priority. The exit status is 0 if a backend can be chosen or, with NAME, if
+    NAME is usable. Otherwise it is 1, or 2 if there is no backend NAME.
     """
     with answering(as_json=as_json) as output:
         settings = read_settings(timeout)
@@ -96,8 +96,8 @@ def _choice_page(selection: Selection) -> list[page.Part]:
 
 def _headline(selection: Selection) -> list[page.Cell]:
     if selection.chosen is not None:
-        rest = f" ({selection.provenance}) would be used: {selection.how.label}."
-        return [(selection.chosen.name, "bold green"), (rest, "")]
+        how = f" ({selection.provenance}) would be used: {selection.how.label}."
+        return [(selection.chosen.name, "bold green"), (how, "")]
     # The first line of a long message states the problem. The verdicts below have details.
     problem = one_line(selection.problem_summary)
     if selection.is_unknown:
@@ -118,7 +118,8 @@ def _other_verdicts(selection: Selection) -> list[page.Part]:
     bullets = [_bullet(row, rows) for row in rows]
     if uninstalled:
         text = messages.uninstalled_clause(uninstalled).capitalize()
-        bullets.append([(f"{text} (to install one: `accel why NAME`)", "dim")])
+        text += " (`accel why NAME` shows how to install it)"
+        bullets.append([(text, "dim")])
     return [page.heading(heading), page.bullets(bullets)]
 
 
@@ -179,14 +180,19 @@ class _Standing:
     """A verdict on a backend, with the backend's rank and its role in the choice."""
 
     verdict: Verdict
+    #: The position among all backends, counted from 1.
     rank: int
-    of: int
+    #: The number of all backends.
+    backend_count: int
     is_chosen: bool
-    sentence: str
+    #: A sentence on whether the backend would be chosen.
+    choice_sentence: str
     outranked_by: tuple[Verdict, ...]
 
     def to_dict(self) -> dict[str, object]:
-        """Return the verdict, the rank and the role as plain values, for JSON."""
+        """Return the backend's state, its rank, and whether it is chosen, as plain values
+        for JSON.
+        """
         outranked_by = [
             {
                 "name": other.name,
@@ -199,9 +205,9 @@ class _Standing:
             **page.described(self.verdict),
             "usable": self.verdict.usable,
             "chosen": self.is_chosen,
-            "standing": self.sentence,
+            "standing": self.choice_sentence,
             "rank": self.rank,
-            "of": self.of,
+            "of": self.backend_count,
             "outranked_by": outranked_by,
         }
 
@@ -280,19 +286,21 @@ def _standing(verdict: Verdict, surveyed: Survey, settings: Settings) -> _Standi
         if other.is_about(verdict):
             break
         higher_ranking.append(other)
+    shown_verdict = verdict
     if settings.pins:
-        # A pinned backend needs no device, so its verdict as a pin is shown.
-        for pinned in selection.verdicts:
-            if pinned.is_about(verdict):
-                verdict = pinned
+        # A pinned backend is usable without a device, so the verdict of the selection
+        # can differ from the verdict without pins.
+        for verdict_with_pins in selection.verdicts:
+            if verdict_with_pins.is_about(verdict):
+                shown_verdict = verdict_with_pins
                 break
     chosen = selection.chosen
     return _Standing(
-        verdict,
+        shown_verdict,
         rank=len(higher_ranking) + 1,
-        of=len(surveyed.verdicts),
+        backend_count=len(surveyed.verdicts),
         is_chosen=chosen is not None and verdict.is_about(chosen),
-        sentence=_choice_sentence(verdict, selection, settings),
+        choice_sentence=_choice_sentence(shown_verdict, selection, settings),
         outranked_by=tuple(higher_ranking),
     )
 
@@ -302,15 +310,19 @@ def _choice_sentence(verdict: Verdict, selection: Selection, settings: Settings)
     if selection.is_unknown:
         return "The choice is unknown."
     chosen = selection.chosen
-    by = f" by {settings.request}" if settings.pins else ""
+    by_setting = f" by {settings.request}" if settings.pins else ""
     if chosen is None:
-        return f"No backend would be chosen{by}: run `accel why` for the reason."
+        return (
+            f"No backend would be chosen{by_setting}: run `accel why` for the reason."
+        )
     if verdict.is_about(chosen):
-        return f"It would be chosen{by}."
+        return f"It would be chosen{by_setting}."
     if verdict.usable and not settings.pins:
-        too = f"{chosen.name} is usable too and has a higher priority"
-        return f"{too}, so {chosen.name} would be chosen."
-    return f"{chosen.name} would be chosen{by}."
+        return (
+            f"{chosen.name} would be chosen, because it is usable too and has a higher "
+            "priority."
+        )
+    return f"{chosen.name} would be chosen{by_setting}."
 
 
 def _backend_page(
@@ -330,10 +342,10 @@ def _backend_page(
         details.insert(0, verdict.hardware)
     facts = _backend_facts(standing)
     if any(namesake.is_chosen for namesake in namesakes):
-        facts["next step"] = ""  # The other backend of this name works already.
+        facts["next step"] = ""  # Another backend of this name is chosen already.
     headline = _name_and_status(verdict, details)
     return [
-        page.paragraph(*headline, (f". {standing.sentence}", "")),
+        page.paragraph(*headline, (f". {standing.choice_sentence}", "")),
         page.facts([(name, one_line(value)) for name, value in facts.items()]),
     ]
 
@@ -343,7 +355,7 @@ def _backend_facts(standing: _Standing) -> dict[str, str]:
     verdict = standing.verdict
     rank = higher_priority = ""
     if verdict.backend is not None:
-        position = f"{standing.rank} of {standing.of}"
+        position = f"{standing.rank} of {standing.backend_count}"
         rank = f"{position}, with priority {verdict.priority}"
         higher = [f"{v.name} ({v.status.label})" for v in standing.outranked_by]
         higher_priority = ", ".join(higher)
@@ -382,7 +394,7 @@ def _entry_point(verdict: Verdict) -> str:
     backend's.
     """
     source = verdict.provenance
-    has_own_name = source.entry_point.lower() != verdict.name
-    if source.value and has_own_name:
+    is_named_differently = source.entry_point.lower() != verdict.name
+    if source.value and is_named_differently:
         return f"{source.entry_point} = {source.value}"
     return source.value

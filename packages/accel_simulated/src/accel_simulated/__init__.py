@@ -34,11 +34,16 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_HOMES = {"BuildError": "errors", "CannotBuildError": "errors", "build": "building"}
+_MODULE_OF_NAME = {
+    "BuildError": "errors",
+    "CannotBuildError": "errors",
+    "build": "building",
+}
 
 
 def __getattr__(name: str) -> Any:
     # Submodules are imported on use, because every simulated process imports this package at its start.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'vendors')}"), name)
+    module = import_module(f"{__name__}.{_MODULE_OF_NAME.get(name, 'vendors')}")
+    return getattr(module, name)

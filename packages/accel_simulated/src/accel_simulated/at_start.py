@@ -63,9 +63,10 @@ def _add_runtime_to_path(name: str) -> None:
     runtime = os.path.join(_HERE, "runtimes", name)
     if not name or not os.path.isdir(runtime):
         return
+    # The simulated package goes before the installed packages, so that it is found first.
     position = len(sys.path)
-    for index, entry in enumerate(sys.path):
-        if entry.endswith(("site-packages", "dist-packages")):
+    for index, folder in enumerate(sys.path):
+        if folder.endswith(("site-packages", "dist-packages")):
             position = index
             break
     sys.path.insert(position, runtime)
@@ -117,6 +118,7 @@ def describe(environ: Mapping[str, str]) -> str:
 
     request = current_request(environ)
     fault_names = ", ".join(faults.requested_faults(environ))
+    # Another mapping describes a different process, for which this process builds nothing.
     if request is not None and environ is os.environ:
         _check_and_build(request)
     description = f"{request} by accel-simulated {__version__}"
@@ -138,7 +140,8 @@ def _check_and_build(request: Request) -> None:
     if request != initial_request:
         raise SettingError(
             f"{VARIABLE}={str(request)!r} was set after this process had started to simulate "
-            f"{initial_request}. Start another Python process: accel simulate {request} -- COMMAND"
+            f"{initial_request}. Next step: start another Python process: "
+            f"accel simulate {request} -- COMMAND"
         )
     device.check_no_real_runtime(request)
     building.build_and_export(request.vendor.kind)

@@ -52,9 +52,9 @@ _NEED_AUTOCAST = ("PrivateUse1", "HPU")
 def build(kind: str) -> Path:
     """Return the path of the simulated device's library, and build the library if necessary.
 
-    `kind` is a torch device type such as `"HPU"`. An existing prebuilt or cached library is used if it
-    matches. A build takes up to a minute. If several processes need the library, one of them builds it while
-    the others wait.
+    `kind` is a torch device type such as `"HPU"`. A prebuilt or cached library is used if one exists for this
+    device type and the installed torch. A build takes up to a minute. If several processes need the library,
+    one of them builds the library while the others wait.
 
     Raises `CannotBuildError` if there is no compiler, or no torch with header files. Raises `BuildError` if
     the sources do not compile with the installed torch, or if the cache cannot be written.
@@ -82,14 +82,15 @@ def _find_or_build_in_cache(key: LibraryKey) -> Path:
             raise
         raise CannotBuildError(
             f"{error} {LIBRARY}={user_folder!r} has no library for {key.kind}, torch {key.torch_version} and "
-            f"this accel-simulated; expected {Path(user_folder, key.folder_name)}."
+            "this version of accel-simulated. The library's folder would be "
+            f"{Path(user_folder, key.folder_name)}."
         ) from None
     minor_release = Version(key.torch_version).release[:2]
     if minor_release == TESTED:
         next_step = "set CXX to another compiler"
     else:
         next_step = (
-            "install a torch that accel-simulated is tested with (2.13), or a newer "
+            "install torch 2.13, with which accel-simulated is tested, or a newer "
             "accel-simulated"
         )
     description = f"the simulated device for torch {key.torch_version}"
@@ -105,12 +106,12 @@ def build_and_export(kind: str) -> Path:
     library. Nothing is built if the variable already names a library for this device type and torch version.
     A variable that names a folder of prebuilt libraries is left unchanged. Raises the same errors as `build`.
     """
-    value = os.environ.get(LIBRARY, "")
-    if value and Path(value).is_dir():
-        # The variable names a folder of prebuilt libraries, which child processes search too.
+    library_or_folder = os.environ.get(LIBRARY, "")
+    if library_or_folder and Path(library_or_folder).is_dir():
+        # Child processes search this folder of prebuilt libraries too, so the variable stays unchanged.
         return build(kind)
-    if value and _is_current_library(Path(value), kind):
-        return Path(value)
+    if library_or_folder and _is_current_library(Path(library_or_folder), kind):
+        return Path(library_or_folder)
     library = build(kind)
     os.environ[LIBRARY] = str(library)
     return library
@@ -144,9 +145,10 @@ def _torch_version() -> str:
     if spec is not None and spec.origin is not None:
         with suppress(OSError):
             source = Path(spec.origin).with_name("version.py").read_text("utf-8")
-            found = re.search(r"^__version__ = ['\"](.+)['\"]", source, re.MULTILINE)
-            if found:
-                return found[1]
+            # The line `__version__ = '2.13.0'`.
+            match = re.search(r"^__version__ = ['\"](.+)['\"]", source, re.MULTILINE)
+            if match:
+                return match[1]
     for distribution in metadata.distributions(name="torch"):
         return distribution.version
     return ""
@@ -271,6 +273,6 @@ def _torch_folder() -> Path:
     folder = Path(spec.origin).resolve().parent
     if not (folder / "include" / "ATen").is_dir():
         raise CannotBuildError(
-            f"the torch in {folder} has no C++ headers. Install torch as a wheel from its own index or PyPI."
+            f"the torch in {folder} has no C++ headers. Install a wheel of torch from pytorch.org or PyPI."
         )
     return folder

@@ -53,7 +53,8 @@ def install(name: str) -> None:
 def _patch_torch_c(module: ModuleType, name: str) -> None:
     """Add the C functions for the device type `name` to `module`, which is `torch._C`."""
     setattr(module, f"_has_{name}", True)
-    device.library.sim_named()  # needs the device type's name in torch
+    # The library registers its graphs, which needs the device type's name in torch.
+    device.library.sim_named()
     if name == "mps":
         # torch's CPU wheel contains the other C functions of torch.mps, which call the device's hooks.
         module._mps_get_name = device.name  # type: ignore[attr-defined]

@@ -113,8 +113,8 @@ def _compile(
             if "Python.h" in error:  # another compiler would not find the header either
                 next_step = "install Python's headers: python3-dev or python3-devel"
             raise BuildError(
-                f"{description} does not compile: {error}\n"
-                f"The compiler's output: {log}. Next step: {next_step}."
+                f"{description} could not be compiled: {error}\n"
+                f"The compiler's output is in {log}. Next step: {next_step}."
             )
         return prebuilt.copy_library(library, key, folder)
 

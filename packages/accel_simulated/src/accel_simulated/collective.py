@@ -61,6 +61,7 @@ def make_process_group_class(name: str) -> type:
         def __init__(self, store: Any, rank: int, size: int, options: Any) -> None:
             super().__init__(name, store, rank, size, options._timeout)
 
+        # torch.distributed calls this method on a new group of NCCL.
         def _set_sequence_number_for_group(self) -> None:
             pass
 

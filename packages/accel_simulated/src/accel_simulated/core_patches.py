@@ -69,8 +69,9 @@ def _reject_cuda_code(module: Any) -> None:
         has_cuda_file = any(source.endswith((".cu", ".cuh")) for source in sources)
         if by_name.get("with_cuda") or has_cuda_file:
             raise RuntimeError(
-                f"{by_name['name']} has CUDA code, which cannot be compiled for simulated cuda. accel-train "
-                "has portable forms of DeepSpeed's optimizers: start the program with ACCEL_INTEGRATIONS=auto"
+                f"{by_name['name']} has CUDA code, which cannot be compiled for simulated cuda. To use "
+                "accel-train's portable versions of DeepSpeed's optimizers, start the program with "
+                "ACCEL_INTEGRATIONS=auto"
             )
         return original_build(*arguments, **options)
 
@@ -130,7 +131,7 @@ def _skip_hardware_evidence(
     @functools.wraps(original_evidence)
     def evidence_of_real_devices(declaration: Any, root: str = "/") -> Any:
         if declaration.name == backend:
-            return None
+            return None  # a simulated device leaves no traces on the machine
         return original_evidence(declaration, root)
 
     module.evidence = evidence_of_real_devices

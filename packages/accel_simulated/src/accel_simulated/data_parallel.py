@@ -34,10 +34,11 @@ def broadcast_coalesced(
 
     `size` is the size of torch's copy buffer, which the simulation does not need.
     """
-    return [
-        [tensor.to(_cuda(device), non_blocking=True) for tensor in tensors]
-        for device in devices
-    ]
+    copies_by_device = []
+    for device in devices:
+        copies = [tensor.to(_cuda(device), non_blocking=True) for tensor in tensors]
+        copies_by_device.append(copies)
+    return copies_by_device
 
 
 def scatter(
@@ -127,9 +128,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def unsupported_functions(device_type: str) -> dict[str, Callable[..., Any]]:
-    """Return, by name, functions that raise `UnsupportedError` in place of those in `FUNCTIONS`.
+    """Return functions that raise `UnsupportedError`, under the names of the functions in `FUNCTIONS`.
 
-    Device types other than CUDA use these functions, because torch supports copies between devices with
+    These functions replace torch's functions on device types other than CUDA, because torch supports
     `torch.nn.DataParallel` on CUDA only.
     """
     from accel_core import UnsupportedError

@@ -91,6 +91,7 @@ def find(name: str) -> DeclaredDevice | None:
     # The metadata is read first: importing a plugin would write a cache file, and an image may be read-only.
     entry_points = packages.entry_points(ENTRY_POINT_GROUP)
     is_declared = any(entry_point.name == name for entry_point in entry_points)
+    # A plugin may declare a device under the name of a fictional device, such as acme.
     reuses_fictional_name = is_declared and name in _FICTIONAL_DEVICES
     if name in DEVICES and not reuses_fictional_name:
         return None  # accel-simulated has its own simulation of the device
@@ -202,12 +203,12 @@ def _imported_names(accelerator: str, package: str) -> set[str]:
 
 def _read_source(module: str) -> bytes:
     """Return the source of a package's submodule without importing it, or empty bytes if it is not found."""
-    package, *submodule = module.split(".")
+    package, *submodule_parts = module.split(".")
     spec = PathFinder.find_spec(package)
-    if spec is None or not spec.submodule_search_locations or not submodule:
+    if spec is None or not spec.submodule_search_locations or not submodule_parts:
         return b""
     folder = spec.submodule_search_locations[0]
-    source = Path(folder, *submodule).with_suffix(".py")
+    source = Path(folder, *submodule_parts).with_suffix(".py")
     if not source.is_file():
         return b""
     return source.read_bytes()
@@ -235,6 +236,7 @@ def _find_missing_distributions(backend: Backend) -> dict[str, str]:
     from packaging.requirements import InvalidRequirement, Requirement
 
     versions_to_simulate: dict[str, str] = {}
+    # These distributions must have the same version as torch.
     for name in backend.torch_integration.same_version:
         versions_to_simulate[name] = _installed_version("torch")
     for text in backend.requires:
@@ -286,6 +288,7 @@ class _Finder(DistributionFinder):
                 is_package=True,
             )
         if fullname == f"{package}.{self._vendor.name}":
+            # The device's module is a copy of the fictional vendor acme's module.
             return spec_from_file_location(fullname, _ACME_MODULE)
         return None
 

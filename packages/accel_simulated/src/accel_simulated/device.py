@@ -106,8 +106,8 @@ def check_no_real_runtime(request: Request) -> None:
     real_runtime = _find_real_runtime(request.vendor.kind)
     if real_runtime:
         raise BackendConflictError(
-            f"{VARIABLE}={str(request)!r}: the installed torch is built for {real_runtime}, whose runtime "
-            "conflicts with a simulated one. Simulate acme, or install the CPU build: accel setup cpu"
+            f"{VARIABLE}={str(request)!r}: the installed torch is built for {real_runtime}, which conflicts "
+            "with a simulated runtime. Simulate acme, or install torch's CPU build: accel setup cpu"
         )
     package = request.vendor.package
     if package == "torch":
@@ -116,8 +116,8 @@ def check_no_real_runtime(request: Request) -> None:
     if folder:
         raise BackendConflictError(
             f"{VARIABLE}={str(request)!r}: the vendor's real {package} is installed in {folder}, and a "
-            "process can import only one package of that name. Simulate in an environment without it: "
-            "python -m venv"
+            "process can import only one package of that name. Simulate in an environment without this "
+            "package: python -m venv FOLDER"
         )
 
 
@@ -134,7 +134,7 @@ def load(name: str) -> None:
     if _prepared is None or not _prepared.request.vendor.has_name(name):
         raise SettingError(
             f"torch was imported without {VARIABLE}={name}, so {name} cannot be simulated in this process "
-            f"({VARIABLE} is {os.environ.get(VARIABLE, 'unset')!r}). Set it before Python starts: "
+            f"({VARIABLE} is {os.environ.get(VARIABLE, 'unset')!r}). Set {VARIABLE} before Python starts: "
             f"accel simulate {name} -- COMMAND"
         )
     vendor = known_vendors()[name]
@@ -145,7 +145,7 @@ def load(name: str) -> None:
     library = _load_library(_prepared.library, name)
     _declare_c_types()
     if vendor.plain:
-        library.sim_be_plain()
+        library.sim_be_plain()  # a device with one queue, no events and no graphs
     draw_from_host = os.environ.get("ACCEL_SIMULATE_RANDOM") == "host"
     library.sim_draw_from_host(draw_from_host)
     set_memory_limit()  # to the initial sizes
@@ -165,14 +165,15 @@ def _load_library(path: Path, name: str) -> Any:
         return ctypes.PyDLL(str(path))
     except OSError as error:
         raise BuildError(
-            f"the simulated device cannot be loaded: {error}. It was built for another system. On a system "
-            f"as old as this one, with the same torch, run accel simulate --build {name} --output FOLDER, "
-            f"and set {LIBRARY}=FOLDER here."
+            f"the simulated device's library cannot be loaded: {error}. The library was built for another "
+            "system. Build the library with the same torch on a system that is at least as old as this "
+            f"one: accel simulate --build {name} --output FOLDER. Then set {LIBRARY}=FOLDER here."
         ) from error
 
 
 def _declare_c_types() -> None:
     """Declare the argument and result types of the library's functions."""
+    # Without a declaration, ctypes treats arguments and results as the C type int.
     library.sim_set_limit.argtypes = [ctypes.c_int, ctypes.c_size_t]
     library.sim_lock_pages.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     library.sim_unlock_pages.argtypes = [ctypes.c_void_p]
@@ -189,6 +190,7 @@ def _declare_c_types() -> None:
 
 def present_device_count() -> int:
     """Return the number of simulated devices, including any that a visible-devices variable hides."""
+    # With the fault "driver", the simulated driver is too old for any device.
     driver_is_too_old = "driver" in faults.requested_faults()
     if _prepared is None or driver_is_too_old:
         return 0
@@ -219,14 +221,15 @@ def start(name: str) -> None:
         if registered_name != "privateuseone":
             raise BackendConflictError(
                 f"{VARIABLE}={str(current_request())!r}: another package has registered its device "
-                f"({registered_name}) with torch, which supports one such device in a process. "
-                "Uninstall that package; or set TORCH_DEVICE_BACKEND_AUTOLOAD=0, so that torch does not load "
-                f"it, and import {requested_vendor.package}; or simulate cuda, which has its own device type."
+                f"({registered_name}) with torch, which supports only one PrivateUse1 device in a process. "
+                "Uninstall that package, or simulate cuda, which has its own device type. To keep the "
+                "package, set TORCH_DEVICE_BACKEND_AUTOLOAD=0, so that torch does not load the package, and "
+                f"import {requested_vendor.package}."
             )
     load(name)
     if vendor.kind == "PrivateUse1":
         torch.utils.backend_registration.rename_privateuse1_backend(name)
-    library.sim_named()  # needs the device type's new name
+    library.sim_named()  # registers graphs, which needs the device type's new name
 
 
 def __getattr__(attribute: str) -> int:
@@ -257,7 +260,7 @@ def default_generators() -> tuple[torch.Generator, ...]:
 
 
 def sleep(milliseconds: int, stream: torch.Stream | None = None) -> None:
-    """Keep a stream busy for some milliseconds, so that a test can delay the work queued after that.
+    """Keep a stream busy for some milliseconds, so that work queued afterwards is delayed.
 
     `stream` defaults to the current stream.
     """
@@ -350,7 +353,7 @@ def _read_memory_sizes() -> tuple[int, ...]:
     if not all(_is_memory_size(number) for number in megabytes):
         raise SettingError(
             f"ACCEL_SIMULATE_MEMORY_MB={text!r}: expected megabytes per device, from 1 to {_MAX_MEGABYTES}, "
-            "e.g. 1024, or 1024,64 for devices of different sizes"
+            "e.g. 1024, or 1024,64 for devices with different amounts of memory"
         )
     sizes = [int(number) * _BYTES_PER_MEGABYTE for number in megabytes]
     while len(sizes) < MAX_DEVICES:
@@ -371,7 +374,7 @@ def _check_race_variable() -> None:
     value = os.environ.get("ACCEL_SIMULATE_RACE", "0")
     if value not in ("", "0", "1"):
         raise SettingError(
-            f"ACCEL_SIMULATE_RACE={value!r}: expected 1, to detect missing waits, or 0"
+            f"ACCEL_SIMULATE_RACE={value!r}: expected 1, to detect missing waits between streams, or 0"
         )
 
 
@@ -381,6 +384,7 @@ def _count_visible_devices(vendor: Vendor, present_count: int) -> int:
         value = os.environ.get(variable)
         if value is None:
             continue
+        # The first variable that is set decides.
         if vendor.ascending:
             return _count_ascending_ids(value, present_count)
         if vendor.ranges:
@@ -394,10 +398,11 @@ def _count_visible_devices(vendor: Vendor, present_count: int) -> int:
 def _expand_ranges(value: str) -> str:
     """Expand the ranges in a comma-separated list of device ids: `"0-2,5"` becomes `"0,1,2,5"`."""
     ids: list[str] = []
-    for entry in value.split(","):
-        match = re.fullmatch(r"\s*([0-9]{1,3})-([0-9]{1,3})\s*", entry)
+    for id_or_range in value.split(","):
+        # A range such as "0-3".
+        match = re.fullmatch(r"\s*([0-9]{1,3})-([0-9]{1,3})\s*", id_or_range)
         if match is None:
-            ids.append(entry)
+            ids.append(id_or_range)
         else:
             first, last = int(match[1]), int(match[2])
             ids += [str(number) for number in range(first, last + 1)]
@@ -423,7 +428,7 @@ def _count_ascending_ids(value: str, present_count: int) -> int:
     CANN ignores the list from the first invalid id on. If an id is not greater than the id before it, every
     device is hidden. This is the behavior with torch_npu 2.13.0.
     """
-    # Everything from the first character on that is neither a digit nor a comma is ignored.
+    # The value is cut off at the first character that is neither a digit nor a comma.
     ids_text = re.split(r"[^0-9,]", value)[0]
     visible_ids: list[int] = []
     for text in ids_text.split(","):

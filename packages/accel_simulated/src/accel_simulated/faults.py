@@ -87,7 +87,7 @@ def _parse_fault(text: str) -> tuple[str, Fault]:
 
     Raises `SettingError` if the fault is invalid.
     """
-    match = _FAULT_PATTERN.fullmatch(text)
+    match = _FAULT_PATTERN.fullmatch(text)  # such as "oom@10" or "slow=2.5"
     if match is None or not _is_valid_fault(**match.groupdict(default="")):
         raise SettingError(
             f"{VARIABLE}: {text!r} is not a fault; expected {_EXPECTED_FORM}"
@@ -136,7 +136,8 @@ def inject(faults: Mapping[str, Fault]) -> None:
         if name in _LIBRARY_FAULTS:
             library.sim_request(_LIBRARY_FAULTS[name], fault.at, fault.value)
     if "hang" in faults:
-        _hanging_collective, _collective_count = faults["hang"].at, 0
+        _hanging_collective = faults["hang"].at
+        _collective_count = 0
 
 
 @contextmanager
@@ -154,7 +155,7 @@ def injected(text: str) -> Iterator[None]:
     if "driver" in faults:
         raise SettingError(
             f"{text!r}: the driver is loaded when a process starts, so this fault cannot be injected later. "
-            f"Set {VARIABLE}=driver before the start."
+            f"Set {VARIABLE}=driver before the process starts."
         )
     initial_device_count = device.count
     inject(faults)
@@ -177,4 +178,4 @@ def count_collective_or_hang() -> None:
         return
     _collective_count += 1
     if _collective_count == _hanging_collective:
-        threading.Event().wait()  # nothing sets the event
+        threading.Event().wait()  # blocks forever, because nothing sets the event

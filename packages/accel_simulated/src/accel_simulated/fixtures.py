@@ -57,6 +57,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     option = getattr(early_config.known_args_namespace, "accel", None)
     if not isinstance(option, str) or not option:
         return
+    # For several devices, `pytest_cmdline_main` runs pytest once on each device.
     has_several_devices = "," in option
     if not has_several_devices:
         _simulate(option)
@@ -238,9 +239,11 @@ def _parse_devices(option: str) -> list[str]:
     from accel_simulated.provider import parse_device
 
     devices = [part.strip() for part in option.split(",") if part.strip()]
+    devices_to_check = devices
+    if not devices:  # the option is invalid as a whole, such as ","
+        devices_to_check = [option]
     try:
-        # An option without a device, such as ",", is invalid as a whole.
-        for device in devices or [option]:
+        for device in devices_to_check:
             if not _is_real_backend(device):
                 parse_device(device)
     except SettingError as error:
@@ -308,7 +311,7 @@ class Simulated:
         return self._faults.injected(faults)
 
     def held(self, stream: Any = None) -> AbstractContextManager[None]:
-        """Return a context manager that holds back work queued on a stream in its block until the block ends.
+        """Return a context manager that holds back the work queued on a stream until its `with` block ends.
 
         `stream` defaults to the current stream.
         """

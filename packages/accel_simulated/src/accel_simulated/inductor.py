@@ -120,7 +120,7 @@ def _register_code_generators(cpp: ModuleType, name: str) -> None:
     config.cuda_backend = "cpp"  # type: ignore[assignment]
 
     class Scheduling(cpp.CppScheduling):  # type: ignore[misc, name-defined]
-        """An inductor scheduling that generates the call to each C++ kernel immediately.
+        """A scheduling class for inductor that generates the call to each C++ kernel immediately.
 
         Calls cannot be postponed, because a later line of the generated code may wait for an event or change
         the stream.

@@ -32,8 +32,8 @@ def _import_with_xmlir(name: str, *arguments: Any, **options: Any) -> Any:
         builtins.__import__ = _original_import
         if "torch" in sys.modules:
             raise ImportError(
-                "torch was imported before the simulated torch_xmlir, so its CUDA runtime can no longer be "
-                "replaced"
+                "torch was imported before the simulated torch_xmlir, so torch's CUDA runtime can no longer "
+                "be replaced"
             )
         _original_import("torch")
         _original_import("torch_xmlir")

@@ -67,8 +67,8 @@ def find_in(parent: Path, key: LibraryKey) -> Path | None:
     library = folder / _LIBRARY_FILE
     if damage:
         raise BuildError(
-            f"{library} is damaged, and was not loaded: {damage}. Write it again on a machine with a "
-            f"compiler: accel simulate --build --output {parent}"
+            f"{library} is damaged, and was not loaded: {damage}. Build the library again on a machine with "
+            f"a compiler: accel simulate --build --output {parent}"
         )
     return library
 
@@ -124,7 +124,7 @@ def _describe_damage(folder: Path) -> str:
     except (OSError, ValueError, KeyError, TypeError) as error:
         return str(error) or type(error).__name__
     if actual_digest != expected_digest:
-        return f"its SHA-256 differs from the one in {_MANIFEST_FILE}"
+        return f"the library's SHA-256 differs from the one in {_MANIFEST_FILE}"
     return ""
 
 

@@ -26,10 +26,10 @@ def devices() -> dict[str, str]:
 
 
 def declared_devices() -> dict[str, str]:
-    """Return the names and short descriptions of the devices that only plugins declare.
+    """Return the names and short descriptions of the devices that can be simulated as plugins declare them.
 
-    Only devices that can be simulated are included. Raises `SettingError` in the same cases as
-    `accel_core.discover`.
+    Devices that accel-simulated itself can simulate are not included. Raises `SettingError` in the same cases
+    as `accel_core.discover`.
     """
     return {device.backend: device.vendor.description for device in find_all()}
 
@@ -55,10 +55,10 @@ def build(
     Raises `SettingError` before the first build if a name is invalid. Also raises the same errors as
     `building.build` and `building.build_into`.
     """
-    kinds = {}
-    for name in names or DEVICES:
-        kinds[name] = parse_device(name).request.vendor.kind
-    for name, kind in kinds.items():
+    kind_by_name = {}
+    for name in names or DEVICES:  # without names, all devices
+        kind_by_name[name] = parse_device(name).request.vendor.kind
+    for name, kind in kind_by_name.items():
         if folder is None:
             yield name, building.build(kind)
         else:
@@ -105,7 +105,7 @@ def parse_device(text: str) -> ParsedDevice:
     name, colon, count = (part.strip() for part in text.partition(":"))
     declared_device = find(name.lower())
     if declared_device is None:
-        return ParsedDevice(parse_request(text, source="the device"), None)
+        return ParsedDevice(parse_request(text, source="the device"), declared=None)
     vendor = declared_device.vendor
     request = parse_request(
         f"{vendor.name}{colon}{count}",

@@ -68,9 +68,9 @@ def parse_request(
         if close_names:
             suggestion = f" Did you mean {close_names[0]}{colon}{number}?"
         raise SettingError(
-            f"{shown_text}: {name!r} is not simulated; expected {_EXPECTED_FORM}, or a device that an "
-            "installed plugin declares with private_use1 (accel simulate NAME -- COMMAND)."
-            f"{suggestion}"
+            f"{shown_text}: {name!r} cannot be simulated; expected {_EXPECTED_FORM}. A device that an "
+            "installed plugin declares with private_use1 can be simulated too: accel simulate NAME -- "
+            f"COMMAND.{suggestion}"
         )
     if not colon:
         return Request(vendor, vendor.devices)

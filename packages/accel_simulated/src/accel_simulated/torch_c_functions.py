@@ -24,18 +24,18 @@ __all__ = ["install"]
 _is_forked_child = False
 
 
-def install(c: ModuleType, name: str) -> None:
-    """Add the functions and classes that `torch.<name>` needs to `c`, which is the module `torch._C`."""
+def install(torch_c: ModuleType, name: str) -> None:
+    """Add the functions and classes that `torch.<name>` needs to `torch_c`, the module `torch._C`."""
     title = name.capitalize()  # "Cuda", as in `_CudaStreamBase`
     classes = {
-        f"_{title}StreamBase": _make_stream_base(c, name),
-        f"_{title}EventBase": _make_event_base(c, name),
+        f"_{title}StreamBase": _make_stream_base(torch_c, name),
+        f"_{title}EventBase": _make_event_base(torch_c, name),
         f"_{title}DeviceProperties": Properties,
-        f"_{name.upper()}Graph": _make_graph_base(c),
+        f"_{name.upper()}Graph": _make_graph_base(torch_c),
     }
     functions = {
         f"_{name}_{suffix}": function
-        for suffix, function in _functions_of_runtime(c, name).items()
+        for suffix, function in _functions_of_runtime(torch_c, name).items()
     }
     unusable_classes = {
         class_name: _make_unusable_class(class_name)
@@ -43,10 +43,10 @@ def install(c: ModuleType, name: str) -> None:
     }
     members = {**unusable_classes, **classes, **functions}
     if name == "cuda":
-        members.update(_cuda_only_members(c))
+        members.update(_cuda_only_members(torch_c))
     for member_name, member in members.items():
-        setattr(c, member_name, member)
-    c.__getattr__ = functools.partial(_raise_missing, name)  # type: ignore[method-assign]
+        setattr(torch_c, member_name, member)
+    torch_c.__getattr__ = functools.partial(_raise_missing, name)  # type: ignore[method-assign]
 
 
 class NotSimulatedError(UnsupportedError, AttributeError):
@@ -65,8 +65,8 @@ def _raise_missing(name: str, attribute: str) -> Any:
     vendor_prefixes = (f"_{name}_", f"_{name.upper()}", f"_{name.title()}", "_nccl_")
     if attribute.startswith(vendor_prefixes):
         raise NotSimulatedError(
-            f"torch._C.{attribute} is not simulated: this function needs the vendor's libraries, and torch's "
-            f"CPU build does not have it. Leave the call out on a simulated {name}."
+            f"torch._C.{attribute} is not simulated, because it needs the vendor's libraries, which torch's "
+            f"CPU build does not have. Do not use torch._C.{attribute} on a simulated {name} device."
         )
     raise AttributeError(f"module 'torch._C' has no attribute {attribute!r}")
 
@@ -86,27 +86,29 @@ _ACCELERATOR_FUNCTIONS = {
 }
 
 
-def _functions_of_runtime(c: ModuleType, name: str) -> dict[str, Callable[..., Any]]:
+def _functions_of_runtime(
+    torch_c: ModuleType, name: str
+) -> dict[str, Callable[..., Any]]:
     """Return the functions that `torch.<name>` calls in `torch._C`, by name without the prefix `_<name>_`."""
     memory_fractions: dict[int, float] = {}
 
     def synchronize(index: int | None = None) -> None:
         if index is None or index == -1:
-            index = c._accelerator_getDeviceIndex()
-        c._accelerator_synchronizeDevice(index)
+            index = torch_c._accelerator_getDeviceIndex()
+        torch_c._accelerator_synchronizeDevice(index)
 
     def set_memory_fraction(fraction: float, index: int) -> None:
         memory_fractions[index] = fraction
         device.library.sim_set_fraction(index, fraction)
 
     def set_stream(stream_id: int, device_index: int, device_type: int) -> None:
-        stream = c.Stream(
+        stream = torch_c.Stream(
             stream_id=stream_id, device_index=device_index, device_type=device_type
         )
-        c._accelerator_setStream(stream)
+        torch_c._accelerator_setStream(stream)
 
     def get_current_stream(index: int) -> tuple[int, int, int]:
-        return _stream_fields(c._accelerator_getStream(index))
+        return _stream_fields(torch_c._accelerator_getStream(index))
 
     def get_default_stream(index: int) -> tuple[int, int, int]:
         default_stream_id = 0
@@ -114,7 +116,7 @@ def _functions_of_runtime(c: ModuleType, name: str) -> dict[str, Callable[..., A
         return default_stream_id, index, device_type
 
     accelerator_functions = {
-        suffix: getattr(c, f"_accelerator_{accelerator_suffix}")
+        suffix: getattr(torch_c, f"_accelerator_{accelerator_suffix}")
         for suffix, accelerator_suffix in _ACCELERATOR_FUNCTIONS.items()
     }
     return {
@@ -125,7 +127,9 @@ def _functions_of_runtime(c: ModuleType, name: str) -> dict[str, Callable[..., A
         "synchronize": synchronize,
         "getCurrentStream": get_current_stream,
         "getDefaultStream": get_default_stream,
-        "getCurrentRawStream": lambda index: c._accelerator_getStream(index).stream_id,
+        "getCurrentRawStream": lambda index: (
+            torch_c._accelerator_getStream(index).stream_id
+        ),
         "setStream": set_stream,
         "isCurrentStreamCapturing": lambda: bool(device.library.sim_is_capturing()),
         "graph_pool_handle": _create_memory_pool,
@@ -177,7 +181,7 @@ class Properties:
     def __init__(self, index: int) -> None:
         self.name = device.name()
         self.total_memory = device.memory_sizes[index]
-        self.major, self.minor = 9, 0
+        self.major, self.minor = 9, 0  # the compute capability
         self.multi_processor_count = self.max_compute_units = 1
         self.uuid = f"simulated-{index}"
         self.has_fp16 = self.has_fp64 = self.has_bfloat16_conversions = True
@@ -189,7 +193,7 @@ class Properties:
         if name.startswith("__"):
             raise AttributeError(name)
         raise NotSimulatedError(
-            f"the properties of a simulated device do not have {name!r}"
+            f"the properties of a simulated device do not include {name!r}"
         )
 
     def __repr__(self) -> str:
@@ -197,20 +201,22 @@ class Properties:
         return f"Properties({fields})"
 
 
-def _make_stream_base(c: ModuleType, name: str) -> type:
+def _make_stream_base(torch_c: ModuleType, name: str) -> type:
     """Return the base class of `torch.<name>.Stream`."""
 
-    class StreamBase(c.Stream):  # type: ignore[name-defined, misc]
+    class StreamBase(torch_c.Stream):  # type: ignore[name-defined, misc]
         def __new__(
             cls,
             priority: int = 0,
             stream_ptr: int | None = None,
             **existing_stream: Any,
         ) -> Any:
-            if "stream_id" in existing_stream:
+            if "stream_id" in existing_stream:  # the stream already exists
                 return super().__new__(cls, **existing_stream)
-            index = c._accelerator_getDeviceIndex()
-            return super().__new__(cls, device=c.device(name, index), priority=priority)
+            index = torch_c._accelerator_getDeviceIndex()
+            return super().__new__(
+                cls, device=torch_c.device(name, index), priority=priority
+            )
 
         # On a real device, the property is a native handle. A simulated stream has only its number.
         cuda_stream = sycl_queue = property(lambda self: self.stream_id)
@@ -218,14 +224,14 @@ def _make_stream_base(c: ModuleType, name: str) -> type:
     return StreamBase
 
 
-def _make_event_base(c: ModuleType, name: str) -> type:
+def _make_event_base(torch_c: ModuleType, name: str) -> type:
     """Return the base class of `torch.<name>.Event`."""
 
-    class EventBase(c.Event):  # type: ignore[name-defined, misc]
+    class EventBase(torch_c.Event):  # type: ignore[name-defined, misc]
         def __new__(cls, enable_timing: bool = False, **_: Any) -> Any:
             self = super().__new__(cls, device=name, enable_timing=enable_timing)
             # torch measures time only between instances of `torch.Event` itself, not of a subclass.
-            self._timing_event = c.Event(device=name, enable_timing=enable_timing)
+            self._timing_event = torch_c.Event(device=name, enable_timing=enable_timing)
             return self
 
         def record(self, stream: Any) -> None:
@@ -239,10 +245,10 @@ def _make_event_base(c: ModuleType, name: str) -> type:
     return EventBase
 
 
-def _make_graph_base(c: ModuleType) -> type:
+def _make_graph_base(torch_c: ModuleType) -> type:
     """Return the base class of the graph class in `torch.<name>`."""
 
-    class GraphBase(c._acceleratorGraph):  # type: ignore[name-defined, misc]
+    class GraphBase(torch_c._acceleratorGraph):  # type: ignore[name-defined, misc]
         def capture_begin(
             self, pool: Any = None, capture_error_mode: str = "default"
         ) -> None:
@@ -278,11 +284,11 @@ def _encode_nccl_version(major: int, minor: int, patch: int) -> int:
     return major << 32 | minor << 16 | patch
 
 
-def _cuda_only_members(c: ModuleType) -> dict[str, Any]:
+def _cuda_only_members(torch_c: ModuleType) -> dict[str, Any]:
     """Return the members of `torch._C` that only `torch.cuda` uses, by name."""
 
     def get_memory_info(index: int) -> tuple[int, int]:
-        free, total = c._accelerator_getMemoryInfo(index)
+        free, total = torch_c._accelerator_getMemoryInfo(index)
         return free, total
 
     host_memory = HostMemory()

@@ -78,8 +78,9 @@ def _make_unsupported(package: str, name: str) -> Callable[..., Any]:
         from accel_core import UnsupportedError
 
         raise UnsupportedError(
-            f"{package}.{name} is not simulated, because it is one of the vendor's kernels. Choose the "
-            "framework's implementation with torch's operators, or run this on the vendor's device."
+            f"{package}.{name} is not simulated, because it is one of the vendor's kernels. Choose an "
+            "implementation in the framework that uses torch's operators, or run the program on the "
+            "vendor's device."
         )
 
     unsupported.__name__ = unsupported.__qualname__ = name

@@ -12,7 +12,10 @@ from accel_simulated.detector import advice
 ROOT = Path(__file__).parents[4]
 
 
-NONE = 'no counterpart: guard it with a condition such as `if acc.name == "cuda":`'
+PROFILE = (
+    "`profile()` without `activities`: torch then records every available activity"
+)
+NONE = 'no counterpart: run this code only under a condition such as `if acc.name == "cuda":`'
 
 
 def test_replacements_name_only_existing_members():
@@ -51,7 +54,7 @@ def test_replacements_name_only_existing_members():
         ("call", "torch.cuda.OutOfMemoryError", "`torch.OutOfMemoryError`"),
         ("device", '"CUDA"', advice._BY_KIND["device"]),
         ("device", '"cuda:1"', advice._BY_KIND["device"]),
-        ("device", "ProfilerActivity.CUDA", "`profile()`: torch then records every available activity"),
+        ("device", "ProfilerActivity.CUDA", PROFILE),
         ("precision", "torch.cuda.amp.GradScaler()", "`acc.grad_scaler()`"),
         ("precision", 'custom_fwd("cuda")', "`torch.amp.custom_fwd(device_type=acc.device_name())`"),
     ],

@@ -25,8 +25,8 @@ def test_the_last_line_of_a_run_names_the_failure_and_the_report(
     environ = {**os.environ, "ACCEL_SIMULATE": "acme:2"}
     assert command.run_and_report(words, environ, ["a.md"], words) == 1
     assert FAILED in Path("a.md").read_text()
-    counts = "0 places, 0 that only check for a device, 0 in the source files alone"
-    expected = f"accel simulate: {FAILED} {counts}: a.md"
+    counts = "0 places to change, 0 that only check for a device, 0 found only in the source files"
+    expected = f"accel simulate: {FAILED} {counts}. Written: a.md"
     assert capfd.readouterr().err.splitlines()[-1] == expected
 
 

@@ -62,8 +62,8 @@ def test_a_report_begins_with_the_outcome(status, allocated, outcome):
     ("status", "allocated", "meaning"),
     [
         (0, 4096, "The run recorded no code for one vendor's device."),
-        (0, 0, "No source location was recorded; code for a device did not run."),
-        (0, None, "No source location was recorded; code for a device did not run."),
+        (0, 0, "No source location was recorded, because no code for a device ran."),
+        (0, None, "No source location was recorded, because no code for a device ran."),
         (1, 4096, "No source location was recorded before the program failed."),
     ],
 )
@@ -88,10 +88,11 @@ def test_a_cuda_program_that_did_not_run_completely_gets_a_command_for_a_simulat
 def test_markdown():
     markdown = formats.as_markdown(_report())
     assert (
-        "2 places in 2 files, and 1 place in 1 file that only check for a device."
-        in markdown
+        "To change: 2 places in 2 files. Device checks: 1 place in 1 file." in markdown
     )
-    assert "name CUDA in 1 place in 1 file more." in markdown
+    assert (
+        "also name CUDA in 1 place in 1 file that the run did not record." in markdown
+    )
     assert "| 5 | `torch.backends.cudnn.benchmark` | no counterpart" in markdown
     assert "Not recorded: a note." in markdown
     assert r"| `` f(`x`) \| g() `` |" in markdown

@@ -66,9 +66,7 @@ def test_files_of_killed_processes_and_full_tables_are_merged(tmp_path):
     report = merge(tmp_path, Path(__file__).parent, ["x"], "acme:2", 0)
     # The torn file lists nothing.
     assert report.processes == 2
-    assert report.notes == [
-        f"a process has more than {MAX_PLACES} places; further places are missing"
-    ]
+    assert report.notes == [f"the places after the first {MAX_PLACES} in a process"]
     assert [
         place.times for place in report.places if place.what == "torch.cuda.before()"
     ] == [1]

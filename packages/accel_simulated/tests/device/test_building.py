@@ -187,7 +187,9 @@ def test_a_failing_compiler_is_quoted(cache, tmp_path, monkeypatch):
     assert "-DSIM=HPU" in next(log).read_text()
     assert "Next step: set CXX to another compiler." in str(caught.value)
     monkeypatch.setattr(building, "TESTED", (2, 99))
-    with pytest.raises(RuntimeError, match="Next step: install a torch that"):
+    with pytest.raises(
+        RuntimeError, match=r"Next step: install torch 2\.13, with which"
+    ):
         build("HPU")
     assert not list(cache.glob("simdev_hpu-*/"))
 
@@ -213,7 +215,7 @@ def test_a_prebuilt_library_is_used_without_a_compiler(
     for kind in ("HPU", "XPU"):
         with pytest.raises(
             CannotBuildError,
-            match=rf"compiler.* has no library for {kind}, torch .* expected /",
+            match=rf"compiler.* has no library for {kind}, torch .* folder would be /",
         ):
             build(kind)
     assert not (tmp_path / "empty").exists()

@@ -35,7 +35,7 @@ def test_torchs_branches_for_cuda_work(branches, name, expected):
 
 def test_a_missing_function_of_torch_is_named_as_not_simulated(branches):
     assert branches["blas handle"].startswith(
-        "NotSimulatedError: torch._C._cuda_getCurrentBlasHandle is not simulated: "
+        "NotSimulatedError: torch._C._cuda_getCurrentBlasHandle is not simulated, because "
     )
 
 
@@ -46,7 +46,7 @@ def test_a_jiterated_function_is_named_as_not_simulated(branches):
 
 def test_a_property_of_a_physical_chip_is_named_as_missing(branches):
     assert branches["PCI bus"].endswith(
-        "the properties of a simulated device do not have 'pci_bus_id'"
+        "the properties of a simulated device do not include 'pci_bus_id'"
     )
 
 

@@ -55,13 +55,13 @@ def test_tests_run_on_each_device_and_a_table_compares_the_runs(tmp_path, built)
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        ("acmee", "the device 'acmee': 'acmee' is not simulated; .* mean acme\\?"),
+        ("acmee", "the device 'acmee': 'acmee' cannot be simulated; .* mean acme\\?"),
         # Before any of them runs.
         (
             "plain,acme:0",
             "the device 'acme:0': '0' is not a valid number of devices; .* Write acme:2\\.",
         ),
-        (", ", "the device ', ': ',' is not simulated"),
+        (", ", "the device ', ': ',' cannot be simulated"),
         (
             "cuda",
             "cuda: this process already simulates acme:2, because ACCEL_SIMULATE is set\\. Unset",

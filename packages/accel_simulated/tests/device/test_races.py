@@ -87,7 +87,7 @@ def test_another_value_of_the_variable_is_rejected(simulated):
     )
     assert run.ended[0].returncode != 0
     assert (
-        "ACCEL_SIMULATE_RACE='yes': expected 1, to detect missing waits, or 0"
+        "ACCEL_SIMULATE_RACE='yes': expected 1, to detect missing waits between streams, or 0"
         in run.ended[0].stderr
     )
 

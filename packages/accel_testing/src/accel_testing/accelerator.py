@@ -66,17 +66,17 @@ class FakeAccelerator(CPUAccelerator):
                 )
 
     def _wrap_to_record_calls(
-        self, name: str, member: Callable[..., Any]
+        self, name: str, method: Callable[..., Any]
     ) -> Callable[..., Any]:
-        """Return a wrapper of `member` that adds each call to `calls` and triggers faults that are due."""
+        """Return a wrapper of `method` that adds each call to `calls` and triggers faults that are due."""
         # A torch without `torch.compiler.is_compiling` does not trace functions.
         compiler = getattr(self._torch, "compiler", None)
         is_compiling = getattr(compiler, "is_compiling", _return_false)
 
-        @functools.wraps(member)
-        def recorded_member(*arguments: Any, **named: Any) -> Any:
+        @functools.wraps(method)
+        def recorded_method(*arguments: Any, **named: Any) -> Any:
             if is_compiling():
-                return member(*arguments, **named)
+                return method(*arguments, **named)
             caller_module = str(sys._getframe(1).f_globals.get("__name__"))
             caller_package, _, _ = caller_module.partition(".")
             if caller_package not in OWN_MODULES:
@@ -84,9 +84,9 @@ class FakeAccelerator(CPUAccelerator):
             fault = self._faults.trigger(name)
             if fault is not None:
                 return fault.returns
-            return member(*arguments, **named)
+            return method(*arguments, **named)
 
-        return recorded_member
+        return recorded_method
 
     def is_accelerator(self) -> bool:
         """Return True, even though the fake accelerator's devices are the CPU."""
@@ -108,7 +108,7 @@ class FakeAccelerator(CPUAccelerator):
         """
         if not self._count:
             raise InvalidDeviceError(
-                f"{self.name} (a fake) has no devices. Write devices=1."
+                f"the fake accelerator {self.name} has no devices. Write devices=1."
             )
         return super().current_device()
 

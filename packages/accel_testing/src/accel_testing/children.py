@@ -47,9 +47,9 @@ class Ended:
         try:
             return json.loads(last_line)
         except ValueError:
-            problem = f"its last line is {last_line!r}, expected JSON: end it with print(json.dumps(...))"
             raise ChildError(
-                f"the child process did not answer: {problem}\n{self._output()}"
+                f"the last line that the child process printed is {last_line!r}, expected JSON. End the "
+                f"program with print(json.dumps(...)).\n{self._output()}"
             ) from None
 
     @property
@@ -69,7 +69,7 @@ class Ended:
                 values.append(value)
         except ValueError as error:
             raise ChildError(
-                f"ANSWER is not followed by JSON: {error}\n{self._output()}"
+                f"the child process printed ANSWER without JSON after it: {error}\n{self._output()}"
             ) from None
         return values
 
@@ -84,7 +84,8 @@ class Ended:
             )
         if self.returncode != 0:
             raise ChildError(
-                f"the child process ended with {self._exit_description()}, expected 0\n{self._output()}"
+                f"the child process ended with {self._exit_description()}, expected status 0\n"
+                f"{self._output()}"
             )
         return self
 
@@ -134,8 +135,8 @@ def run(
         process = start(command, environ, cwd=cwd)
     except OSError as error:
         raise ChildError(
-            f"{command[0]!r} cannot be started: {error}. Name a program that exists; for Python, begin "
-            "with sys.executable."
+            f"{command[0]!r} cannot be started: {error}. Name a program that exists. For Python, the "
+            "program is sys.executable."
         ) from error
     ended = finish(process, timeout, check=False)
     if check:
@@ -164,7 +165,7 @@ def _require_timeout(timeout: float) -> None:
     is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
     if not is_number or not timeout > 0:
         raise InvalidArgumentError(
-            f"run(timeout={timeout!r}): expected seconds above 0. Write timeout=60."
+            f"run(timeout={timeout!r}): expected a number of seconds above 0. Write timeout=60."
         )
 
 
@@ -197,21 +198,21 @@ def finish(
     If the process has not ended after `timeout` seconds, it is killed too. In that case, `ChildError` is
     raised if `check` is true.
     """
-    is_late = False
+    timed_out = False
     try:
         stdout, stderr = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
-        is_late = True
+        timed_out = True
         kill(process)
         stdout, stderr = _remaining_output(process)
     finally:
         kill(process)  # and the processes that it has started
         process.wait()
-    if is_late:
+    if timed_out:
         stderr += f"\nkilled after {timeout:g} s"
-    ended = Ended(process.returncode, stdout, stderr, is_late)
-    if is_late and check:
-        ended.succeeded()  # raises an error, because the process is late
+    ended = Ended(process.returncode, stdout, stderr, late=timed_out)
+    if timed_out and check:
+        ended.succeeded()  # raises an error, because the process timed out
     return ended
 
 

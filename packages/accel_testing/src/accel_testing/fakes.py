@@ -37,8 +37,8 @@ def fake(name: str, *faults: Fault, devices: int = 1, **fields: Any) -> Fake:
 
     The backend's accelerator is a `FakeAccelerator`, which computes on the CPU, claims to be an accelerator,
     and records the calls to its methods. By default, the backend's priority is higher than that of every
-    first-party plugin. With `devices=0`, it is not usable. `faults` are injected into the backend. `fields`
-    are additional fields of the declaration, such as `priority=10` (see `Backend`).
+    first-party plugin. With `devices=0`, the backend is not usable. `faults` are injected into the backend.
+    `fields` are additional fields of the declaration, such as `priority=10` (see `Backend`).
 
     Raises `InvalidBackendError` if a field has an invalid value or is one that `fake` sets itself, or if
     `devices` is not a number of at least 0. Raises `InvalidArgumentError` if a fault is not a `Fault`.
@@ -63,7 +63,7 @@ def fake(name: str, *faults: Fault, devices: int = 1, **fields: Any) -> Fake:
         )
     declared: dict[str, Any] = {
         "priority": _HIGHEST_PRIORITY,
-        "description": "a fake of accel_testing: the CPU under another name",
+        "description": "a fake backend for tests: the CPU under another name",
         "communication_backend": "gloo",
         **fields,
     }

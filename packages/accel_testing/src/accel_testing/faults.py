@@ -99,14 +99,14 @@ class Fault:
             )
 
     @property
-    def _given_effects(self) -> list[str]:
-        """Return the names of the effects that were given, such as `raises`."""
-        given = []
+    def _passed_effects(self) -> list[str]:
+        """Return the names of the effects that were passed as arguments, such as `raises`."""
+        passed_names = []
         for parameter in fields(self):
             is_default = getattr(self, parameter.name) is parameter.default
             if parameter.name in _EFFECTS and not is_default:
-                given.append(parameter.name)
-        return given
+                passed_names.append(parameter.name)
+        return passed_names
 
     def _place_problems(self) -> list[str]:
         """Return the problems with `at`: an unknown name, or `returns` for a point without a return value."""
@@ -120,23 +120,24 @@ class Fault:
             return [
                 f"unknown place, expected a hook or a member of Accelerator. {next_step}"
             ]
-        if self.at in STEPS and "returns" in self._given_effects:
+        if self.at in STEPS and "returns" in self._passed_effects:
             problem = f"{self.at} has no return value, so returns= is not allowed"
             return [f"{problem}. Give raises=..., or another place"]
         return []
 
     def _value_problems(self) -> list[str]:
         """Return the problems with `call` and the effect, or an empty list if both are valid."""
-        if len(self._given_effects) != 1:
-            given = " and ".join(self._given_effects) or "nothing"
-            step = f"Write Fault({str(self.at)!r}, hangs=True)"
-            return [f"{given} given, expected one of {', '.join(_EFFECTS)}. {step}"]
+        if len(self._passed_effects) != 1:
+            passed_names = " and ".join(self._passed_effects) or "nothing"
+            effects = ", ".join(_EFFECTS)
+            next_step = f"Write Fault({str(self.at)!r}, hangs=True)"
+            return [f"{passed_names} given, expected one of {effects}. {next_step}"]
         problems = []
         if self.call is not None and not _is_positive_int(self.call):
             problems.append(
-                f"call={self.call!r}, expected a number from 1 on, or None for each call"
+                f"call={self.call!r}, expected a number of at least 1, or None for every call"
             )
-        effect = self._given_effects[0]
+        effect = self._passed_effects[0]
         value = getattr(self, effect)
         is_valid, expected = _EFFECTS[effect]
         if not is_valid(value):
@@ -233,7 +234,7 @@ class Faults:
         for fault in self._faults:
             is_due = fault.call is None or fault.call == call
             if fault.at == at and is_due:
-                fault._produce_effect()
+                fault._produce_effect()  # does nothing for a fault with a wrong value
                 if fault.returns is not NOTHING:
                     return fault
         return None

@@ -71,12 +71,12 @@ class Installing(AbstractContextManager[Installation]):
         self, open_block: Callable[[], AbstractContextManager[Installation]]
     ) -> None:
         self._open_block = open_block
-        self._open_blocks: list[AbstractContextManager[Installation]] = []
+        self._entered_blocks: list[AbstractContextManager[Installation]] = []
 
     def __enter__(self) -> Installation:
         block = self._open_block()
         installation = block.__enter__()
-        self._open_blocks.append(block)
+        self._entered_blocks.append(block)
         return installation
 
     def __exit__(
@@ -85,7 +85,7 @@ class Installing(AbstractContextManager[Installation]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        return self._open_blocks.pop().__exit__(kind, error, trace)
+        return self._entered_blocks.pop().__exit__(kind, error, trace)
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
         """Return a wrapper of `function` that installs the backend for the duration of each call.
@@ -93,12 +93,13 @@ class Installing(AbstractContextManager[Installation]):
         Raises `InvalidArgumentError` for a class, an async function or a generator function, because their
         code would run after the backend has been removed.
         """
-        for description, is_kind in _UNSUPPORTED_KINDS.items():
-            if is_kind(function):
+        for description, is_unsupported in _UNSUPPORTED_KINDS.items():
+            if is_unsupported(function):
+                name = getattr(function, "__name__", function)
                 raise InvalidArgumentError(
-                    f"@installed(...) around {getattr(function, '__name__', function)}: it is {description}, "
-                    "whose body would run after the block has ended; expected a function. Write "
-                    "`with installed(...):` in it."
+                    f"@installed(...) can decorate only a function, but {name} is {description}, "
+                    "whose body would run after the block has ended. Write `with installed(...):` inside "
+                    "the decorated code."
                 )
 
         @functools.wraps(function)
@@ -257,7 +258,7 @@ def _next_step(plugin: object) -> str:
     is_accelerator_class = isinstance(plugin, type) and issubclass(plugin, Accelerator)
     if is_accelerator_class or isinstance(plugin, Accelerator):
         return "Write installed(Backend(...), accelerator=...)."
-    return "Mark its functions with @accel_core.hookimpl, or write installed(fake('acme'))."
+    return "Mark the plugin's functions with @accel_core.hookimpl, or write installed(fake('acme'))."
 
 
 def _require_accelerator(backend: Backend, accelerator: object) -> None:
@@ -302,12 +303,15 @@ def _require_unused_names(
         if name not in declared_by:
             continue
         declarer = declared_by[name]
-        step = "Choose another name"
+        next_step = "Choose another name."
         if declarer != "accel-core":
-            step += f", pass isolated=True, or replace that plugin with distribution={declarer!r}"
+            next_step += (
+                f" Or pass isolated=True to hide the plugin, or distribution={declarer!r} to replace the "
+                "plugin."
+            )
         raise BackendConflictError(
             f"installed(): {name!r} is declared by {declarer}, which is installed; expected a name "
-            f"that is not in use. {step}."
+            f"that is not in use. {next_step}"
         )
 
 

@@ -101,7 +101,7 @@ def _restore_variable(
     """
     for layer in later_layers:
         if name in layer._previous_values:
-            layer._previous_values[name] = value
+            layer._previous_values[name] = value  # restored when that layer ends
             return
     _set_variable(name, value)
 
@@ -146,8 +146,8 @@ def check_variables(variables: Mapping[str, str | None]) -> None:
         has_null_character = "\0" in f"{name}{value}"
         if not name or "=" in name or has_null_character:
             raise InvalidArgumentError(
-                f"variables: {name!r}: {value!r} cannot be in an environment, expected a name without '=', "
-                "and no null character. Correct it."
+                f"variables: {name!r}: {value!r} cannot be an environment variable, expected a non-empty "
+                "name without '=', and no null characters. Correct the name or the value."
             )
 
 

@@ -64,10 +64,10 @@ def plugin_source(key: str) -> str:
     """
     installed = _installed_by_key[key]
     try:
-        # An accelerator is pickled as its name, with which another process would search for this plugin.
+        # An accelerator is pickled as its name, and unpickling the name would search for this plugin.
         if isinstance(installed.accelerator, Accelerator):
             raise TypeError(
-                "an accelerator cannot be passed to another process; give its class"
+                "an accelerator cannot be passed to another process; pass its class to installed()"
             )
         pickled = base64.b64encode(pickle.dumps(installed)).decode()
         pickle_error = ""
@@ -75,7 +75,7 @@ def plugin_source(key: str) -> str:
         pickled = ""
         pickle_error = f"{type(error).__name__}: {error}"
     return (
-        '"""Written by accel_testing, for as long as a test runs."""\n\n'
+        '"""A plugin that accel_testing generated for the duration of a test."""\n\n'
         "from accel_testing.plugins import collect_hooks, load_plugin\n\n"
         f"plugin = load_plugin({key!r}, {pickled!r}, {pickle_error!r})\n"
         "globals().update(collect_hooks(plugin))\n"
@@ -109,14 +109,14 @@ def load_plugin(key: str, pickled: str, pickle_error: str) -> object:
         if not pickled:
             raise BackendUnavailableError(
                 f"this plugin {origin}, and cannot be passed to this process: {pickle_error}",
-                hint="define the plugin as a class or module that can be imported, outside of functions",
+                hint="define the plugin outside of functions, in a module that other processes can import",
             )
         try:
             installed = pickle.loads(base64.b64decode(pickled))
         except Exception as error:
             raise BackendUnavailableError(
                 f"this plugin {origin}, and cannot be unpickled here: {type(error).__name__}: {error}",
-                hint="put the folder of that module on the child's path: run(..., path=[folder])",
+                hint="add the folder of the plugin's module to the child's path: run(..., path=[folder])",
             ) from error
     if installed.plugin is not None:
         return installed.plugin

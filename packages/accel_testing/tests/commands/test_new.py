@@ -41,8 +41,8 @@ def test_what_can_be_no_name_is_refused(name):
 
 
 OF_TORCH = (
-    "torch has a device type with this name; to write a plugin for torch's device, add --no-private-use1, or "
-    "--private-use1 if a package renames PrivateUse1 to this name."
+    "torch has a device type with this name; to write a plugin for this device type of torch, add "
+    "--no-private-use1, or --private-use1 if a package renames PrivateUse1 to this name."
 )
 
 
@@ -51,16 +51,16 @@ OF_TORCH = (
     [
         (
             ["npu"],
-            "accel-npu provides this backend, and is installed. Give another name",
+            "accel-npu is installed and provides this backend. Give another name",
         ),
-        (["core"], "accel_core is a package of this project"),
-        (["cpu"], "accel-core provides this backend, and is installed"),
+        (["core"], "accel_core is one of accel's packages"),
+        (["cpu"], "accel-core is installed and provides this backend"),
         (
             ["mtia", "--private-use1"],
             "torch has a device type with this name, so PrivateUse1 cannot be renamed to it; to",
         ),
         (["vulkan"], OF_TORCH),
-        (["zing"], "other-zing provides this backend, and is installed"),
+        (["zing"], "other-zing is installed and provides this backend"),
     ],
 )
 def test_a_name_that_somebody_has_is_refused(words, reason, tmp_path, monkeypatch):

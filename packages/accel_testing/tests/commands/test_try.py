@@ -78,7 +78,7 @@ def test_what_the_command_runs_on_is_on_stderr(tried):
             ["zing", "ls"],
             {},
             2,
-            "Error: accel try zing: no installed plugin called zing can be tried",
+            "Error: accel try zing: no installed plugin can replace the device zing",
         ),
         (
             ["acme", "no-such-command"],
@@ -103,4 +103,5 @@ def test_what_cannot_be_tried_is_refused(site, words, variables, status, message
 
 
 def test_those_that_can_be_tried_are_named(site):
-    assert "acme" in run(site, "zing", "ls").stderr.partition("Plugins that can: ")[2]
+    error = run(site, "zing", "ls").stderr
+    assert "acme" in error.partition("Devices that plugins can replace: ")[2]

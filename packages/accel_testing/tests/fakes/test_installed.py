@@ -193,7 +193,7 @@ def generator_function():
 )
 def test_around_what_goes_on_after_the_call_it_is_no_decorator(function, kind):
     """Their bodies would run when the block is over, and find the machine's own accelerator."""
-    message = f"{function.__name__}: it is {kind}.*Write `with"
+    message = f"{function.__name__} is {kind}.*Write `with"
     with pytest.raises(InvalidArgumentError, match=message):
         installed(fake("acme"))(function)
 
@@ -409,7 +409,7 @@ BAD = [
      ["'synchronise'", "unknown place", "Did you mean 'synchronize'?"]),
     (lambda: Fault("warp drive", hangs=True), BACKEND, ["Write one of import"]),
     (lambda: Fault("import", exits=1, hangs=True), BACKEND, ["exits and hangs"]),
-    (lambda: Fault("import", hangs=True, call=0), BACKEND, ["call=0", "from 1 on"]),
+    (lambda: Fault("import", hangs=True, call=0), BACKEND, ["call=0", "at least 1"]),
     (lambda: Fault("import", raises=3), BACKEND, ["raises=3", "RuntimeError"]),
     (lambda: Fault("import", sleeps=-1), BACKEND, ["sleeps=-1", "seconds"]),
     (lambda: Fault("import", floods=1.5), BACKEND, ["floods=1.5"]),

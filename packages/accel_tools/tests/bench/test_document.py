@@ -61,17 +61,23 @@ def damaged(**changes):
 FOREIGN = [
     (
         {"document": "accel info"},
-        "it is JSON, but not the output of `accel bench --json`",
+        "the file contains JSON, but not the output of `accel bench --json`",
     ),
     (
         {"schema": 2},
-        "its schema version is 2, but this release of accel-tools reads version 1",
+        "the file has schema version 2, but this release of accel-tools reads only version 1",
     ),
-    (damaged(value=float("nan")), "copy.on_device has an impossible number: nan"),
-    (damaged(value=None), "copy.on_device is measured, but its value is None"),
-    (b"", "it is not the output of `accel bench --json`: Expecting value"),
-    (b"\xff\xfe", "it is not the output of `accel bench --json`: 'utf-8' codec"),
-    (b"[" * 100_000, "it is nested too deeply"),
+    (
+        damaged(value=float("nan")),
+        "the measurement copy.on_device contains an impossible number: nan",
+    ),
+    (
+        damaged(value=None),
+        "the measurement copy.on_device has the outcome 'measured', but the value None",
+    ),
+    (b"", "the file is not the output of `accel bench --json`: Expecting value"),
+    (b"\xff\xfe", "the file is not the output of `accel bench --json`: 'utf-8' codec"),
+    (b"[" * 100_000, "the JSON in the file is nested too deeply"),
     (b" " * (5 * 2**20), "larger than 4 MiB"),
 ]
 
@@ -88,7 +94,7 @@ def test_a_foreign_or_damaged_document_is_told(tmp_path, changed, message):
 
 
 def test_what_cannot_be_read_is_told(tmp_path):
-    with pytest.raises(ValueError, match="it cannot be read: No such file"):
+    with pytest.raises(ValueError, match="the file cannot be read: No such file"):
         document.read_run(tmp_path / "none.json")
 
 
@@ -119,9 +125,9 @@ def test_what_makes_two_runs_incomparable_is_named():
         quick=True,
     )
     assert document.find_differences(other, RUN) == [
-        "the CPU was Another and is Some 9000",
-        "torch was 2.6.0 and is 2.13.0",
-        "the driver was unknown and is card 5.1",
+        "the CPU was Another in the earlier run, but is Some 9000 in this run",
+        "torch was 2.6.0 in the earlier run, but is 2.13.0 in this run",
+        "the driver was unknown in the earlier run, but is card 5.1 in this run",
         "the earlier run used --quick, but this run did not",
     ]
 

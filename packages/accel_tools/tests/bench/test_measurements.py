@@ -151,8 +151,8 @@ def nothing(_function, args, kwargs):
 DONE_NOTHING = [
     ("copy_.default", "copy.on_device", "the copy differs from its source"),
     ("mm.out", "matrix.float64", "the product is wrong"),
-    ("add_.Tensor", "launch.queued", "additions of 1 the sum is 0"),
-    ("add_.Tensor", "launch.waited", "additions of 1 the sum is 0"),
+    ("add_.Tensor", "launch.queued", "additions of 1, the sum is 0 instead of"),
+    ("add_.Tensor", "launch.waited", "additions of 1, the sum is 0 instead of"),
 ]
 
 

@@ -10,11 +10,11 @@ from accel_tools.commands import bench
 REFUSED = {
     "an earlier run that is not one": (
         ["--plot", "a.txt", "--compare", "broken.json"],
-        "it is not the output of `accel bench --json`",
+        "the file is not the output of `accel bench --json`",
     ),
     "an earlier run that is not there": (
         ["--compare", "none.json"],
-        "it cannot be read: No such file or directory",
+        "the file cannot be read: No such file or directory",
     ),
     "an unknown kind of picture": (
         ["--plot", "plot.pdf"],

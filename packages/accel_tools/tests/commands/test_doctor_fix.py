@@ -43,7 +43,7 @@ def test_without_a_terminal_nothing_is_fixed_unasked(accel, wanted):
     refused = accel("doctor", "--fix")
     assert refused.returncode == 2
     assert (
-        "stdin is not a terminal: pass --yes to run all fixes, or --dry-run"
+        "stdin is not a terminal. Next step: pass --yes to run all fixes, or --dry-run"
         in refused.stderr
     )
     assert not wanted.exists()

@@ -59,7 +59,7 @@ def test_the_help_says_what_messages_may_hold(accel):
 def test_two_documents_on_stdout_are_refused(accel):
     done = accel("doctor", "--issue", "--json")
     assert done.returncode == 2
-    assert "both write to stdout: pass one of them." in done.stderr
+    assert "both write to stdout. Next step: pass one of them." in done.stderr
 
 
 def test_messages_without_a_report_are_refused(accel):

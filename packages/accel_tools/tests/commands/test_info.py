@@ -59,7 +59,8 @@ def test_the_page_reads_as_the_document(page):
         "card (accel-card 1.0): somebody's card", "chosen as the usable backend with the highest priority",
         "2 devices",
         "0 card:0 80.0 GiB 60.0 GiB", "capability 9.0, 132 compute units", "float32, bfloat16",
-        "gloo 2.27.3", "FusedAdamBuilder", "CARD_VISIBLE_DEVICES (not set: all devices)", "CARD*, CCL*",
+        "gloo 2.27.3", "FusedAdamBuilder", "CARD*, CCL*",
+        "CARD_VISIBLE_DEVICES (not set, so all devices are visible)",
         "streams yes", "graphs no", "not supported", "fp8 no", "fp64 yes", "NVTX domains",
     ):  # fmt: skip
         assert words in text
@@ -177,7 +178,7 @@ OTHERWISE = [
     (
         "Stream = HostStream",
         0,
-        "not supported (one queue; times come from the host's clock)",
+        "not supported (the device has one queue, and the host's clock measures times)",
     ),
 ]
 

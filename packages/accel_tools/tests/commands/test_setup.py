@@ -138,7 +138,7 @@ BAD = [
     (
         ["tpu", "--toolkit", "1.0"],
         2,
-        "it is the version of one of: CUDA (cuda), ROCm (rocm), CANN (npu).",
+        "The option applies to these toolkits: CUDA (cuda), ROCm (rocm), CANN (npu).",
     ),
     (["--driver", "570.86"], 2, "accel setup cuda --driver 570.86"),
     (["--toolkit", "8.5.0"], 2, "accel setup NAME --toolkit 8.5.0"),
@@ -251,7 +251,7 @@ def test_no_network_is_said_before_anything_runs(uv, monkeypatch):
     [
         (
             "sysconfig.get_path = lambda name: '.'; sys.prefix = sys.base_prefix",
-            "(PEP 668): python3 -m venv",
+            "(PEP 668). Next step: python3 -m venv",
         ),
         (
             "struct.calcsize = {'P': 4}.get",
@@ -308,7 +308,9 @@ def test_an_environment_that_may_not_be_written_is_left_alone(tmp_path):
     refused = run_here()
     site.chmod(0o755)
     assert refused.returncode == 1
-    assert refused.stderr.rstrip().endswith(f"Error: {site} is not writable: {VENV}")
+    assert refused.stderr.rstrip().endswith(
+        f"Error: {site} is not writable. Next step: {VENV}"
+    )
     assert "pip was given" not in refused.stdout + refused.stderr
     allowed = run_here()
     assert allowed.returncode == 0, allowed.stderr
@@ -322,5 +324,5 @@ def test_a_plugin_without_a_table_is_quoted():
         done = CliRunner().invoke(command, ["acme"], env={"COLUMNS": "300"})
     assert done.exit_code == 1
     assert done.stdout == ""
-    assert "Unknown: the plugin of acme has no table" in done.stderr
+    assert "Unknown: the plugin for acme does not list the packages" in done.stderr
     assert "Note: The plugin's instructions: pip install acme" in done.stderr

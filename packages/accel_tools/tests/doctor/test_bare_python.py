@@ -34,8 +34,8 @@ def test_a_limit_of_cpu_time_is_found_by_using_it():
         [sys.executable, "-c", CODE], capture_output=True, text=True, check=False
     )
     assert done.stdout == (
-        "compute for 3 s: died of SIGKILL; "
-        "run the program where more CPU time is permitted than 1 s (ulimit -t)\n"
+        "run for 3 s of CPU time: SIGKILL ended its process; "
+        "run the program where a process may use more than 1 s of CPU time (ulimit -t)\n"
     )
 
 
@@ -67,7 +67,7 @@ def test_of_a_control_group_s_limit_the_value_is_named(printed, monkeypatch):
     monkeypatch.setattr(hardware, "cgroup_process_limit", lambda _: 16)
     found = find_failed_need({}, FAILED)
     assert found.what == "start threads: RuntimeError: can't start new thread"
-    assert "pids.max, which is 16" in found.step
+    assert "pids.max is 16" in found.step
 
 
 def test_of_a_users_limit_the_value_is_named(printed, monkeypatch):
@@ -75,7 +75,7 @@ def test_of_a_users_limit_the_value_is_named(printed, monkeypatch):
     monkeypatch.setattr(hardware, "cgroup_process_limit", lambda _: None)
     monkeypatch.setattr(bare_python, "_soft_limit", lambda _: 30)
     monkeypatch.setattr(os, "getuid", lambda: 1000)
-    assert "which is 30 (ulimit -u)" in find_failed_need({}, FAILED).step
+    assert "(`ulimit -u` is 30)" in find_failed_need({}, FAILED).step
 
 
 def test_a_filter_of_system_calls_is_named(printed, monkeypatch):

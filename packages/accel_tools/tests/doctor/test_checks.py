@@ -47,10 +47,11 @@ EXPECTED = (
 #: Checks of one plugin: the name, the expression that it is, its code, and what is told.
 TOLD = [
     ("wrong", "CheckResult('error', 'it is wrong.', 'mend it', {'at': 'home'})", "wrong", "it is wrong"),
-    ("raises", "1 / 0", "raised", "its check 'The raises' failed: ZeroDivisionError: division by zero"),
+    ("raises", "1 / 0", "raised",
+     "the plugin's check 'The raises' failed: ZeroDivisionError: division by zero"),
     ("leaves", "exit('away')", "raised",
-     "its check 'The leaves' failed: SystemExit: the code tried to exit the process with 'away'"),
-    ("answers", "'well'", "invalid", f"its check 'The answers' returned 'well', {EXPECTED}"),
+     "the plugin's check 'The leaves' failed: SystemExit: the code tried to exit the process with 'away'"),
+    ("answers", "'well'", "invalid", f"the plugin's check 'The answers' returned 'well', {EXPECTED}"),
     ("level", "CheckResult('so-so', 'neither')", "invalid", "level='so-so'"),
     ("prints", "(print('x' * 100000), CheckResult('ok', 'said much'))[1]", "prints", "said much"),
 ]  # fmt: skip
@@ -83,7 +84,7 @@ def test_what_dies_or_hangs_is_told_and_the_rest_goes_on(torch_world, tmp_path):
     slow = (check("hung", "time.sleep(60)"), fine("later"))
     torch_world.backend("hangs", 400, extra=bringing(*slow, before="import time\n"))
     said, findings = found(context(ACCEL_PROBE_TIMEOUT="4"))
-    death = "its check 'The deadly' terminated its process: the process exited with status 3"
+    death = "the plugin's check 'The deadly' terminated its process: the process exited with status 3"
     assert said["dies"] == [
         ("checks.before", "once"),
         ("checks.after", "after is fine"),

@@ -61,8 +61,8 @@ def test_an_incomplete_file_is_named_with_the_command_for_this_build(installed):
 def test_a_file_that_this_user_may_not_read_is_named(installed):
     (installed / "library.so").chmod(0)
     found = find_damage("torch")
-    assert found.what == "this user may not read torch/library.so"
-    assert found.step == f"as the owner of the files: chmod -R a+rX {installed}"
+    assert found.what == "this user lacks permission to read torch/library.so"
+    assert found.step == f"run as the owner of the files: chmod -R a+rX {installed}"
 
 
 def test_damage_of_a_required_package_is_named_if_the_error_names_its_module(installed):
@@ -103,7 +103,7 @@ error = f"OSError: {folder}/library.so: failed to map segment from shared object
 finding = Finding(Level.ERROR, "candidates.broken", error)
 [topic] = explain_noexec_mounts([TopicResult("candidates", "Backends", (finding,), 0.0, "")])
 [found] = topic.findings
-print(found.proof, found.step, sep="\\n")
+print(found.proof_text, found.step, sep="\\n")
 """
 UNSHARE = ["unshare", "--mount", "--map-root-user"]
 
@@ -124,7 +124,7 @@ def test_a_library_on_a_mount_without_exec_has_the_mount_as_its_cause(tmp_path, 
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     proof, step = done.stdout.splitlines()
     assert proof == (
-        f"Proven: library.so is below {folder}, which is mounted with noexec"
+        f"Proven: library.so is on the file system {folder}, which is mounted with the option noexec"
     )
     assert step.startswith(f"run as root: mount -o remount,bind,exec {folder}; ")
 

@@ -56,7 +56,9 @@ def test_a_library_for_another_architecture_is_named(site, library):
     data[18:20] = (40).to_bytes(2, sys.byteorder)
     library.write_bytes(data)
     found = find_damage_of_import("acme_libs", ERROR)
-    assert found.what.startswith(f"{library} is built for ARM, and this Python for ")
+    assert found.what.startswith(
+        f"{library} is built for ARM, but this Python is built for "
+    )
     assert found.step.startswith("pip install --force-reinstall")
 
 
@@ -107,7 +109,7 @@ def test_a_requirement_of_another_version_is_named_if_the_error_names_it(site):
     error = "ImportError: cannot import name 'TypeIs' from 'typing_extensions'"
     found = find_damage_of_import("torch", error)
     assert found.what == (
-        "torch 2.9.0 needs typing-extensions>=4.10.0, and 4.5.0 is installed"
+        "torch 2.9.0 requires typing-extensions>=4.10.0, but 4.5.0 is installed"
     )
     assert found.step == "pip install 'typing-extensions>=4.10.0'"
     assert find_damage_of_import("torch", "ImportError: no name") is None

@@ -25,10 +25,10 @@ def looked(rank, host="a", problem="", **facts):
 
 def test_the_same_everywhere_is_one_line():
     assert compare_ranks([looked(0), looked(1, "b")], 2, 30) == (
-        ["the same on all 2 ranks: npu (accel-npu 1.0), 8 devices, torch 2.9"], False,
+        ["no differences on all 2 ranks: npu (accel-npu 1.0), 8 devices, torch 2.9"], False,
     )  # fmt: skip
     assert compare_ranks([looked(0)], 1, 30)[0][0].startswith(
-        "the same on the only rank: npu"
+        "no differences on the only rank: npu"
     )
 
 
@@ -65,7 +65,10 @@ def test_no_script_starts_where_one_rank_can_choose_nothing():
     assert lines == [
         "rank 1 (host b) cannot choose an accelerator: npu is not usable",
         "no other difference between the ranks",
-        "no script was started. Next step: run `accel doctor` on that host",
+        (
+            "no script was started. Next step: run `accel doctor` on the host of the rank that has no "
+            "accelerator"
+        ),
     ]
     assert refused
 
@@ -144,7 +147,7 @@ def test_a_rank_that_can_choose_nothing_refuses(torch_world):
         ALONE, variables={**place, "DS_ACCELERATOR": "npu"}
     ).succeeded()
     assert done.stderr.startswith(
-        "accel run --doctor: the same on the only rank: npu (accel-npu 1.0)"
+        "accel run --doctor: no differences on the only rank: npu (accel-npu 1.0)"
     )
     done = torch_world.child(ALONE, variables={**place, "DS_ACCELERATOR": "nobodys"})
     assert done.returncode == REFUSED
@@ -153,7 +156,8 @@ def test_a_rank_that_can_choose_nothing_refuses(torch_world):
     # What is no rank cannot compare itself, and that is no reason not to start.
     done = torch_world.child(ALONE).succeeded()
     assert (
-        "not compared with the other ranks: RANK, WORLD_SIZE, LOCAL_RANK" in done.stderr
+        "this rank was not compared with the other ranks: RANK, WORLD_SIZE, LOCAL_RANK"
+        in done.stderr
     )
 
 

@@ -42,7 +42,7 @@ def test_an_interface_of_all_hosts_is_proven():
     assert search.next_attempt(failed, 2) == "/end"
     assert search.lines() == [
         "the ranks cannot connect over gloo: rank 1 (host b): refused",
-        "  Proven: with the network interface eth0, they connect",
+        "  Proven: with the network interface eth0, the ranks connect",
         "  Next step: export GLOO_SOCKET_IFNAME=eth0",
     ]
 
@@ -84,7 +84,7 @@ def test_a_variable_with_a_wrong_interface_is_proven_between_processes(tmp_path)
     lines = first.splitlines()
     assert "GLOO_SOCKET_IFNAME='eth99'" in lines[0]
     assert lines[1:] == [
-        "  Proven: without GLOO_SOCKET_IFNAME, they connect",
+        "  Proven: without GLOO_SOCKET_IFNAME, the ranks connect",
         "  Next step: unset GLOO_SOCKET_IFNAME",
     ]
     assert second.strip() == ""

@@ -76,8 +76,8 @@ def test_without_threads_the_runs_follow_one_another(monkeypatch):
 def test_the_words_name_what_leaves_another_error():
     result = Result(altering=(row("FIRST"),), untried=(row("SECOND"),))
     assert list(describe_unproven(result)) == [
-        "The program fails with a different error without FIRST: this may be one of several causes",
-        "No time was left for 1 more (without SECOND): pass --experiment-seconds 300",
+        "Changes that lead to a different error, so each may remove one of several causes: without FIRST",
+        "No time was left for 1 more experiment (without SECOND): pass --experiment-seconds 300",
     ]
 
 

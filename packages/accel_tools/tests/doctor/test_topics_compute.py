@@ -54,7 +54,7 @@ def test_fewer_devices_than_a_variable_names_are_told(npu):
     missing = found(npu, NPU_VISIBLE_DEVICES="0,1,2")["compute.missing"]
     assert missing["level"] == "warning"
     assert missing["about"] == "npu"
-    assert missing["what"] == "2 of 3 devices can be counted"
+    assert missing["what"] == "only 2 of 3 devices can be counted"
 
 
 def test_as_many_devices_as_a_variable_names_are_not_missing(npu):

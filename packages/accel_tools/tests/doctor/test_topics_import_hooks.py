@@ -96,7 +96,7 @@ def test_each_is_named_and_who_fails_is_found_whatever_it_does(world):
     assert {f.level for f in named.values()} == {Level.OK}
     triton, vllm = [f for f in found if f.code == "import-hooks.fails"]
     assert {triton.level, vllm.level} == {Level.WARNING}
-    assert triton.what == (
+    assert triton.text == (
         "borealis-triton 1.0 (triton.backends: borealis_triton = borealis_triton) fails when triton is "
         "imported: its process exited with status 3"
     )
@@ -104,7 +104,7 @@ def test_each_is_named_and_who_fails_is_found_whatever_it_does(world):
         triton.step
         == "pip install --upgrade borealis-triton, or pip uninstall borealis-triton"
     )
-    assert vllm.what == (
+    assert vllm.text == (
         "aurora-vllm 1.0 (vllm.platform_plugins: aurora_vllm = aurora_vllm:register) fails when vLLM looks "
         "for its platform: OSError: libaurora.so"
     )
@@ -141,7 +141,7 @@ def test_what_torch_loads_is_an_error_where_it_fails(world):
     )
     assert failed.level == Level.ERROR
     assert failed.code == "import-hooks.torch-fails"
-    assert failed.what.startswith("torch-npu 1.0 fails when torch loads it")
+    assert failed.text.startswith("torch-npu 1.0 fails when torch loads it")
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in failed.step
 
 
@@ -157,9 +157,9 @@ def test_what_fails_for_one_reason_is_told_once(world):
     )
     world.set_path([world.site])
     [failed] = [f for f in said() if f.code == "import-hooks.fails"]
-    assert failed.what == (
+    assert failed.text == (
         "torch-npu 1.0 (torch_dynamo_backends: npu = torch_npu_compiler; torch_dynamo_backends: npugraphs = "
-        "torch_npu_compiler:graphs) fails when a program passes its name to torch.compile(): "
+        "torch_npu_compiler:graphs) fails when a program passes the entry point's name to torch.compile(): "
         "OSError: libhccl.so"
     )
 
@@ -191,7 +191,7 @@ def test_files_that_run_when_python_starts(world, start_folder):
     assert failed.step == f"repair or remove {bad.path}"
     assert (
         "ModuleNotFoundError: No module named 'a_module_that_is_not_there'"
-        in failed.what
+        in failed.text
     )
 
 
@@ -203,4 +203,4 @@ def test_sitecustomize_counts_too(world):
     world.module("sitecustomize", "raise OSError('it is broken')")
     start, failed = said()
     assert list(start.facts.values()) == ["no distribution: import sitecustomize"]
-    assert failed.what.endswith("fails whenever Python starts: OSError: it is broken")
+    assert failed.text.endswith("fails whenever Python starts: OSError: it is broken")

@@ -60,7 +60,7 @@ def test_the_lock_of_a_build_that_is_under_way_is_not_stale(said, tmp_path, lock
 def test_a_lock_that_a_killed_build_left_is_named(said, tmp_path, lock):
     os.utime(lock, (1, 1))
     finding = said(CPU_BUILD, XDG_CACHE_HOME=str(tmp_path))["machine.stale-lock"]
-    assert finding.step == f"if no build is running there: rm {lock}"
+    assert finding.step == f"if no build is running in this folder: rm {lock}"
 
 
 CPU_BUILD = TorchBuild("2.13.0+cpu")
@@ -278,5 +278,6 @@ def test_a_limit_on_cpu_time_is_told_before_a_training_reaches_it(
 
     monkeypatch.setattr(resource, "getrlimit", lambda _limit: (60, hard))
     finding = said(CPU_BUILD)["machine.cpu-time"]
-    assert finding.what == "a process is ended after 60 s of CPU time (ulimit -t)"
+    what = "the system ends a process after 60 s of CPU time (ulimit -t)"
+    assert finding.what == what
     assert finding.step == step

@@ -89,7 +89,8 @@ def test_what_a_vendors_package_replaces_is_named_with_where_it_comes_from(world
     assert found["monkeypatches.python"].what == (
         "importing torch_borealis replaces functions of Python: os.environ.get, sorted, subprocess.run"
     )
-    assert found["monkeypatches.python"].step.startswith("ACCEL_BLOCK=borealis ")
+    step = found["monkeypatches.python"].step
+    assert step.endswith(": export ACCEL_BLOCK=borealis")
 
 
 def test_a_package_that_dies_or_is_blocked_costs_nothing(torch_world):

@@ -67,7 +67,7 @@ FITS = [
     ("2.1", "Requires-Dist: torch<2; extra == 'old'", "2.13.0", []),
     ("2.1", "Requires-Dist: torch !!", "2.13.0", []),
     ("2.1", "Requires-Dist: torch<2", "our-own", []),
-    ("2.13.10+xpu", "Requires-Dist: numpy", "2.13.0+cpu", ["card 2.13.10+xpu was built for a +xpu"]),
+    ("2.13.10+xpu", "Requires-Dist: numpy", "2.13.0+cpu", ["card 2.13.10+xpu was built for a xpu build"]),
     ("2.13.10+xpu", "Requires-Dist: numpy", "2.13.0+xpu", []),
     ("2.13.10+git1234", "Requires-Dist: numpy", "2.13.0+cpu", []),
 ]  # fmt: skip

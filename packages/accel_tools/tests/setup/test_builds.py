@@ -165,7 +165,10 @@ PYTHONS = [
     (
         "3.9",
         "",
-        "torch 2.15 has wheels for Python 3.11 to 3.15, and torch 2.14 for Python 3.10 and newer",
+        (
+            "torch 2.15 has wheels for Python 3.11 to 3.15, "
+            "and torch 2.14 has wheels for Python 3.10 and newer"
+        ),
     ),
     ("3.10", "2.15.0", "torch 2.15.0 has wheels for Python 3.11 to 3.15"),
     ("3.14", "2.8.0", "torch 2.8.0 has wheels for Python 3.9 to 3.13"),

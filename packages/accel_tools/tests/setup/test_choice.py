@@ -332,7 +332,7 @@ def test_accel_why_names_the_environment_that_runs_and_the_one_that_would(
     assert folder.describe_running_environment() == f"cpu of {into}: DS_ACCELERATOR=cpu"
     monkeypatch.setenv("DS_ACCELERATOR", "xpu")
     assert folder.describe_running_environment().endswith(
-        "/bin/python would take xpu: DS_ACCELERATOR=xpu"
+        "/bin/python would start the environment xpu: DS_ACCELERATOR=xpu"
     )
 
 

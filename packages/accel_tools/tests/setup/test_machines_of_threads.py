@@ -36,7 +36,7 @@ _KEYS = {
 ADDRESSES = {
     "NVIDIA's driver is not loaded": "nvidia.com", "only for driver 450.80.02 and newer": "nvidia.com",
     "Kepler": "pytorch.org", "no wheels for aarch64 with code for the GPUs here": "pytorch.org",
-    "are older than Arc": "get_start_xpu", "of a model that no file names": "get_start_xpu",
+    "are older than Arc": "get_start_xpu", "of an unknown model": "get_start_xpu",
     "Intel discrete GPU are for x86_64": "pytorch.org", "AMD GPU are for x86_64": "pytorch.org",
     "no wheels for gfx90c": "rocm.docs.amd.com", "give wrong results": "unslothai",
     "NVIDIA's wheels for its JetPack": "jetson",

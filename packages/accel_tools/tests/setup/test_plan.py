@@ -82,9 +82,9 @@ UNKNOWN = [
         "can run: torch 2.7 has wheels for Python 3.9 to 3.13", "nvidia.com",
     ),
     ({**HOPPER, "nvidia": "520.61.05", "architecture": "aarch64"}, "no wheels for aarch64", "nvidia"),
-    ({"pci": ["8086:4905/030000"]}, "from Arc and Core Ultra on", "get_start_xpu"),
-    ({"pci": ["9999:4001/038000"]}, "MetaX builds torch for its GPUs itself", "metax-tech.com"),
-    ({"pci": ["1d94:55b7/038000"], "nodes": ["/dev/kfd"]}, "Hygon builds torch for its DCUs", "sourcefind"),
+    ({"pci": ["8086:4905/030000"]}, "only since Arc and Core Ultra", "get_start_xpu"),
+    ({"pci": ["9999:4001/038000"]}, "torch that MetaX makes for its GPUs", "metax-tech.com"),
+    ({"pci": ["1d94:55b7/038000"], "nodes": ["/dev/kfd"]}, "that Hygon makes for its DCUs", "sourcefind"),
     ({"pci": [MI300]}, "amdgpu does not report the GPU architecture", "rocm.docs.amd.com"),
     ({"pci": [ASCEND], "python": "3.15"}, "no row of the vendor's table has Python 3.15", "gitcode.com"),
     ({"glibc": "2.17"}, "since torch 2.7 need glibc 2.28, but this system has 2.17", "pytorch.org"),
@@ -138,7 +138,7 @@ INTEL_IN_WSL = {
 
 def test_where_no_file_has_the_model_the_command_to_name_it_is_noted(planned_for):
     note = planned_for(INTEL_IN_WSL).notes[0]
-    assert note == "For Arc or Core Ultra: accel setup xpu"
+    assert note == "If the GPU is an Arc or Core Ultra: accel setup xpu"
 
 
 def test_where_no_file_has_the_model_the_users_word_counts(planned_for):
@@ -197,7 +197,7 @@ INSTALLABLE = [
     (
         {**THOR, "python": "3.8"},
         "",
-        "wheels for Python 3.11 to 3.15, and torch 2.14 for Python 3.10 and newer",
+        "3.11 to 3.15, and torch 2.14 has wheels for Python 3.10 and newer",
     ),
     (
         {"system": "freebsd14", "architecture": "amd64"},
@@ -290,9 +290,9 @@ VERSIONS = [
         "cuda",
         {"toolkit": "12.3"},
         "",
-        "no build for CUDA 12.3; PyTorch has builds for CUDA 11.8, 12.4",
+        "no build for CUDA 12.3. PyTorch has builds for CUDA 11.8, 12.4",
     ),
-    ("cuda", {"toolkit": "14"}, "", "no build for CUDA 14; PyTorch has"),
+    ("cuda", {"toolkit": "14"}, "", "no build for CUDA 14. PyTorch has"),
     (
         "cuda",
         {"toolkit": "12.8", "driver": "520.61.05"},
@@ -307,14 +307,14 @@ VERSIONS = [
         "rocm",
         {"toolkit": "5.7"},
         "",
-        "no build for ROCm 5.7; PyTorch has builds for ROCm 6.1",
+        "no build for ROCm 5.7. PyTorch has builds for ROCm 6.1",
     ),
     ("npu", {"toolkit": "8.3.RC1"}, "cpu", ""),
     (
         "npu",
         {"toolkit": "7.0"},
         "",
-        "CANN 7.0 is requested, but for torch 2.6 and newer",
+        "CANN 7.0 is requested, but the vendor's table lists only these versions for Python 3.11",
     ),
 ]
 
@@ -331,7 +331,10 @@ def test_versions_that_are_given(planned_for, name, given, index, unknown):
 
 
 OLD = {"pci": [H100], "nvidia": "450.80.02"}
-ONE_BUILD = "An environment can contain only one build of torch; use a separate environment for each."
+ONE_BUILD = (
+    "An environment can contain only one build of torch, "
+    "so use a separate environment for each accelerator."
+)
 TWO_MAKERS = {"pci": [H100, MI300], "nvidia": "580.65.06", "gfx": [90402]}
 JETSON = {
     "architecture": "aarch64",
@@ -373,7 +376,7 @@ ASKED = [
         "npu",
         {},
         "parts",
-        "(Part(what='CANN 9.1.0', why='not installed: install it first",
+        "(Part(what='CANN 9.1.0', why='not installed. Next step: install CANN first",
     ),
     (HOPPER, "cpu", {}, "torch_backend", "cpu"),
     (TWO_MAKERS, "", {}, "target", "NVIDIA GPU"),

@@ -48,7 +48,7 @@ def test_a_table_older_than_a_year_says_so(plugins_table, planned_for):
         planned_for({}, "acme")
         .notes[0]
         .startswith(
-            "This table is from 2024-01-01, more than a year ago: compare it with"
+            "This table is from 2024-01-01, more than a year ago. Next step: compare it with"
         )
     )
 
@@ -76,7 +76,7 @@ def test_a_malformed_table_is_named_and_stops_nothing(
 ):
     plugins_table(table)
     (note,) = planned_for({}).notes
-    assert note.startswith("the recipe of acme (acme:RECIPE) cannot be read: ")
+    assert note.startswith("the package table of acme (acme:RECIPE) cannot be read: ")
     assert why in note
 
 

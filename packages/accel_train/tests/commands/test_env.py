@@ -85,10 +85,10 @@ def test_verbose_names_each_variable_that_is_left_out_and_why(login_node):
         FI_PROVIDER="efa",
     ).stderr
     assert "CARD_VISIBLE_DEVICES (each host has its own devices)" in log
-    assert "PATH, PYTHONPATH (this format leaves these variables out)" in log
+    assert "PATH, PYTHONPATH (the output format leaves out these variables)" in log
     others = log.partition(" (not among the forwarded prefixes")[0]
     assert "FI_PROVIDER" in others.rpartition("; ")[2]
-    assert "; added: ACCEL_IMPORT=json, DS_ACCELERATOR=card" in log
+    assert "; added or changed variables: ACCEL_IMPORT=json, DS_ACCELERATOR=card" in log
 
 
 def test_an_encoding_that_lacks_a_character_alters_no_value(login_node):
@@ -136,7 +136,7 @@ def test_another_vendors_broken_package_is_kept_out_of_the_ranks(login_node):
         "PYTHONPATH": os.pathsep.join([STARTUP_FOLDER, "/mine"]),
     }
     assert (
-        "=0 is set for the ranks: torch-bad 1.0 fails when torch loads it"
+        "=0 is set for the ranks, because torch-bad 1.0 fails when torch loads it"
         in done.stderr
     )
     login_node.world.module("torch_bad", "def autoload(): pass")

@@ -62,13 +62,13 @@ SUPPORT = {
         CALLED,
         ACME,
         "supported",
-        "call accel_train.loading",
+        "use accel_train.loading",
     ),
     "with a limit": (
         CALLED._replace(limitation="no fp16"),
         ACME,
         "partial",
-        "call accel_train.loading; no fp16",
+        "use accel_train.loading; no fp16",
     ),
     "a device of its own": (
         CALLED,
@@ -92,19 +92,19 @@ SUPPORT = {
         CALLED._replace(adapter="accel_train.nothing"),
         ACME,
         "unsupported",
-        "has no accel_train.nothing",
+        "has no module accel_train.nothing",
     ),
     "an adapter that accel run prepares": (
         CALLED._replace(integration="deepspeed"),
         ACME,
         "supported",
-        "automatic under accel run; otherwise call",
+        "automatic under accel run; otherwise use",
     ),
     "an entry point that is not there": (
         LATER,
         ACME,
         "unsupported",
-        "has no entry point in later.x",
+        "has no entry point in the group later.x",
     ),
     "a line alone": (
         LATER._replace(adapter="", usage="f(device=d)", limitation="else the CPU"),
@@ -128,7 +128,7 @@ def test_a_framework_with_a_declared_entry_point_is_supported():
     framework = LATER._replace(group="accel.process_groups", adapter=entry_point.module)
     assert support_of(framework, ACME) == (
         "supported",
-        "automatic, through the entry point 'staged' in accel.process_groups",
+        "automatic, by the entry point 'staged' in the group accel.process_groups",
     )
 
 
@@ -154,7 +154,7 @@ def test_the_installed_frameworks_are_listed_and_none_is_imported(frameworks):
         line.split("  ")[0]: " ".join(line.split()) for line in done.stdout.splitlines()
     }
     assert (
-        "1.15.0 partial automatic under accel run; otherwise call accel_train.accelerate;"
+        "1.15.0 partial automatic under accel run; otherwise use accel_train.accelerate;"
         in rows["Accelerate"]
     )
     assert "6.0.0 partial automatic under accel run" in rows["Transformers"]
@@ -164,11 +164,12 @@ def test_the_installed_frameworks_are_listed_and_none_is_imported(frameworks):
     )
     assert "DeepSpeed" not in rows
     assert (
-        "For card (accel-card). Another backend: accel frameworks NAME." in done.stdout
+        "Backend: card (accel-card). For another backend, run accel frameworks NAME."
+        in done.stdout
     )
     assert (
-        f"{len(FRAMEWORKS) - 3} frameworks not installed: accel frameworks --all"
-        in done.stdout
+        f"Not installed: {len(FRAMEWORKS) - 3} frameworks. To list all frameworks, run "
+        "accel frameworks --all." in done.stdout
     )
     every = frameworks("frameworks", "card", "--all", torch=False, COLUMNS="80").stdout
     assert all(framework.name in every for framework in FRAMEWORKS)
@@ -211,11 +212,11 @@ def test_the_type_of_what_no_plugin_declares_is_no_placeholder(accel):
     assert named["name"] == "generic"
     assert named["device_type"] == "foo"
     assert (
-        "For generic (torch-foo), torch's device type foo. Another"
+        "Backend: generic (torch-foo), whose device type in torch is foo. For another"
         in accel("frameworks", "foo").stdout
     )
     assert accel.json("frameworks", "generic")["device_type"] == ""
     assert (
-        "For generic (torch-foo). Another backend"
+        "Backend: generic (torch-foo). For another backend"
         in accel("frameworks", "generic").stdout
     )

@@ -55,8 +55,11 @@ def test_every_operator_is_listed_with_who_provides_it(card):
         if row.startswith("SortBuilder accel-card 1.0 not known broken card_sort")
     ]
     assert "libsort.so: not found" in sort
-    assert "For card (accel-card). Details: `accel ops OPERATOR`." in done.stdout
-    assert "DeepSpeed, which has operators too, is not installed." in done.stdout
+    assert (
+        "Backend: card (accel-card). For details of an operator, run `accel ops OPERATOR`."
+        in done.stdout
+    )
+    assert "DeepSpeed also provides operators, but is not installed." in done.stdout
 
 
 def test_the_document_holds_every_candidate_in_order(card):
@@ -109,8 +112,8 @@ def test_an_operator_that_cannot_be_used_ends_with_1_and_the_next_step(
     assert "accel-card 1.0 would be tried, but cannot be used." in done.stdout
     assert reason in done.stdout
     assert (
-        "install a plugin with the operator for card, or DeepSpeed: pip install deepspeed."
-        in done.stdout
+        "install a plugin that provides the operator for card, or install DeepSpeed: pip "
+        "install deepspeed." in " ".join(done.stdout.split())
     )
 
 
@@ -118,7 +121,7 @@ def test_an_unknown_operator_is_bad_usage_with_close_matches(card):
     done = card("ops", "fused_adan")
     assert done.returncode == 2
     assert (
-        "no operator and no backend is named 'fused_adan'. Did you mean FusedAdamBuilder"
+        "unknown operator or backend 'fused_adan'. Did you mean FusedAdamBuilder"
         in done.stderr
     )
     assert done.stdout == ""
@@ -126,7 +129,7 @@ def test_an_unknown_operator_is_bad_usage_with_close_matches(card):
     assert error["type"] == "UsageError"
     assert (
         error["message"]
-        == "no operator and no backend is named 'zzz'. `accel ops` lists all operators."
+        == "unknown operator or backend 'zzz'. `accel ops` lists all operators."
     )
 
 

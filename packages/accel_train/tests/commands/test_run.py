@@ -89,13 +89,13 @@ def test_what_is_refused_and_the_status_that_says_so(planned):
             ["--nproc-per-node", "4"],
             {},
             1,
-            "Error: --nproc-per-node 4: 4 ranks but 2 mlu devices.",
+            "Error: --nproc-per-node 4: the number of ranks (4) exceeds the number of mlu devices (2).",
         ),
         (
             ["--nproc-per-node=4"],
             {"CN_VISIBLE_DEVICES": "1,0"},
             1,
-            "at most 2, or unset CN_VISIBLE_DEVICES.",
+            "Start no more ranks than devices, or unset CN_VISIBLE_DEVICES.",
         ),
         (
             [],
@@ -107,9 +107,9 @@ def test_what_is_refused_and_the_status_that_says_so(planned):
             ["--nprocs-per-node", "2"],
             {},
             2,
-            "is no option --nprocs-per-node. Did you mean --nproc-per-node?",
+            "unknown option --nprocs-per-node. Did you mean --nproc-per-node?",
         ),
-        (["--no_bind"], {}, 2, "there is no option --no_bind. Did you mean --no-bind?"),
+        (["--no_bind"], {}, 2, "unknown option --no_bind. Did you mean --no-bind?"),
         (
             ["--timeout", "0"],
             {},
@@ -147,7 +147,8 @@ def test_the_fall_back_is_told_once_and_the_ranks_are_pinned_to_it(world, tmp_pa
     )
     assert f"TORCH_DEVICE_BACKEND_AUTOLOAD=0 PYTHONPATH={STARTUP_FOLDER}" in done.stdout
     assert (
-        "\nTORCH_DEVICE_BACKEND_AUTOLOAD=0 is set for the ranks: torch-bad 1.0 fails when torch loads it "
+        "\nTORCH_DEVICE_BACKEND_AUTOLOAD=0 is set for the ranks, because torch-bad 1.0 fails "
+        "when torch loads it "
         "(torch.backends: bad = torch_bad:autoload): ImportError: libbad.so.\n"
         in done.stderr
     )

@@ -56,6 +56,6 @@ def test_a_rank_says_which_declaration_is_wrong(ranks, cpu_backend):
     )
     assert made[0].returncode == 1
     assert (
-        "carbon declares the communication backend 'smoke', and torch.distributed has no"
+        "carbon declares the communication backend 'smoke', but torch.distributed has no"
         in made[0].stderr
     )

@@ -28,7 +28,7 @@ def test_a_process_that_accepts_and_stays_silent_is_not_the_store(
     pytest.importorskip("torch")
     port = listener.getsockname()[1]
     found = problem_at(f"127.0.0.1:{port}")
-    assert found.is_final
+    assert found.is_fatal
     assert found.text.startswith(
         f"a process listens at 127.0.0.1:{port}, but does not respond like torchrun's store: "
         "no response within 10 s. Next step: end this process"
@@ -55,7 +55,7 @@ def test_a_name_that_cannot_be_resolved_is_told(monkeypatch):
 
     monkeypatch.setattr(socket, "getaddrinfo", fail)
     found = problem_at("node7:29400")
-    assert not found.is_final
+    assert not found.is_fatal
     assert "cannot resolve node7, the host of --rdzv-endpoint: Name" in found.text
 
 
@@ -65,7 +65,7 @@ def test_an_endpoint_that_no_packet_reaches_is_told(monkeypatch):
 
     monkeypatch.setattr(endpoint.socket, "create_connection", fail)
     found = problem_at("127.0.0.1:29400")
-    assert not found.is_final
+    assert not found.is_fatal
     assert "127.0.0.1:29400 (127.0.0.1): timed out" in found.text
 
 

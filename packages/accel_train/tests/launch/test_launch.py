@@ -72,7 +72,7 @@ def test_each_device_alone_has_the_id_that_the_vendor_knows(cards, monkeypatch, 
     ("ids", "alone", "reason"),
     [
         ("(7, 3)", [{"ACE_VISIBLE_MODULES": "7"}, {"ACE_VISIBLE_MODULES": "3"}], ""),
-        ("None", [], "cannot determine device ids from ACE_VISIBLE_MODULES"),
+        ("None", [], "the device ids cannot be determined from ACE_VISIBLE_MODULES"),
     ],
 )
 def test_where_no_variable_is_set_the_vendor_is_asked_for_ids_that_are_no_indices(
@@ -103,12 +103,13 @@ def test_where_devices_cannot_be_shown_alone_the_reason_is_kept(cards, monkeypat
     machine = launch.examine_machine(None)
     assert machine.single_device_env == []
     assert (
-        machine.single_device_error == "CN_VISIBLE_DEVICES has 1 of 2 device ids: (1,)"
+        machine.single_device_error
+        == "CN_VISIBLE_DEVICES contains only these device ids for 2 devices: (1,)"
     )
     cards.backend("bare", 990)
     assert (
         launch.examine_machine(None).single_device_error
-        == "bare has no visible-devices variable"
+        == "bare has no environment variable that selects the visible devices"
     )
 
 
@@ -270,9 +271,13 @@ class TestPlan:
             (
                 "4",
                 2,
-                "--nproc-per-node 4: 4 ranks but 2 mlu devices. Start at most 2, or choose another",
+                r"ranks \(4\) exceeds the number of mlu devices \(2\)\. Start .* or choose another",
             ),
-            ("2", 1, "2 ranks but 1 mlu device. Start at most 1"),
+            (
+                "2",
+                1,
+                r"ranks \(2\) exceeds the number of mlu devices \(1\)\. Start no more ranks than",
+            ),
             ("0", 2, "--nproc-per-node 0: expected 1 or more ranks"),
             (
                 "many",
@@ -294,7 +299,7 @@ class TestPlan:
     def test_the_script_must_be_there_where_it_is_a_file(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         with pytest.raises(
-            LaunchError, match=r"train\.py: no such script in .*For a module use -m"
+            LaunchError, match=r"train\.py: no such script in .*To run a module, use -m"
         ):
             launch.check_script(command_line.parse(["train.py"]))
         launch.check_script(command_line.parse(["-m", "train"]))

@@ -112,7 +112,9 @@ def test_what_mpi_does_not_tell_is_named():
     several = {**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
     environ = {**several, **torchrun_variables(several)}
     del environ["RANK"]
-    with pytest.raises(LaunchError, match=r"Open MPI started .* rank 1, but does not"):
+    with pytest.raises(
+        LaunchError, match=r"although Open MPI started .* rank 1\. Set "
+    ):
         read_rank(environ=environ)
 
 

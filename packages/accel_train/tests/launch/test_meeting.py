@@ -74,7 +74,7 @@ def test_absent_ranks_are_named(store):
 
 
 def test_a_silent_rank_0_is_named(store, monkeypatch):
-    monkeypatch.setattr("accel_train.launch.agreement._GRACE", 0.1)
+    monkeypatch.setattr("accel_train.launch.agreement._GRACE_SECONDS", 0.1)
     words = r"rank 1 \(host host1\): rank 0 did not respond within 0.3 s"
     with pytest.raises(RankLostError, match=words) as raised:
         agree(store, record(1), 2, 0.2)
@@ -134,10 +134,12 @@ def test_a_rank_of_another_version_is_named_on_every_rank(store):
     for error in errors:
         assert isinstance(error, RankMismatchError)
         assert str(error).startswith(
-            "rank 1 (host unknown) cannot start: its record in the store cannot be read: "
+            "rank 1 (host unknown) cannot start: the rank's record in the store cannot be read: "
         )
         assert "'colour'" in str(error)
-        assert str(error).endswith("Install the same accel-train on every host")
+        assert str(error).endswith(
+            "install the same version of accel-train on every host"
+        )
 
 
 def test_a_store_that_is_being_closed_is_not_used(store):
@@ -153,7 +155,7 @@ def test_a_store_that_is_being_closed_is_not_used(store):
         ({"communication": "cpu:gloo"}, "over cpu:gloo"),
         (
             {"backend": "npu", "rejected": {"cpu": "no such file"}},
-            "; cpu there: no such file",
+            "; cpu was not selected: no such file",
         ),
     ],
 )
@@ -162,7 +164,7 @@ def test_what_differs_is_told(store, other, said):
     assert "ranks 0, 2 (host host0, host2): cpu" in message
     assert "  rank 1 (host host1): " in message
     assert said in message.partition("rank 1")[2]
-    assert "Install the same version on every host, or pin" in message
+    assert "Install the same plugin version on every host, or select" in message
 
 
 # --- rank -----------------------------------------------------------------------------------------------
@@ -193,7 +195,7 @@ def test_a_rank_is_read_from_torchruns_variables():
 @pytest.mark.parametrize(
     ("changed", "error", "said"),
     [
-        ({"RANK": ""}, LaunchError, r"^RANK is not set: .* accel run train\.py"),
+        ({"RANK": ""}, LaunchError, r"^RANK is not set, .* accel run train\.py"),
         (
             {"LOCAL_RANK": "", "MASTER_ADDR": ""},
             LaunchError,
@@ -204,7 +206,11 @@ def test_a_rank_is_read_from_torchruns_variables():
             LaunchError,
             f"^{', '.join(VARIABLES)} are not set",
         ),
-        ({"RANK": "5"}, LaunchError, "rank 5 of 2 ranks: expected 0 to 1"),
+        (
+            {"RANK": "5"},
+            LaunchError,
+            "rank 5 is not valid in a job of 2 ranks, expected 0 to 1",
+        ),
         ({"RANK": "-1"}, SettingError, "RANK='-1' is not valid"),
         ({"WORLD_SIZE": "two"}, SettingError, "WORLD_SIZE='two' is not valid"),
         ({"LOCAL_RANK": "1.5"}, SettingError, "LOCAL_RANK='1.5' is not valid"),
@@ -251,10 +257,10 @@ def test_on_the_cpu_a_rank_takes_its_number_however_many_devices_are_counted(
         (
             2,
             2,
-            "LOCAL_RANK is 2, but card has 2 devices here .0 to 1.. Start at most 2 ranks on this host",
+            "LOCAL_RANK is 2, but card has 2 devices on this host, 0 to 1. Start at most 2 ranks per host",
         ),
         (2, None, "LOCAL_RANK is not set, and card has 2 devices"),
-        (0, 0, "card has no device here"),
+        (0, 0, "card has no device on this host"),
     ],
 )
 def test_a_rank_without_a_device_is_refused(count, local_rank, message):
@@ -267,19 +273,24 @@ def test_a_rank_without_a_device_is_refused(count, local_rank, message):
 
 #: Times that are none, and arguments of another type.
 WRONG = [
-    ("silence", -1, LaunchError, "seconds above 0"),
-    ("timeout", 0, LaunchError, "a datetime.timedelta, or seconds above 0"),
+    ("silence", -1, LaunchError, "a number of seconds above 0"),
+    ("timeout", 0, LaunchError, "a datetime.timedelta, or a number of seconds above 0"),
     ("timeout", float("nan"), LaunchError, ""),
-    ("timeout", 1e300, LaunchError, "a time that a datetime.timedelta"),
+    (
+        "timeout",
+        1e300,
+        LaunchError,
+        "a number of seconds that fits in a datetime.timedelta",
+    ),
     (
         "timeout",
         "2 minutes",
         TypeError,
-        "a datetime.timedelta, or seconds above 0, not str",
+        "a datetime.timedelta, or a number of seconds above 0, not str",
     ),
-    ("silence", "long", TypeError, "seconds above 0, not str"),
+    ("silence", "long", TypeError, "a number of seconds above 0, not str"),
     ("backend", 3, TypeError, "a torch.distributed backend"),
-    ("rank", "0", TypeError, "this process's number"),
+    ("rank", "0", TypeError, "this process's rank, an integer from 0"),
     ("world_size", 1.0, TypeError, "the number of ranks, not float"),
     ("init_method", 5, TypeError, "a URL"),
 ]

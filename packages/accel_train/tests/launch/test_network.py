@@ -52,7 +52,7 @@ def test_a_job_that_waits_for_other_hosts_is_told_what_makes_it_wait(
         nnodes="2", rdzv_endpoint="", master_addr="127.0.0.1", master_port=None
     )
     [note] = network_settings(arguments).notes
-    assert f"alone: {step}." in note
+    assert f"For a job with only this launcher: {step}." in note
 
 
 def test_a_host_that_cannot_connect_to_itself_is_found():
@@ -101,10 +101,14 @@ def test_the_step_fits_the_error_of_the_connection_to_itself(monkeypatch, error,
 @pytest.mark.parametrize(
     ("addresses", "text", "step"),
     [
-        ([], "its name node7: the name cannot be resolved", "add the line `127.0.1.1"),
+        (
+            [],
+            "this host's name node7: the name cannot be resolved",
+            "add the line `127.0.1.1",
+        ),
         (
             ["192.0.2.77"],
-            "192.0.2.77, the address of its name node7: it is not an address of this host",
+            "192.0.2.77, the address of this host's name node7: the address does not belong to this host",
             "correct the address of node7",
         ),
     ],

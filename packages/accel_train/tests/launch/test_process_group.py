@@ -275,7 +275,7 @@ atexit.register(lambda: print(f"{time.monotonic() - began:.1f}"))
 def test_a_rank_without_heartbeats_is_named_by_every_other_rank(ranks, code, most):
     ended = ranks(WORK + TIMED + code, 3)
     assert ended.pop(2).returncode == -9
-    lost = f"rank 2 (host {HOST}) has been silent for {SILENCE} s"
+    lost = f"rank 2 (host {HOST}) has sent no heartbeat for {SILENCE} s"
     for end in ended:
         assert end.returncode == 1
         # The log of the heartbeats' thread, and then the error.
@@ -320,8 +320,8 @@ def test_a_store_that_does_not_answer_is_a_loss_of_rank_0(ranks):
     ended = ranks(WORK + RANK_0_STOPPED, 3)
     for end in ended[1:]:
         assert (
-            f"RankLostError: rank 0 (host {HOST}) has been silent for {SILENCE} s: the job's store on its "
-            "host does not respond" in end.stderr
+            f"RankLostError: rank 0 (host {HOST}) has sent no heartbeat for {SILENCE} s: the job's store on "
+            "its host does not respond" in end.stderr
         )
 
 
@@ -337,7 +337,7 @@ with init_process_group(store=store, timeout=seconds(30), silence={SILENCE}, **p
 
 def test_rank_0_is_watched_where_the_store_outlives_it(ranks):
     ended = ranks(WORK + STORE_OF_ANOTHER_PROCESS)
-    lost = f"rank 0 (host {HOST}) has been silent for {SILENCE} s"
+    lost = f"rank 0 (host {HOST}) has sent no heartbeat for {SILENCE} s"
     assert f"RankLostError: {lost}\n" in ended[1].stderr
 
 
@@ -424,7 +424,7 @@ def test_a_rank_that_was_busy_may_come_back(ranks):
     ended = ranks(WORK + BUSY)
     assert [end.returncode for end in ended] == [0, 0], ended
     assert ended[0].stderr.splitlines() == [
-        f"rank 1 (host {HOST}) has been silent for 1 s",
+        f"rank 1 (host {HOST}) has sent no heartbeat for 1 s",
         f"rank 1 (host {HOST}) sends heartbeats again",
     ]
     # It blames nobody for the time in which it read nothing itself.
@@ -452,7 +452,7 @@ with init_process_group(timeout=seconds(2 if rank_number == 0 else 30), silence=
 
 def test_a_rank_that_does_not_come_to_the_end_is_named_after_the_timeout(ranks):
     ended = ranks("rank_number = int(os.environ['RANK'])\n" + TOO_LATE, 3)
-    late = f"rank 0 (host {HOST}) waited 2 s at the end of the job for rank 2, which is still running or"
+    late = f"rank 0 (host {HOST}) waited 2 s at the end of the job for rank 2 (still running or stopped)"
     assert f"RankLostError: {late}" in ended[0].stderr
     assert (
         f"RankLostError: rank 0 (host {HOST}) ended with RankLostError: {late}"

@@ -86,7 +86,7 @@ def test_a_host_that_is_cut_off_is_named_and_the_result_stays(
     cut = hosts.cut_off("c")
     for host in ("a", "b"):
         # First the line that the heartbeats' thread logs, and then the error that ends the rank.
-        silent = rf"rank {lost} \(host c\) has been silent for {SILENCE} s"
+        silent = rf"rank {lost} \(host c\) has sent no heartbeat for {SILENCE} s"
         logged, _ = lines.wait_for(f"^{silent}", host, after=cut)
         assert logged - cut < TIMEOUT
         raised, _ = lines.wait_for(f"RankLostError: {silent}", host, after=cut)
@@ -143,7 +143,7 @@ def test_a_host_that_is_cut_off_at_the_end_is_named_and_not_waited_for(hosts):
         lines.wait_for("started", name, timeout=90)
     time.sleep(SILENCE + 2)
     cut = hosts.cut_off("c")
-    silent = rf"rank 2 \(host c\) has been silent for {SILENCE} s"
+    silent = rf"rank 2 \(host c\) has sent no heartbeat for {SILENCE} s"
     for name in ("a", "b"):
         logged, _ = lines.wait_for(f"^{silent}", name, after=cut)
         raised, _ = lines.wait_for(f"RankLostError: {silent}", name, after=cut)

@@ -14,26 +14,31 @@ DEVICE_CHECK = "ask"
 #: A sentence that explains each kind of vendor-specific code.
 KINDS = {
     "call": "The program calls a function of one vendor's module.",
-    "move": "The program moves a tensor or module with a method for one vendor's device.",
+    "move": "The program moves a tensor or module to one vendor's device with a method such as .cuda().",
     "device": "The program names one vendor's device.",
-    "collective": "The program names a collective backend of one vendor, or the CPU's backend.",
-    "precision": "The program uses mixed precision of one vendor's device.",
+    "collective": "The program names a communication backend for one vendor's device or for the CPU.",
+    "precision": "The program uses mixed precision for one vendor's device.",
     "pinning": "The program pins memory for one vendor's device.",
-    "environment": "A vendor-specific environment variable selects the visible devices.",
+    "environment": (
+        "The program reads or sets a vendor-specific environment variable that selects the visible devices."
+    ),
     "type": "The program names a tensor type of one vendor's device.",
     "setting": "The program reads or changes a setting of one vendor's libraries.",
     "limited": "The program calls a function of torch that few devices support.",
     DEVICE_CHECK: (
-        "The program checks for one vendor's device; the code after the check may not run on another."
+        "The program checks for one vendor's device. Code after the check may not run on another vendor's "
+        "device."
     ),
 }
 
 _BY_KIND = {
     "move": "`.to(acc.device())`",
     "device": "`acc.device(i)`, `acc.device_name(i)`; or `torch.accelerator.current_accelerator()`",
-    "collective": "`acc.communication_backend_name()`; or no name: torch chooses by the device",
+    "collective": (
+        "`acc.communication_backend_name()`; or omit the name: torch then chooses the backend for the device"
+    ),
     "precision": "`acc.autocast(dtype)`; or `torch.autocast(acc.device_name())`",
-    "pinning": "leave it out: torch pins memory for the present accelerator",
+    "pinning": "omit this argument: torch then pins memory for the current accelerator",
     "environment": "`acc.visible_devices_envs()`, `acc.visible_device_ids()`",
     "limited": "`torch.nn.parallel.DistributedDataParallel`, with one process per device: `accel run`",
 }
@@ -46,7 +51,7 @@ _BY_NAME = {
     "get_device_name": "`acc.device_properties(i).name`",
     "get_device_properties": "`acc.device_properties(i)`",
     "get_device_capability": "`acc.device_properties(i).capability`",
-    "init": "nothing: the device is initialized on first use",
+    "init": "omit this call: the device is initialized on first use",
     "OutOfMemoryError": "`torch.OutOfMemoryError`",
     "_lazy_call": "`acc.lazy_call(f)`",
     "cudart": "`acc.register_host_memory(address, size)`, `acc.unregister_host_memory(address)`",
@@ -75,7 +80,7 @@ _BY_NAME = {
 # The members of `torch.profiler.ProfilerActivity` for one vendor's device.
 _BY_NAME |= dict.fromkeys(
     ("CUDA", "HPU", "MTIA", "XPU"),
-    "`profile()`: torch then records every available activity",
+    "`profile()` without `activities`: torch then records every available activity",
 )
 #: The functions of `torch.accelerator` that replace functions of `torch.cuda`, by their names in
 #: `torch.cuda`.
@@ -107,7 +112,7 @@ def replacement(kind: str, what: str, device_type: str) -> str:
     """
     full_name, _, _ = what.partition("(")
     _, _, name = full_name.strip('"').rpartition(".")
-    if what.startswith(".is_"):
+    if what.startswith(".is_"):  # such as ".is_cuda"
         return "`acc.on_accelerator(tensor)`"
     if what == f"torch.{device_type}":
         return "`acc`, whatever the device"
@@ -121,7 +126,7 @@ def replacement(kind: str, what: str, device_type: str) -> str:
 
 def _replace_device_check(what: str, name: str, device_type: str) -> str:
     """Return the replacement for a check such as `is_nccl_available()` or a comparison with `"cuda"`."""
-    if "ccl" in name:
+    if "ccl" in name:  # such as "is_nccl_available"
         return "`acc.communication_backend_name()`"
     if what.startswith(('"', "torch.version.", "torch.backends.cuda.")):
         return "`acc.on_accelerator(tensor)`, `acc.is_accelerator()`; or `acc.name`"
@@ -158,4 +163,4 @@ def _replace_function(name: str, device_type: str) -> str:
 
 def _explain_missing_counterpart(device_type: str) -> str:
     """Return the replacement for code that only one vendor's device has."""
-    return f'no counterpart: guard it with a condition such as `if acc.name == "{device_type}":`'
+    return f'no counterpart: run this code only under a condition such as `if acc.name == "{device_type}":`'

@@ -91,11 +91,10 @@ class Arguments:
         self._simulated_type = simulated_type
         self._simulated_collective = simulated_collective
         #: The device type of each collective backend.
-        self._collective_types = {
-            collective: device_type
-            for device_type, vendor_names in names.items()
-            for collective in vendor_names.collectives
-        }
+        self._collective_types: dict[str, str] = {}
+        for device_type, vendor_names in names.items():
+            for collective in vendor_names.collectives:
+                self._collective_types[collective] = device_type
 
     def watch(self) -> None:
         """Start recording calls to torch functions whose arguments can name a vendor.
@@ -105,6 +104,7 @@ class Arguments:
         """
         import torch
 
+        # In a constructor, position 0 is `self`.
         device = _Parameter(
             name="device",
             position=1,

@@ -73,9 +73,10 @@ def is_user_file(file: str) -> bool:
 
 
 def nearest_user_frame(frame: FrameType | None) -> FrameType | None:
-    """Return the nearest stack frame, from `frame` outwards, that does more than forward a call.
+    """Return the nearest stack frame that runs the user's code, from `frame` outwards.
 
-    Returns `None` if that frame belongs to torch, a vendor or accel, or if there is no such frame.
+    Frames that only forward calls are skipped. Returns `None` if a frame of accel, torch or a vendor comes
+    first, or if no frame runs the user's code.
     """
     while frame is not None:
         owner = find_owner(frame)
@@ -98,19 +99,19 @@ class UserCall(NamedTuple):
 
 def find_user_call(frame: FrameType | None) -> UserCall:
     """Return the call from the user's code to torch or a vendor that led to the stack frame `frame`."""
-    called = None
+    called_frame = None
     while frame is not None:
         owner = find_owner(frame)
         if owner is Owner.USER:
-            return UserCall(frame, called)
+            return UserCall(frame, called_frame)
         if owner is Owner.VENDOR:
-            called = frame
+            called_frame = frame
         frame = frame.f_back
-    return UserCall(None, called)
+    return UserCall(None, called_frame)
 
 
 def received_argument(frame: FrameType, text: str) -> bool:
-    """Return whether a running function received `text` as an argument, alone or inside a collection."""
+    """Return whether the function that `frame` runs received `text` as an argument or inside an argument."""
     code = frame.f_code
     # The names of all parameters, `*args` and `**kwargs` included, come first in `co_varnames`.
     parameter_count = code.co_argcount + code.co_kwonlyargcount

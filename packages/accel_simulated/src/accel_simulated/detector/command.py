@@ -38,7 +38,7 @@ def check_report_files(files: Sequence[str]) -> None:
         except OSError as error:
             raise SettingError(
                 f"--report {file!r}: the file cannot be written: {error.strerror or error}. Choose a file in "
-                "a folder that exists and that you can write to."
+                "an existing folder in which you can write."
             ) from error
 
 
@@ -106,8 +106,8 @@ def _summarize(report: Report, files: Sequence[str]) -> str:
     places = formats.format_count(len(report.places_to_change), "place")
     check_count = len(report.device_checks)
     return (
-        f"{report.outcome} {places}, {check_count} that only check for a device, "
-        f"{len(report.source_places)} in the source files alone: {', '.join(files)}"
+        f"{report.outcome} {places} to change, {check_count} that only check for a device, "
+        f"{len(report.source_places)} found only in the source files. Written: {', '.join(files)}"
     )
 
 

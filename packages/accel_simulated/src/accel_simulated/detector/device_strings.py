@@ -69,7 +69,7 @@ def _build_in_cache() -> Path:
     return cache.find_or_compile(
         _library_key(),
         command,
-        description="the detector of device strings",
+        description="the library that detects device strings",
         next_step="set CXX to another compiler",
     )
 
@@ -90,7 +90,7 @@ def watch(library: ctypes.CDLL, log: Log, types: Iterable[str]) -> None:
     recorder = _DeviceStringRecorder()
 
     def record(text: bytes, error: bytes | None) -> None:
-        frame = sys._getframe(1)
+        frame = sys._getframe(1)  # the Python code that called torch
         counter = recorder.record(log, frame, text.decode(errors="replace"))
         if error:
             message = error.decode(errors="replace")
@@ -98,6 +98,7 @@ def watch(library: ctypes.CDLL, log: Log, types: Iterable[str]) -> None:
 
     callback = _Callback(record)
     _callbacks.append(callback)
+    # The library searches this list for ",TYPE,".
     comma_separated_types = f",{','.join(types)},"
     library.watch(callback, comma_separated_types.encode())
 
@@ -119,18 +120,19 @@ class _DeviceStringRecorder:
             return log.record(
                 frame, "device", f'"{text}"', device_type, name_in_string=device_type
             )
-        user_frame, called = attribution.find_user_call(frame)
+        # The user's code called torch in `called_frame`, which may have called further functions.
+        user_frame, called_frame = attribution.find_user_call(frame)
         if user_frame is None:
             return NOT_RECORDED
         use = Use("device", f'"{text}"', device_type, name_in_string=device_type)
-        if called is not None:
-            if not attribution.received_argument(called, text):
+        if called_frame is not None:
+            if not attribution.received_argument(called_frame, text):
                 return NOT_RECORDED  # torch itself contains the string
-            # `torch.autocast` reads its string twice: first in `is_autocast_available`.
-            is_autocast = called.f_code is self._autocast_init_code
+            # `torch.autocast` reads its string twice. The first read, in `is_autocast_available`, is counted.
+            is_autocast = called_frame.f_code is self._autocast_init_code
             if is_autocast and frame.f_code is not self._is_autocast_available_code:
                 return NOT_RECORDED
-            use = self._find_use(called.f_code, text, device_type)
+            use = self._find_use(called_frame.f_code, text, device_type)
         counter = log.find_or_add_counter(user_frame, *use)
         log.count(counter)
         return counter
@@ -160,9 +162,8 @@ def intercepts_torch(library: ctypes.CDLL) -> bool:
 
     callback = _Callback(receive)
     library.watch(callback, b",cuda,")
-    torch.device(
-        "cuda"
-    )  # torch reads this string through the library, unless it bypasses the library
+    # The library calls `receive` with this string, unless torch bypasses the library.
+    torch.device("cuda")
     no_callback = _Callback()
     library.watch(no_callback, b"")
     return bool(received_texts)

@@ -85,6 +85,7 @@ class _RecordingEnvironment(_OriginalEnvironment):  # type: ignore[misc]
 
     def keys(self) -> KeysView[Any]:
         global _last_keys_call
+        # `_record` uses the call's place to ignore code that reads all variables.
         frame = _frame(1)
         _last_keys_call = id(frame), frame.f_lasti
         return KeysView(self)

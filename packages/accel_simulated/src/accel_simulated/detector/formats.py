@@ -25,17 +25,17 @@ _HELP = (
     "accel_core or torch.accelerator."
 )
 _IN_SOURCE = (
-    "These names of CUDA are in source files that ran, and the run recorded no use of them. A run cannot "
-    'show comparisons of strings (`device.type == "cuda"`), settings (`torch.backends.cudnn`), registrations '
-    'of kernels, and names that torch reads as part of another string (`"rank:0/cuda:0"`). Other names are '
-    "in code that did not run."
+    "These source files ran and name CUDA, but the run recorded no use of these names. A run cannot record "
+    'comparisons of strings (`device.type == "cuda"`), settings (`torch.backends.cudnn`), kernel '
+    'registrations, or names that torch reads as part of a longer string (`"rank:0/cuda:0"`). All other '
+    "names in this section are in code that did not run."
 )
 _NOT_LISTED = (
-    "The report cannot list files that the program did not load, code without a file (`python -c`, `exec`, "
-    "compiled extensions), calls in functions that `torch.compile` compiled, calls of `torch.cuda` that did "
-    "not run, device names that come from arguments or configuration files or are built from parts, names in "
-    "strings with spaces, packages for CUDA other than torch (cupy, pynvml), and device indices, which name "
-    "no device (`model.to(0)`)."
+    "The report cannot list code in files that the program did not load, code without a file (`python -c`, "
+    "`exec`, compiled extensions), calls in functions compiled by `torch.compile`, or calls of `torch.cuda` "
+    "that did not run. It also cannot list device names that come from arguments or configuration files, "
+    "that are built from parts, or that are in strings with spaces. Packages for CUDA other than torch "
+    "(cupy, pynvml) and device indices, which name no device (`model.to(0)`), are not listed either."
 )
 _PLACE_KEYS = (
     "file", "line", "package", "kind", "what", "type", "times", "raised", "text", "instead",
@@ -48,15 +48,16 @@ def as_markdown(report: Report) -> str:
     The page contains the outcome, a table of packages, tables of vendor-specific code, and the device checks.
     """
     lines = [
-        "# Written for one vendor",
+        "# Vendor-specific code",
         "",
         report.outcome,
         "",
         f"`{shlex.join(report.command)}` on {report.simulated} (simulated), exit status {report.status}:",
         (
-            f"{_format_place_count(report.places_to_change)}, and "
-            f"{_format_place_count(report.device_checks)} that only check for a device. "
-            f"The source files that ran name CUDA in {_format_place_count(report.source_places)} more."
+            f"To change: {_format_place_count(report.places_to_change)}. "
+            f"Device checks: {_format_place_count(report.device_checks)}. "
+            f"The source files that ran also name CUDA in {_format_place_count(report.source_places)} that "
+            "the run did not record."
         ),
         "",
         "`acc` is `accel_core.get_accelerator()`.",
@@ -74,7 +75,7 @@ def as_markdown(report: Report) -> str:
             "",
             "## Device checks",
             "",
-            "Code after such a check may not run on another vendor's device.",
+            "Code after a device check may not run on another vendor's device.",
         ]
         lines += _file_tables(
             report.device_checks, ("line", "times", "what", "instead", "code")
@@ -170,7 +171,7 @@ def _explain_empty_report(report: Report) -> str:
         return "No source location was recorded before the program failed."
     if report.used_device:
         return "The run recorded no code for one vendor's device."
-    return "No source location was recorded; code for a device did not run."
+    return "No source location was recorded, because no code for a device ran."
 
 
 def _suggest_simulated_cuda(report: Report) -> list[str]:
@@ -188,7 +189,7 @@ def _suggest_simulated_cuda(report: Report) -> list[str]:
     command = f"accel simulate --report cuda.md cuda -- {shlex.join(report.command)}"
     return [
         "",
-        "On a simulated cuda the whole program runs, and everything that it does for CUDA alone is listed:",
+        "On simulated CUDA devices, the whole program runs, and the report lists all of its code for CUDA:",
         f"`{command}`",
     ]
 
@@ -308,11 +309,14 @@ def _sarif_result(place: Place, kinds: list[str]) -> dict[str, Any]:
     if place.times:
         calls = format_count(place.times, "call")
     else:
-        calls = "the run recorded none"
+        calls = "no recorded calls"
     message = f"{place.what} is not portable to every device ({calls})."
     if place.raised:
         message += f" It raised {place.raised}."
     region: dict[str, Any] = {"startLine": place.line}
+    level = "note"
+    if place.times:  # the run recorded a use, so the level depends on the kind of code
+        level = _sarif_level(place.kind)
     if place.text:
         region["snippet"] = {"text": place.text}
     location = {"artifactLocation": {"uri": quote(place.file)}, "region": region}
@@ -320,7 +324,7 @@ def _sarif_result(place: Place, kinds: list[str]) -> dict[str, Any]:
     return {
         "ruleId": f"vendor-{place.kind}",
         "ruleIndex": kinds.index(place.kind),
-        "level": _sarif_level(place.kind) if place.times else "note",
+        "level": level,
         "message": {"text": f"{message} Instead: {place.instead}."},
         "locations": [{"physicalLocation": location}],
         "partialFingerprints": {"vendorCode/v1": fingerprint},

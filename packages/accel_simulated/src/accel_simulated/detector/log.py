@@ -155,7 +155,7 @@ class Log:
         self._write({"note": text})
 
     def record_source(self, file: str) -> None:
-        """Record that this process ran a source file of the user's."""
+        """Record that this process ran one of the user's source files."""
         self._write({"source": os.path.abspath(file)})
 
     def record_allocation(self, size: int) -> None:
@@ -171,9 +171,7 @@ class Log:
         """
         number = next(self._place_numbers)
         if number == MAX_PLACES:  # the first place too many; the note is written once
-            self.add_note(
-                f"a process has more than {MAX_PLACES} places; further places are missing"
-            )
+            self.add_note(f"the places after the first {MAX_PLACES} in a process")
         if number >= MAX_PLACES:
             return NOT_RECORDED
         entry = {

@@ -191,17 +191,19 @@ class _Merger:
             self._report.processes += 1
 
     def read_sources(self) -> list[Place]:
-        """Return the names of CUDA in the source files that ran, without the recorded places."""
+        """Return the places that name CUDA in the source files that ran, except the recorded places."""
         recorded_by_file: dict[str, list[Place]] = {}
-        for (file, *_), place in self._places.items():
+        for key, place in self._places.items():
+            file, _line, _kind, _what = key
             recorded_by_file.setdefault(file, []).append(place)
         places = []
         for file in self._sources:
             recorded = recorded_by_file.get(file, [])
             for finding in source.find_cuda_names(file):
-                if not any(
+                is_recorded = any(
                     finding.is_recorded_as(place.line, place.what) for place in recorded
-                ):
+                )
+                if not is_recorded:
                     places.append(
                         self._make_place(
                             file, finding.line, finding.kind, finding.what, "cuda"
@@ -296,4 +298,5 @@ def _find_shown_file(path: str, start_folder: Path) -> _ShownFile:
     if real_file.is_relative_to(real_start_folder):
         relative = real_file.relative_to(real_start_folder)
         return _ShownFile(relative.as_posix(), package=_OF_PROJECT)
+    # A file outside the project and the installed packages is shown as part of its folder.
     return _ShownFile(file.as_posix(), package=file.parent.name)

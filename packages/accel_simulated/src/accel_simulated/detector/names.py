@@ -74,7 +74,7 @@ def names_to_record(simulated_type: str) -> dict[str, VendorNames]:
                 _without(simulated_names.collectives, names.collectives),
                 _without(simulated_names.variables, names.variables),
             )
-    if simulated_type == _ALWAYS_RECORDED:
+    if simulated_type == _ALWAYS_RECORDED:  # "cuda"
         names_by_type[simulated_type] = TYPES[simulated_type]
     return names_by_type
 

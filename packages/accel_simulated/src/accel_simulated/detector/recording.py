@@ -43,8 +43,10 @@ class _Recording:
         imports.on_import("torch", before=self._load_library, after=self._watch_torch)
 
     def _watch_files(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Record each file of the user's when Python runs it: the program's main file, and each import."""
-        if event != "exec":
+        """Record each of the user's files that Python runs: the program's main file, and each import."""
+        if (
+            event != "exec"
+        ):  # Python raises this audit event before it runs a code object
             return
         code = arguments[0]
         if not isinstance(code, CodeType) or code.co_name != "<module>":
@@ -66,8 +68,8 @@ class _Recording:
         from accel_simulated.detector.arguments import Arguments
         from accel_simulated.request import current_request
 
-        simulated = current_request()
-        collective = simulated.vendor.collective if simulated is not None else ""
+        request = current_request()
+        collective = request.vendor.collective if request is not None else ""
         torch_names.watch(self._log, self._names)
         Arguments(self._log, self._names, self._simulated_type, collective).watch()
         library = self._library
@@ -75,7 +77,7 @@ class _Recording:
             device_strings.watch(library, self._log, self._names)
         else:
             self._log.add_note(
-                f"device strings, which torch {torch.__version__} does not pass to the detector"
+                f"device strings, because torch {torch.__version__} does not pass them to the detector"
             )
         atexit.register(self._record_allocation)
         # A forked worker does not run `atexit` functions.
@@ -85,6 +87,7 @@ class _Recording:
         """Record the allocated memory when this `multiprocessing` worker, a forked child process, ends."""
         from multiprocessing import util
 
+        # multiprocessing calls finalizers when a worker ends.
         util.Finalize(None, self._record_allocation, exitpriority=0)
 
     def _record_allocation(self) -> None:
@@ -92,7 +95,7 @@ class _Recording:
         import torch
 
         size = 0
-        with contextlib.suppress(Exception):  # the device was not started
+        with contextlib.suppress(Exception):  # raised if the device was not started
             for index in range(torch.accelerator.device_count()):
                 statistics = torch.accelerator.memory_stats(index)
                 size += int(statistics.get("allocated_bytes.all.peak", 0))

@@ -1,4 +1,4 @@
-"""Find names of CUDA in source files, for code that a recorded run cannot show.
+"""Find CUDA-specific names in source files, for code that a recorded run cannot show.
 
 A run shows calls of torch. It does not show a comparison of two strings (`device.type == "cuda"`), a setting
 such as `torch.backends.cudnn.benchmark = True`, or a name that torch reads only as part of another string.
@@ -39,7 +39,7 @@ _CUDA_BY_DEFAULT = {
 
 
 class Finding(NamedTuple):
-    """A name of CUDA in a source file."""
+    """A CUDA-specific name in a source file."""
 
     line: int
     #: A key of `advice.KINDS`.
@@ -51,18 +51,19 @@ class Finding(NamedTuple):
     lines: tuple[int, int]
 
     def is_recorded_as(self, line: int, what: str) -> bool:
-        """Return whether a place that a run recorded, with its line and code, is this code."""
-        first, last = self.lines
-        if not first <= line <= last:
+        """Return whether a run has recorded this code as the code `what` in line `line`."""
+        first_line, last_line = self.lines
+        if not first_line <= line <= last_line:
             return False
         if self.what.startswith('"'):
-            parts = self.what.strip('"').split("{}")
-            return all(part in what for part in parts)
+            # A formatted string is recorded with values in place of `{}`.
+            constant_parts = self.what.strip('"').split("{}")
+            return all(part in what for part in constant_parts)
         return _last_name(self.what) == _last_name(what)
 
 
 def find_cuda_names(file: str) -> list[Finding]:
-    """Return the names of CUDA in the code of a source file, in the order of the lines.
+    """Return the CUDA-specific names in the code of a source file, in the order of the lines.
 
     Comments, docstrings and strings with spaces, such as messages, are left out. If the file is not readable
     Python source, the list is empty.
@@ -70,36 +71,38 @@ def find_cuda_names(file: str) -> list[Finding]:
     try:
         text = Path(file).read_text(encoding="utf-8")
         if not _NAME.search(text):
-            return []
+            return []  # parsing takes much longer than searching
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about invalid escape sequences
             tree = ast.parse(text)
-        reader = _Reader(_parts_of_torch(tree))
+        reader = _Reader(_imported_parts_of_torch(tree))
         reader.visit(tree)
     except (OSError, ValueError, SyntaxError, RecursionError):
         return []
     return sorted(reader.findings)
 
 
-def _parts_of_torch(tree: ast.Module) -> dict[str, str]:
-    """Return the full name of each part of torch by the name to which the module's imports bind it."""
+def _imported_parts_of_torch(tree: ast.Module) -> dict[str, str]:
+    """Return the full names of the imported parts of torch, by the names that the module uses for them."""
     parts = {
         name: full_name
-        for name, full_name in _imports(tree)
+        for name, full_name in _imported_names(tree)
         if full_name.partition(".")[0] == "torch"
     }
     return {"torch": "torch", **parts}
 
 
-def _imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield each name that an import gives to something, and the full name of that."""
+def _imported_names(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield the name that each import defines in the module, and the full name of the imported object."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                if alias.asname:
+                if (
+                    alias.asname
+                ):  # `import torch.cuda as cuda`; without `as`, the full name is used
                     yield alias.asname, alias.name
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            for alias in node.names:
+            for alias in node.names:  # `from torch import cuda`
                 yield alias.asname or alias.name, f"{node.module}.{alias.name}"
 
 
@@ -109,25 +112,27 @@ def _last_name(what: str) -> str:
 
 
 class _Reader(ast.NodeVisitor):
-    """A reader of a module's syntax tree, which collects the names of CUDA."""
+    """A reader of a module's syntax tree, which collects CUDA-specific names."""
 
     def __init__(self, imported: dict[str, str]) -> None:
         """Create a reader. `imported` has the full name of each imported part of torch."""
         self.findings: set[Finding] = set()
         self._imported = imported
-        #: The lines of the present statement, or `None` between two statements.
+        #: The first and last lines of the current statement, or `None` between two statements.
         self._lines: tuple[int, int] | None = None
-        #: Whether the present expression is compared with another.
+        #: Whether the current expression is compared with another.
         self._is_compared = False
 
     def visit(self, node: ast.AST) -> None:
-        lines = self._lines
+        outer_lines = self._lines
         if isinstance(node, ast.stmt) and _contains_statements(node):
-            self._lines = None
-        elif lines is None and isinstance(node, (ast.stmt, ast.expr, ast.pattern)):
+            self._lines = None  # each statement inside sets its own lines
+        elif outer_lines is None and isinstance(
+            node, (ast.stmt, ast.expr, ast.pattern)
+        ):
             self._lines = node.lineno, node.end_lineno or node.lineno
         super().visit(node)
-        self._lines = lines
+        self._lines = outer_lines
 
     def visit_Expr(self, node: ast.Expr) -> None:
         is_docstring = isinstance(node.value, ast.Constant)
@@ -158,7 +163,10 @@ class _Reader(ast.NodeVisitor):
         self._visit_compared(node.value)
 
     def visit_Dict(self, node: ast.Dict) -> None:
-        self._visit_compared(*filter(None, node.keys))
+        # A string as a key is looked up, which compares it with another string.
+        for key in node.keys:
+            if key is not None:  # `None` stands for `**` in a dictionary
+                self._visit_compared(key)
         for value in node.values:
             self.visit(value)
 
@@ -167,7 +175,7 @@ class _Reader(ast.NodeVisitor):
         full_name = self._full_name(function)
         if not self._add_name(function, full_name, called=True):
             self.visit(function)
-        if _own_name(function) in _COMPARING:
+        if _own_name(function) in _COMPARING:  # such as `startswith`
             self._visit_compared(*node.args)
         else:
             for argument in node.args:
@@ -195,7 +203,7 @@ class _Reader(ast.NodeVisitor):
         for value in node.values:
             if isinstance(value, ast.Constant):
                 parts.append(str(value.value))
-            else:
+            else:  # an expression in braces
                 parts.append("{}")
                 self.visit(value)
         self._add_string(node, "".join(parts))
@@ -211,7 +219,9 @@ class _Reader(ast.NodeVisitor):
         """Return the full name of a part of torch, or an empty string for other expressions."""
         if isinstance(node, ast.Attribute):
             owner = self._full_name(node.value)
-            return f"{owner}.{node.attr}" if owner else ""
+            if not owner:
+                return ""
+            return f"{owner}.{node.attr}"
         if isinstance(node, ast.Name):
             return self._imported.get(node.id, "")
         return ""
@@ -248,7 +258,9 @@ class _Reader(ast.NodeVisitor):
     def _add_call_without_type(self, node: ast.Call, function: str) -> None:
         """Add a call of a function of `_CUDA_BY_DEFAULT` that leaves out the device type."""
         has_keyword = any(keyword.arg == "device_type" for keyword in node.keywords)
-        if not has_keyword and len(node.args) <= _CUDA_BY_DEFAULT[function]:
+        type_position = _CUDA_BY_DEFAULT[function]
+        has_positional_type = len(node.args) > type_position
+        if not has_keyword and not has_positional_type:
             self._add(node, "device", f"{function}()")
 
     def _add_string(self, node: ast.expr, text: str) -> None:
@@ -262,7 +274,7 @@ class _Reader(ast.NodeVisitor):
 
     def _add(self, node: ast.expr, kind: str, what: str) -> None:
         lines = self._lines
-        assert lines is not None, "visit() sets the lines of an expression"
+        assert lines is not None, "visit() must set the lines before a name is added"
         self.findings.add(Finding(node.lineno, kind, what, lines))
 
 

@@ -86,6 +86,7 @@ def wrap_to_record_matching_calls(
 def _disguise(wrapper: Any, function: Any) -> Callable[..., Any]:
     """Return a copy of the wrapper that looks like `function`, even to code that inspects its module."""
     original = inspect.unwrap(function)
+    # Code that inspects the function's module reads its global variables, so the copy has them too.
     disguised = FunctionType(
         wrapper.__code__,
         getattr(original, "__globals__", wrapper.__globals__),
@@ -118,9 +119,9 @@ def replace_function(module: ModuleType, old: Any, new: Any) -> None:
     The function is also replaced in the parent package if that package imports it.
     """
     name: str = old.__name__
-    package_name, _, _ = module.__name__.rpartition(".")
-    package = sys.modules[package_name]
-    for namespace in (module, package):
+    parent_name, _, _ = module.__name__.rpartition(".")
+    parent_package = sys.modules[parent_name]
+    for namespace in (module, parent_package):
         if getattr(namespace, name, None) is old:
             setattr(namespace, name, new)
 

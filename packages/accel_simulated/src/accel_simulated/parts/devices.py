@@ -52,7 +52,7 @@ def current_device() -> int:
 
 def set_device(device: Any) -> None:
     index = _get_device_index(device, optional=True)
-    if index >= 0:
+    if index >= 0:  # torch.cuda.set_device ignores negative indices, too
         started_accelerator().set_device_index(index)
 
 
@@ -69,7 +69,7 @@ class device:
 
     def __enter__(self) -> None:
         self.prev_idx = current_device()
-        if self.idx >= 0:
+        if self.idx >= 0:  # a negative index keeps the current device
             set_device(self.idx)
 
     def __exit__(self, type: Any, value: Any, traceback: Any) -> None:

@@ -42,7 +42,8 @@ def get_rng_state_all() -> list[torch.Tensor]:
 
 
 def set_rng_state(new_state: torch.Tensor, device: Any = NAME) -> None:
-    # Like torch.cuda: a started runtime takes the state now, and a copy would fail in torch's FakeTensorMode.
+    # Before the runtime starts, the call is deferred, so the state is copied in case the caller changes it.
+    # Afterwards, the call is immediate, and a copy would fail in torch's FakeTensorMode.
     state = new_state if is_initialized() else new_state.clone()
     _lazy_call(lambda: _generator(device).set_state(state))
 

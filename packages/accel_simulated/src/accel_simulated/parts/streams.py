@@ -19,7 +19,7 @@ class Stream(torch.Stream):
     """A stream: a queue of work that a device runs in order, with the vendor's methods."""
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
-        if "stream_id" in kwargs:
+        if "stream_id" in kwargs:  # the stream already exists
             return super().__new__(cls, **kwargs)
         index = _get_device_index(device, optional=True)
         return super().__new__(
@@ -130,9 +130,12 @@ def current_stream(device: Any = None) -> Stream:
 
 
 def default_stream(device: Any = None) -> Stream:
+    default_stream_id = 0
     current = current_stream(device)
     default: Stream = Stream(
-        stream_id=0, device_index=current.device_index, device_type=current.device_type
+        stream_id=default_stream_id,
+        device_index=current.device_index,
+        device_type=current.device_type,
     )
     return default
 

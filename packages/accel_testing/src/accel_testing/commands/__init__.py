@@ -8,6 +8,6 @@ __all__ = ["SUMMARIES"]
 SUMMARIES = {
     "new": "Write a plugin distribution for your device.",
     "simulate": "Run a command with simulated devices, for tests.",
-    "try": "Run a command on a vendor's package without its device.",
-    "verify": "Check the accelerator, or NAME, against the interface.",
+    "try": "Run a command on a vendor's package, without a device.",
+    "verify": "Run the conformance checks on the accelerator or NAME.",
 }

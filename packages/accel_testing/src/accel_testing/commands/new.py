@@ -34,7 +34,11 @@ TORCH_TYPES = (
 SERVED_BY_TORCH = ("cpu", "cuda", "hip", "mps", "xpu", "mtia")
 #: The names of this project's `accel_NAME` modules that are not plugins.
 _PROJECT_MODULES = ("core", "simulated", "testing", "tools", "train")
-_ALLOWED = "lower-case letters, digits and single underscores, a letter first, at most 40 of them: my_npu"
+_MAX_NAME_LENGTH = 40
+_ALLOWED = (
+    "lower-case letters, digits and single underscores, beginning with a letter, with at most "
+    f"{_MAX_NAME_LENGTH} characters, such as my_npu"
+)
 _NAME_PATTERN = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 #: The extras that the tests of the new distribution need.
 _EXTRAS = "test,lint"
@@ -42,9 +46,9 @@ _LICENSES = ("Apache-2.0", "BSD-3-Clause", "MIT")
 #: The questions in copier.yml, in the same order, with the help texts of their options.
 _QUESTIONS = {
     "private_use1": "Whether the device uses torch's PrivateUse1 [yes], or a device type built into torch.",
-    "torch_module": "torch.NAME is its module, and torch's device type [NAME].",
+    "torch_module": "The name of the device's module in torch, and of its torch device type [NAME].",
     "vendor_import": "The module that registers the device with torch [torch_NAME].",
-    "install_hint": "The command that installs that module's package [pip install torch-NAME].",
+    "install_hint": "The command that installs the vendor's package [pip install torch-NAME].",
     "description": "A description of the plugin in one line [NAME devices for accel-core].",
     "distribution": "The distribution's name [accel-NAME].",
     "author": "The copyright holder [The accel-NAME developers].",
@@ -60,8 +64,9 @@ def _flag(question: str) -> str:
 
 def _require_name(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
     """Return the name of the new backend. Raises `click.UsageError` if it is invalid."""
-    has_valid_form = _NAME_PATTERN.fullmatch(value) is not None and len(value) <= 40
-    if not has_valid_form or keyword.iskeyword(value):
+    has_valid_form = _NAME_PATTERN.fullmatch(value) is not None
+    is_too_long = len(value) > _MAX_NAME_LENGTH
+    if not has_valid_form or is_too_long or keyword.iskeyword(value):
         raise click.BadParameter(
             f"{value!r} is not a valid backend name; expected {_ALLOWED}."
         )
@@ -113,7 +118,7 @@ def _add_question_options(function: Any) -> Any:
 @click.option(
     "--defaults",
     is_flag=True,
-    help="Do not ask questions; missing options get the values in brackets.",
+    help="Do not ask for missing options, but use the values in brackets.",
 )
 @_add_question_options
 def command(
@@ -137,8 +142,8 @@ def command(
     missing = [_flag(question) for question in _QUESTIONS if question not in answers]
     if missing and not defaults and not sys.stdin.isatty():
         raise click.UsageError(
-            f"Without a terminal, accel new cannot ask for missing options: {', '.join(missing)}. Give them, "
-            "or use --defaults for the values in brackets in accel new --help."
+            f"Without a terminal, accel new cannot ask for missing options: {', '.join(missing)}. Give these "
+            "options, or use --defaults for the default values in accel new --help."
         )
     _write(name, output, answers, defaults=defaults or not missing)
     click.echo(f"Written: {output}")
@@ -155,7 +160,9 @@ def _require_copier() -> None:
 
 
 #: The next step for a name that is one of torch's device types.
-_BUILT_IN_HINT = "to write a plugin for torch's device, add --no-private-use1"
+_BUILT_IN_HINT = (
+    "to write a plugin for this device type of torch, add --no-private-use1"
+)
 
 # --- checks before any question is asked -----------------------------------------------------------
 
@@ -192,10 +199,10 @@ def _describe_conflict_with_package(name: str) -> str:
         plugin = vendors.FIRST_PARTY[name]
         return f"{plugin} provides this backend: {vendors.install_command(plugin)}"
     if name in _PROJECT_MODULES:
-        return f"accel_{name} is a package of this project"
+        return f"accel_{name} is one of accel's packages"
     if is_installed:
         owners = ", ".join(sorted(declaring_distributions(name))) or "accel-core"
-        return f"{owners} provides this backend, and is installed"
+        return f"{owners} is installed and provides this backend"
     return ""
 
 
@@ -293,7 +300,7 @@ def _temporary_folder(output: Path) -> Iterator[Path]:
             yield Path(folder, "project")  # copier creates this folder
     except OSError as error:
         raise click.ClickException(
-            f"{output} cannot be written: {error.strerror or error}; nothing was left behind."
+            f"{output} cannot be written: {error.strerror or error}. All temporary files were removed."
         ) from None
 
 

@@ -30,8 +30,9 @@ class _Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments, and accept options after a word only if the first argument is an option."""
         # In `accel simulate acme pytest -q`, the option belongs to the command.
-        first = args[0] if args else ""
-        ctx.allow_interspersed_args = first.startswith("-") and first != "--"
+        first_argument = args[0] if args else ""
+        starts_with_option = first_argument.startswith("-") and first_argument != "--"
+        ctx.allow_interspersed_args = starts_with_option
         return super().parse_args(ctx, args)
 
 
@@ -63,20 +64,20 @@ def _complete_word(
     "--build",
     "should_build",
     is_flag=True,
-    help="Build the named devices, or all devices, without running a command.",
+    help="Build the libraries of the named devices, or of all devices, without running a command.",
 )
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Write the libraries of --build into this folder, for machines without a compiler.",
+    help="With --build: write the libraries into this folder, for use on machines without a compiler.",
 )
 @click.option(
     "--report",
     "reports",
     multiple=True,
     metavar="FILE",
-    help="Report the vendor-specific places in the command's code: FILE.md, .json or .sarif. Repeatable.",
+    help="Write a report on the command's vendor-specific code: FILE.md, .json or .sarif. Repeatable.",
 )
 @click.argument(
     "words",
@@ -207,9 +208,10 @@ def resolve_command(words: Sequence[str]) -> list[str]:
     A script that is not executable is run with this Python interpreter. Raises `LaunchError` if the program
     does not exist.
     """
-    program = _find_program(words[0])
+    name, *arguments = words
+    program = _find_program(name)
     if os.access(program, os.X_OK):
-        return [program, *words[1:]]
+        return [program, *arguments]
     # The program is a Python script that is not executable.
     return [sys.executable, *words]
 
@@ -217,7 +219,10 @@ def resolve_command(words: Sequence[str]) -> list[str]:
 def replace_process(
     ctx: click.Context, arguments: list[str], environ: Mapping[str, str]
 ) -> None:
-    """Replace this process with a command, or wait for the command on Windows, where that is impossible."""
+    """Replace this process with a command.
+
+    On Windows, where a process cannot be replaced, the command runs as a child process instead.
+    """
     if os.name == "nt":
         ctx.exit(subprocess.run(arguments, env=environ, check=False).returncode)
     sys.stdout.flush()

@@ -29,7 +29,7 @@ GROUP = "accel.trials"
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND...")
 @click.pass_context
 def command(ctx: click.Context, name: str, words: tuple[str, ...]) -> None:
-    """Run a command on a vendor's package without its device.
+    """Run a command on a vendor's package, without a device.
 
     Nothing is simulated: accel try tpu -- python train.py runs Google's TorchTPU with XLA's library for the
     CPU. The backend's plugin sets environment variables for the command and its child processes. Messages and
@@ -42,6 +42,7 @@ def command(ctx: click.Context, name: str, words: tuple[str, ...]) -> None:
             f"Missing a command, such as: accel try {name} -- python train.py", ctx
         )
     try:
+        # The order is reversed, because the first of two entry points with the same name takes precedence.
         entry_points = {
             entry_point.name: entry_point
             for entry_point in reversed(permitted_entry_points(GROUP))
@@ -49,9 +50,9 @@ def command(ctx: click.Context, name: str, words: tuple[str, ...]) -> None:
         if name not in entry_points:
             available = ", ".join(sorted(entry_points)) or "none"
             raise BackendNotFoundError(
-                f"accel try {name}: no installed plugin called {name} can be tried without its device."
-                f"{did_you_mean(name, entry_points)} Plugins that can: {available}. "
-                "Next step: accel simulate --list lists simulated devices"
+                f"accel try {name}: no installed plugin can replace the device {name}."
+                f"{did_you_mean(name, entry_points)} Devices that plugins can replace: {available}. "
+                "Next step: to list the devices that can be simulated instead, run accel simulate --list"
             )
         get_environment = entry_points[name].load()
         variables, description = get_environment()

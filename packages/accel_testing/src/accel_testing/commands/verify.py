@@ -106,7 +106,7 @@ def _report_option(name: str, description: str) -> Callable[[Any], Any]:
 @click.option(
     "--level",
     type=click.IntRange(min(LEVELS), max(LEVELS)),
-    show_default=f"{USUAL_LEVEL}, or that of --check",
+    show_default=f"{USUAL_LEVEL}, or the level of --check",
     metavar="N",
     help="; ".join(f"{level}: {subject}" for level, subject in LEVELS.items()) + ".",
 )
@@ -123,13 +123,13 @@ def _report_option(name: str, description: str) -> Callable[[Any], Any]:
     type=click.Path(path_type=Path),
     callback=_read_expected,
     metavar="FILE",
-    help="TOML file whose sections [skip] and [fails] list checks with reasons.",
+    help="TOML file that lists checks to skip in [skip] and expected failures in [fails], with reasons.",
 )
 @click.option(
     "--check-timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Time limit for one check [default: 60, longer for checks that compile].",
+    help="Time limit for one check, in seconds [default: 60, longer for checks that compile].",
 )
 @options.probe_timeout
 @click.option(
@@ -143,7 +143,7 @@ def _report_option(name: str, description: str) -> Callable[[Any], Any]:
     "--list",
     "should_list",
     is_flag=True,
-    help="List the checks with the reason for each check.",
+    help="List the checks and what each check is for.",
 )
 @options.as_json
 @click.pass_context
@@ -162,7 +162,7 @@ def command(
     should_list: bool,
     as_json: bool,
 ) -> None:
-    """Check the accelerator, or NAME, against the interface.
+    """Run the conformance checks on the accelerator or NAME.
 
     Runs the checks of accel_testing.conformance level by level, each group in a separate process. The exit
     status is 0 if all checks passed, and 1 if a check failed or could not run. After Ctrl-C or SIGTERM, the
@@ -290,7 +290,8 @@ def _find_backend(name: Pin | None, settings: Settings) -> Verdict:
             messages.not_found_message(f"accel verify {name}", name)
         )
     # No plugin declares the simulated device, and DS_ACCELERATOR may name a different backend.
-    return find_backends(Pin("generic", ""), isolated, loader)[0]
+    generic_verdicts = find_backends(Pin("generic", ""), isolated, loader)
+    return generic_verdicts[0]
 
 
 def _has_run_any_check(report: ConformanceReport) -> bool:
@@ -298,6 +299,7 @@ def _has_run_any_check(report: ConformanceReport) -> bool:
 
     Level 0 needs no device.
     """
+    # Level 0 checks only the declaration, which needs no device.
     results = [result for result in report.results if result.check.level > 0]
     if not results:
         results = list(report.results)
@@ -403,11 +405,14 @@ def _suggest_simulation(name: str) -> str:
     simulator = simulated.simulator()
     if simulator is None:
         install = vendors.install_command("accel-simulated")
-        return f"Without the device: {install}; accel simulate --list lists the simulated devices."
+        return (
+            f"To run the checks without the device, install accel-simulated: {install}. "
+            "accel simulate --list then lists the devices."
+        )
     provider = simulator.load()
     if name not in provider.devices() and name not in provider.declared_devices():
         return f"{name} cannot be simulated: run accel verify {name} on a machine with the device."
-    return f"Without the device: accel simulate {name} -- accel verify {name}"
+    return f"To run the checks without the device: accel simulate {name} -- accel verify {name}"
 
 
 def _level_row(report: ConformanceReport, level: int) -> list[page.Cell]:

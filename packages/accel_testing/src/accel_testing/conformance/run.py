@@ -62,16 +62,17 @@ def run(
     settings = _Settings(_pin(verdict), expected, seconds, on_begin)
     selected = select(level, only)
     results: list[Result] = []
-    obstacle = ""
+    obstacle = ""  # why no further check can run
     for process in dict.fromkeys(check.group.process for check in selected):
-        members = [check for check in selected if check.group.process == process]
+        process_checks = [check for check in selected if check.group.process == process]
         if obstacle:
-            results += _not_run(members, obstacle)
-        else:
-            new, obstacle = _run_process(members, settings)
-            new = _with_cause(new, verdict)
-            results += new
-            obstacle = obstacle or _obstacle(new)
+            results += _not_run(process_checks, obstacle)
+            continue
+        process_results, obstacle = _run_process(process_checks, settings)
+        process_results = _with_cause(process_results, verdict)
+        results += process_results
+        if not obstacle:
+            obstacle = _obstacle(process_results)
     position = {check.name: number for number, check in enumerate(selected)}
     return ConformanceReport(
         backend=verdict.name,
@@ -88,9 +89,9 @@ def run(
     )
 
 
-def _not_run(members: list[Check], reason: str) -> list[Result]:
+def _not_run(not_run_checks: list[Check], reason: str) -> list[Result]:
     """Return results for checks that could not run, all with the same reason."""
-    return [Result(check, Outcome.NOT_RUN, reason) for check in members]
+    return [Result(check, Outcome.NOT_RUN, reason) for check in not_run_checks]
 
 
 def _pin(verdict: Verdict) -> str:
@@ -133,13 +134,14 @@ def _obstacle(results: list[Result]) -> str:
 
 def _frameworks(results: list[Result]) -> Iterator[str]:
     """Yield each framework that passed a check, with its version, as in `"deepspeed 0.19.8"`."""
-    groups = dict.fromkeys(
-        result.check.group for result in results if result.outcome is Outcome.PASSED
-    )
-    alternatives = dict.fromkeys(names for group in groups for names in group.needs)
-    for names in alternatives:
-        if names[0] not in OWN_MODULES:
-            yield _installed_of(names)
+    needs_of_passed_groups: list[tuple[str, ...]] = []
+    for result in results:
+        if result.outcome is Outcome.PASSED:
+            needs_of_passed_groups += result.check.group.needs
+    # Each need is a tuple of alternative distributions. Duplicates are removed, and the order is kept.
+    for alternatives in dict.fromkeys(needs_of_passed_groups):
+        if alternatives[0] not in OWN_MODULES:
+            yield _installed_of(alternatives)
 
 
 def _installed_of(names: tuple[str, ...]) -> str:
@@ -168,21 +170,25 @@ class _Settings(NamedTuple):
     on_begin: Callable[[str], object]
 
 
-def _run_process(members: list[Check], settings: _Settings) -> tuple[list[Result], str]:
+def _run_process(
+    process_checks: list[Check], settings: _Settings
+) -> tuple[list[Result], str]:
     """Run the checks that share a process, and return their results.
 
     If a check ends the process, or loses the connection to its device, a new process runs the remaining
     checks. Also returns the reason why no later check can run, or an empty string.
     """
     results: list[Result] = []
-    remaining = list(members)
-    fruitless = 0
+    remaining = list(process_checks)
+    fruitless_processes = 0  # consecutive processes that completed no check
     while remaining:
         records = _Records(remaining, settings.on_begin)
         ending = _run_child(remaining, settings, records)
         results += records.results
         remaining = [check for check in remaining if check not in records.ended]
-        fruitless = 0 if records.ended else fruitless + 1
+        fruitless_processes += 1
+        if records.ended:
+            fruitless_processes = 0
         if _has_ended_between_checks(records, ending):
             return results + _not_run(remaining, ending.reason), ""
         if records.current is not None and not records.is_lost:
@@ -191,7 +197,7 @@ def _run_process(members: list[Check], settings: _Settings) -> tuple[list[Result
         failure = _device_failure_after(records, ending, settings)
         if failure:
             return results + _not_run(remaining, failure), failure
-        if fruitless > _MAX_FRUITLESS:
+        if fruitless_processes > _MAX_FRUITLESS:
             return results + _not_run(remaining, ending.reason), ""
     return results, ""
 
@@ -228,7 +234,9 @@ class _Ending(NamedTuple):
 class _Records:
     """The records that a child process has written so far through the plugin `reporting`."""
 
-    def __init__(self, members: list[Check], on_begin: Callable[[str], object]) -> None:
+    def __init__(
+        self, expected_checks: list[Check], on_begin: Callable[[str], object]
+    ) -> None:
         self.results: list[Result] = []
         self.ended: set[Check] = set()
         #: The check that is running, or `None` between checks.
@@ -237,7 +245,7 @@ class _Records:
         self.is_lost = False
         #: The time at which the last record was read, as returned by `time.monotonic()`.
         self.updated = time.monotonic()
-        self._by_node = {check.node: check for check in members}
+        self._by_node = {check.node: check for check in expected_checks}
         self._on_begin = on_begin
         self._offset = 0
 
@@ -246,16 +254,21 @@ class _Records:
         with file.open("rb") as stream:
             stream.seek(self._offset)
             text = stream.read()
-        complete = text[: text.rfind(b"\n") + 1]
-        self._offset += len(complete)
-        for line in complete.splitlines():
+        # The process may still be writing the last line.
+        complete_lines = text[: text.rfind(b"\n") + 1]
+        self._offset += len(complete_lines)
+        for line in complete_lines.splitlines():
             with contextlib.suppress(ValueError):
                 self._add(json.loads(line))
 
     def _add(self, record: dict[str, Any]) -> None:
         """Process a record, which reports that a check has begun or ended."""
         self.updated = time.monotonic()
-        check = self._by_node.get(record.get("begins", record.get("ended", "")))
+        if "begins" in record:
+            node = record["begins"]
+        else:
+            node = record.get("ended", "")
+        check = self._by_node.get(node)
         if check is None:
             return
         if "begins" in record:
@@ -277,7 +290,9 @@ class _Records:
         self.is_lost = self.is_lost or record["is_lost"]
 
 
-def _run_child(members: list[Check], settings: _Settings, records: _Records) -> _Ending:
+def _run_child(
+    process_checks: list[Check], settings: _Settings, records: _Records
+) -> _Ending:
     """Run checks in a child process, add their records to `records`, and return how the process ended."""
     began = time.monotonic()
     with (
@@ -287,7 +302,7 @@ def _run_child(members: list[Check], settings: _Settings, records: _Records) -> 
         results_file = Path(folder, "results")
         results_file.touch()
         process = subprocess.Popen(
-            _command(members, settings, results_file, folder),
+            _command(process_checks, settings, results_file, folder),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -304,17 +319,19 @@ def _run_child(members: list[Check], settings: _Settings, records: _Records) -> 
                     reason = (
                         f"the process did not end in {waited:.0f} s, and was killed"
                     )
-                    return _Ending(True, reason, waited)
+                    return _Ending(is_hung=True, reason=reason, seconds=waited)
                 time.sleep(_PAUSE)
         except KeyboardInterrupt:
             records.read_new(results_file)
-            return _Ending(False, INTERRUPTED, time.monotonic() - began)
+            seconds = time.monotonic() - began
+            return _Ending(is_hung=False, reason=INTERRUPTED, seconds=seconds)
         finally:
             processes.end_group(process)
             process.wait()
         records.read_new(results_file)
         reason = _describe_crash(process.returncode, output)
-        return _Ending(False, reason, time.monotonic() - began)
+        seconds = time.monotonic() - began
+        return _Ending(is_hung=False, reason=reason, seconds=seconds)
 
 
 def _time_limit(check: Check | None, settings: _Settings) -> float:
@@ -325,20 +342,19 @@ def _time_limit(check: Check | None, settings: _Settings) -> float:
 
 
 def _command(
-    members: list[Check], settings: _Settings, results: Path, folder: str
+    process_checks: list[Check], settings: _Settings, results_file: Path, folder: str
 ) -> list[str]:
     """Return the command that runs pytest on these checks."""
-    plugins = (
-        "accel_testing.conformance.option",
-        "accel_testing.conformance.reporting",
-    )
-    return [
+    command = [
         sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", folder, "--noconftest",
-        *(part for plugin in plugins for part in ("-p", plugin)), "-p", "no:cacheprovider", "-W", "ignore",
-        "--import-mode=importlib", "--accel", settings.pin, "--accel-results", str(results),
-        *(["--accel-expected", str(settings.expected.absolute())] if settings.expected else []),
-        *(f"{check.group.file}::{check.node}" for check in members),
+        "-p", "accel_testing.conformance.option", "-p", "accel_testing.conformance.reporting",
+        "-p", "no:cacheprovider", "-W", "ignore", "--import-mode=importlib",
+        "--accel", settings.pin, "--accel-results", str(results_file),
     ]  # fmt: skip
+    if settings.expected is not None:
+        command += ["--accel-expected", str(settings.expected.absolute())]
+    command += [f"{check.group.file}::{check.node}" for check in process_checks]
+    return command
 
 
 def _environment() -> dict[str, str]:

@@ -36,7 +36,7 @@ def draw(
     title: str,
     subtitle: str,
     measurements: Sequence[Measurement],
-    before: Mapping[str, Measurement] | None = None,
+    earlier_by_name: Mapping[str, Measurement] | None = None,
 ) -> None:
     """Write a bar chart of `measurements` to `path`.
 
@@ -45,19 +45,19 @@ def draw(
         title: The first line above the chart.
         subtitle: The second line above the chart.
         measurements: The measurements of the run to draw.
-        before: The measurements of an earlier run, by name. They are drawn as additional bars.
+        earlier_by_name: The measurements of an earlier run, which are drawn as additional bars.
 
     Raises:
         OSError: The file cannot be written.
     """
     panels = list(_panels(measurements))
-    if before is None:
-        before = {}
+    if earlier_by_name is None:
+        earlier_by_name = {}
     if path.suffix.lower() == ".txt":
-        text = _draw_text(title, subtitle, panels, before)
+        text = _draw_text(title, subtitle, panels, earlier_by_name)
         path.write_text(text, encoding="utf-8")
     else:
-        _draw_picture(path, title, subtitle, panels, before)
+        _draw_picture(path, title, subtitle, panels, earlier_by_name)
 
 
 class _Panel(NamedTuple):
@@ -77,19 +77,19 @@ def _panels(measurements: Sequence[Measurement]) -> Iterator[_Panel]:
 
 
 def _earlier_value(
-    measurement: Measurement, before: Mapping[str, Measurement]
+    measurement: Measurement, earlier_by_name: Mapping[str, Measurement]
 ) -> float | None:
     """Return the measurement's value in the earlier run.
 
     Returns `None` if the earlier run does not contain the measurement in the same unit.
     """
-    earlier = before.get(measurement.name)
+    earlier = earlier_by_name.get(measurement.name)
     if earlier is None or earlier.unit != measurement.unit:
         return None
     return earlier.value
 
 
-def _longest_bar(panel: _Panel, before: Mapping[str, Measurement]) -> float:
+def _largest_value(panel: _Panel, earlier_by_name: Mapping[str, Measurement]) -> float:
     """Return the largest value in a panel, in this run or the earlier run.
 
     Returns 1 if all values are 0.
@@ -97,7 +97,7 @@ def _longest_bar(panel: _Panel, before: Mapping[str, Measurement]) -> float:
     values = []
     for measurement in panel.measurements:
         values.append(measurement.value or 0.0)
-        values.append(_earlier_value(measurement, before) or 0.0)
+        values.append(_earlier_value(measurement, earlier_by_name) or 0.0)
     # The length of a bar is divided by the result, which must not be 0.
     return max(values) or 1.0
 
@@ -122,7 +122,7 @@ def _draw_picture(
     title: str,
     subtitle: str,
     panels: Sequence[_Panel],
-    before: Mapping[str, Measurement],
+    earlier_by_name: Mapping[str, Measurement],
 ) -> None:
     """Draw the chart with matplotlib, and write it as SVG or PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -131,14 +131,15 @@ def _draw_picture(
     heights = [len(panel.measurements) + 1 for panel in panels]
     if not heights:
         heights = [1]  # A chart without panels has one empty axes.
-    figure = Figure(figsize=(9, 1 + 0.32 * sum(heights)), dpi=150, layout="constrained")
+    height_in_inches = 1 + 0.32 * sum(heights)
+    figure = Figure(figsize=(9, height_in_inches), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)  # This canvas draws without a screen.
     figure.suptitle(_heading(title, subtitle), fontsize=10, parse_math=False)
     grid = figure.subplots(
         len(heights), squeeze=False, gridspec_kw={"height_ratios": heights}
     )
     for axes, panel in zip(grid[:, 0], panels, strict=False):
-        _draw_panel(axes, panel, before)
+        _draw_panel(axes, panel, earlier_by_name)
     figure.savefig(path)
 
 
@@ -147,7 +148,9 @@ def _heading(title: str, subtitle: str) -> str:
     return f"{escape_control_chars(title)}\n{escape_control_chars(subtitle)}"
 
 
-def _draw_panel(axes: Any, panel: _Panel, before: Mapping[str, Measurement]) -> None:
+def _draw_panel(
+    axes: Any, panel: _Panel, earlier_by_name: Mapping[str, Measurement]
+) -> None:
     """Draw a bar for each measurement of a panel into matplotlib's `axes`.
 
     If the earlier run has the measurement, a thinner bar below shows its value in the earlier run.
@@ -160,15 +163,17 @@ def _draw_panel(axes: Any, panel: _Panel, before: Mapping[str, Measurement]) -> 
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     for position, measurement in enumerate(panel.measurements):
-        now = measurement.value or 0.0
-        earlier = _earlier_value(measurement, before)
+        value = measurement.value or 0.0
+        earlier = _earlier_value(measurement, earlier_by_name)
         # The error bar has the length of the interquartile range of the repeats.
-        error = now * (measurement.spread or 0.0) / 2
-        axes.barh(position - 0.1, now, 0.5, color=_COLOUR_NOW, xerr=error or None)
+        half_range = value * (measurement.spread or 0.0) / 2
+        axes.barh(
+            position - 0.1, value, 0.5, color=_COLOUR_NOW, xerr=half_range or None
+        )
         if earlier is not None:
             axes.barh(position + 0.3, earlier, 0.3, color=_COLOUR_BEFORE)
         axes.text(
-            max(now + error, earlier or 0.0),
+            max(value + half_range, earlier or 0.0),
             position,
             f" {_bar_label(measurement, earlier)}",
             va="center",
@@ -183,7 +188,7 @@ def _draw_text(
     title: str,
     subtitle: str,
     panels: Sequence[_Panel],
-    before: Mapping[str, Measurement],
+    earlier_by_name: Mapping[str, Measurement],
 ) -> str:
     """Draw the chart as text."""
     from rich.bar import Bar
@@ -196,17 +201,17 @@ def _draw_text(
     )
     console.print(Text(_heading(title, subtitle)))
     for panel in panels:
-        longest = _longest_bar(panel, before)
+        largest_value = _largest_value(panel, earlier_by_name)
         table = Table.grid(padding=(0, 2, 0, 0))
         for measurement in panel.measurements:
-            earlier = _earlier_value(measurement, before)
+            earlier = _earlier_value(measurement, earlier_by_name)
             bar: Bar | str = ""
             if measurement.value is not None:
-                bar = Bar(longest, 0, measurement.value, width=_BAR_WIDTH)
+                bar = Bar(largest_value, 0, measurement.value, width=_BAR_WIDTH)
             label = Text(_bar_label(measurement, earlier))
             table.add_row(measurement.title, bar, label)
             if earlier is not None:
-                bar = Bar(longest, 0, earlier, width=_BAR_WIDTH)
+                bar = Bar(largest_value, 0, earlier, width=_BAR_WIDTH)
                 table.add_row("  before", bar, "")
         console.print(Text(f"\n{panel.heading}"))
         console.print(table)

@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core import hardware
+from accel_core.cli import page
 from accel_core.errors import AccelError, LaunchError
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.interface.devices import missing_defaults
@@ -123,7 +124,7 @@ def _measure_with_ranks(
         )
     measurements = []
     for collective in _BUS_FACTOR_BY_COLLECTIVE:
-        timings = [timings[collective] for timings in timings_of_ranks]
+        timings = [timings_of_rank[collective] for timings_of_rank in timings_of_ranks]
         measurements.append(_combine_ranks(collective, timings, note))
     return measurements
 
@@ -160,8 +161,7 @@ def _describe_ranks_and_backend(
 
     description = f"{ranks} ranks over {communication_of(accelerator)}"
     if shares_devices:
-        devices = accelerator.device_count()
-        description += f", sharing {devices} device{'' if devices == 1 else 's'}"
+        description += f", sharing {page.count(accelerator.device_count(), 'device')}"
     return description
 
 
@@ -178,6 +178,7 @@ def _combine_ranks(
     for seconds_of_repeat in zip(*seconds_by_rank, strict=True):
         slowest.append(max(seconds_of_repeat))
     size = timings[0].bytes
+    # `total` is used only to check kernel launches.
     samples = Samples(tuple(slowest), timings[0].calls, total=0)
     bus_factor = _BUS_FACTOR_BY_COLLECTIVE[collective](len(timings))
     measurement = make_measurement(
@@ -264,7 +265,10 @@ def _rank_that_failed_first(reports: Sequence[child.ChildReport]) -> int | None:
 
     The other ranks are killed after this rank has failed.
     """
-    failed_ranks = [rank for rank, r in enumerate(reports) if r.answer is None]
+    failed_ranks = []
+    for rank, report in enumerate(reports):
+        if report.answer is None:
+            failed_ranks.append(rank)
     for rank in failed_ranks:
         if reports[rank].returncode != _KILLED:
             return rank
@@ -285,30 +289,30 @@ def _job_for_rank(
     from accel_train.launch.variables import ACCEL_COMMUNICATION_BACKEND
 
     on_host = is_on_host(accelerator)
-    devices = 1 if on_host else accelerator.device_count()
+    device_count = 1 if on_host else accelerator.device_count()
     environment = missing_defaults(accelerator.backend, os.environ)
     environment |= {
         DS_ACCELERATOR.name: pin_of(accelerator),
         ACCEL_COMMUNICATION_BACKEND.name: communication_of(accelerator),
         # A rank uses the device with this index. Ranks share the devices if there are more ranks.
-        "LOCAL_RANK": str(rank if on_host else rank % devices),
+        "LOCAL_RANK": str(rank if on_host else rank % device_count),
         "LOCAL_SIZE": str(ranks),
     }
     cores = _cores_of_rank(accelerator, rank, ranks)
     if cores is not None and not os.environ.get("OMP_NUM_THREADS"):
         environment["OMP_NUM_THREADS"] = str(cores.threads)
     message_size = effort.message_host_bytes if on_host else effort.message_device_bytes
-    ranks_per_device = math.ceil(ranks / devices)
+    ranks_per_device = math.ceil(ranks / device_count)
     # The tensors of all ranks on a device must fit into its memory.
     size_for_device = buffer_size(accelerator, message_size * ranks_per_device)
-    numbers = size_for_device // ranks_per_device // _FLOAT32_BYTES
+    numbers_per_rank = size_for_device // ranks_per_device // _FLOAT32_BYTES
     return {
         "environment": environment,
         "cores": list(cores.ids) if cores is not None else [],
         "rank": rank,
         "ranks": ranks,
         "port": port,
-        "bytes": numbers * _FLOAT32_BYTES,
+        "bytes": numbers_per_rank * _FLOAT32_BYTES,
         "effort": effort._asdict(),
     }
 
@@ -334,9 +338,7 @@ def _cores_of_rank(accelerator: Accelerator, rank: int, ranks: int) -> Cores | N
 
 
 def _numa_node(accelerator: Accelerator, index: int) -> int | None:
-    """Return the NUMA node of the device.
-
-    Returns `None` if the query fails for any reason.
+    """Return the NUMA node of the device, or `None` if the query fails for any reason.
 
     Without a NUMA node, the rank may use any core.
     """

@@ -242,7 +242,8 @@ def _time_host_copies(
 def _time_simultaneous_copies(accelerator: Accelerator, effort: Effort) -> _TimedCopies:
     """Time simultaneous copies to the device and to the host, on one stream each."""
     size = _host_copy_size(accelerator, effort)
-    if getattr(accelerator.Stream, "one_queue", False):
+    has_one_queue = getattr(accelerator.Stream, "one_queue", False)
+    if has_one_queue:
         raise UnsupportedError(
             f"{accelerator.name} has only one queue, so copies cannot overlap"
         )

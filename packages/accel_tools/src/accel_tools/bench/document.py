@@ -51,7 +51,7 @@ _COMPARED_FACTS = (
     _ComparedFact("machine", "cores", "the number of cores"),
     _ComparedFact("machine", "system", "the system"),
     _ComparedFact("machine", "torch", "torch"),
-    _ComparedFact("machine", "torch_threads", "the number of torch's threads"),
+    _ComparedFact("machine", "torch_threads", "torch's number of threads"),
     _ComparedFact("accelerator", "name", "the backend"),
     _ComparedFact("accelerator", "product", "the device"),
     _ComparedFact("accelerator", "driver", "the driver"),
@@ -77,7 +77,7 @@ class Run(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A measurement's change between two runs that both have a value for it."""
+    """The change of a measured value between two runs."""
 
     before: Measurement
     now: Measurement
@@ -90,7 +90,6 @@ class Change(NamedTuple):
 
         A change is noise if it is at most 2 %, or at most the larger spread of the two measurements.
         """
-        # A difference of 2 %, or of the spread of a run, is noise.
         noise = max(self.before.spread or 0.0, self.now.spread or 0.0, 0.02)
         speedup = self.ratio if self.now.more_is_better else 1 / self.ratio
         slowdown = 1 / speedup
@@ -144,19 +143,21 @@ def read_run(path: Path) -> Run:
     """
     document = _read_json(path)
     if not isinstance(document, dict) or document.get("document") != KIND:
-        raise ValueError("it is JSON, but not the output of `accel bench --json`")
+        raise ValueError(
+            "the file contains JSON, but not the output of `accel bench --json`"
+        )
     version = document.get("schema")
     if version != SCHEMA_VERSION:
         raise ValueError(
-            f"its schema version is {version!r}, but this release of accel-tools reads "
-            f"version {SCHEMA_VERSION}"
+            f"the file has schema version {version!r}, but this release of accel-tools reads "
+            f"only version {SCHEMA_VERSION}"
         )
     try:
         return run_from_dict(document)
     except KeyError as error:
-        raise ValueError(f"it is damaged: the field {error} is missing") from None
+        raise ValueError(f"the file is damaged: the field {error} is missing") from None
     except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"it is damaged: {error}") from None
+        raise ValueError(f"the file is damaged: {error}") from None
 
 
 def _read_json(path: Path) -> Any:
@@ -168,21 +169,26 @@ def _read_json(path: Path) -> Any:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
     except OSError as error:
-        raise ValueError(f"it cannot be read: {error.strerror or error}") from None
+        raise ValueError(
+            f"the file cannot be read: {error.strerror or error}"
+        ) from None
+    if len(data) > _MAX_BYTES:
+        raise ValueError(
+            f"the file is larger than {_MAX_BYTES // 2**20} MiB, "
+            "so it is not the output of `accel bench --json`"
+        )
     try:
-        if len(data) > _MAX_BYTES:
-            raise ValueError(f"it is larger than {_MAX_BYTES // 2**20} MiB")
         return json.loads(data.decode("utf-8"))
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError("the JSON in the file is nested too deeply") from None
     except ValueError as error:  # The encoding or the JSON is invalid.
         raise ValueError(
-            f"it is not the output of `accel bench --json`: {error}"
+            f"the file is not the output of `accel bench --json`: {error}"
         ) from None
 
 
 def run_from_dict(document: dict[str, Any]) -> Run:
-    """Convert a document that `run_to_dict` created to a `Run`.
+    """Create a `Run` from a document that `run_to_dict` returned.
 
     Raises `KeyError` if a field is missing, `TypeError` if a field has the wrong type, and `ValueError` if
     a field has an impossible value.
@@ -190,7 +196,7 @@ def run_from_dict(document: dict[str, Any]) -> Run:
     measurements = _require_type(document["measurements"], list)
     return Run(
         time=_require_type(document["time"], str),
-        seconds=_require_type(document["seconds"], (int, float)),
+        seconds=_require_type(document["seconds"], int, float),
         quick=_require_type(document["quick"], bool),
         machine=_require_type(document["machine"], dict),
         accelerator=_require_type(document["accelerator"], dict),
@@ -221,14 +227,17 @@ def _measurement_from_dict(entry: Any) -> Measurement:
     for number in numbers:
         if number is None:
             continue
-        _require_type(number, (int, float))
+        _require_type(number, int, float)
         if not _is_possible(number):
-            raise ValueError(f"{result.name} has an impossible number: {number}")
+            raise ValueError(
+                f"the measurement {result.name} contains an impossible number: {number}"
+            )
     should_have_value = result.outcome is Outcome.MEASURED
     has_value = bool(result.value)
     if has_value != should_have_value:
         raise ValueError(
-            f"{result.name} is {result.outcome.value}, but its value is {result.value}"
+            f"the measurement {result.name} has the outcome {result.outcome.value!r}, "
+            f"but the value {result.value}"
         )
     return result
 
@@ -242,17 +251,19 @@ def _is_possible(number: float) -> bool:
     return math.isfinite(number) and (number == 0 or is_in_range)
 
 
-def _require_type(value: Any, kind: type | tuple[type, ...]) -> Any:
-    """Return `value` if it is an instance of `kind`.
+def _require_type(value: Any, *expected_types: type) -> Any:
+    """Return `value` if it is an instance of one of the types, and otherwise raise `TypeError`.
 
-    Raises `TypeError` if it is not. A bool does not count as a number.
+    A bool does not count as a number.
     """
     # bool is a subclass of int, but a bool is not a number.
-    is_unexpected_bool = isinstance(value, bool) and kind is not bool
-    if is_unexpected_bool or not isinstance(value, kind):
-        kinds = kind if isinstance(kind, tuple) else (kind,)
-        expected = " or ".join(kind.__name__ for kind in kinds)
-        raise TypeError(f"{str(value)[:40]!r}, expected {expected}")
+    is_unexpected_bool = isinstance(value, bool) and bool not in expected_types
+    if is_unexpected_bool or not isinstance(value, expected_types):
+        expected = " or ".join(
+            expected_type.__name__ for expected_type in expected_types
+        )
+        value_text = str(value)[:40]
+        raise TypeError(f"{value_text!r}, expected {expected}")
     return value
 
 
@@ -266,31 +277,32 @@ def find_changes(
 
     The changes are in the order of the measurements in the new run, `now`.
     """
-    old_by_name = {measurement.name: measurement for measurement in before}
+    earlier_by_name = {measurement.name: measurement for measurement in before}
     changes = []
-    for new in now:
-        old = old_by_name.get(new.name)
-        if old is None or old.unit != new.unit:
+    for measurement in now:
+        earlier = earlier_by_name.get(measurement.name)
+        if earlier is None or earlier.unit != measurement.unit:
             continue
-        if old.value and new.value:
-            changes.append(Change(old, new, new.value / old.value))
+        if earlier.value and measurement.value:
+            ratio = measurement.value / earlier.value
+            changes.append(Change(earlier, measurement, ratio))
     return changes
 
 
 def find_differences(before: Run, now: Run) -> list[str]:
-    """Return one sentence for each reason why the results of two runs are hard to compare.
+    """Return one sentence for each difference that makes the results of two runs hard to compare.
 
-    A reason is a difference in the machine, the version of torch, the device or driver, or the option
-    `--quick`.
+    The runs may differ in the machine, the version of torch, the device or driver, or the option `--quick`.
     """
     sentences = []
     for fact in _COMPARED_FACTS:
         # A fact is part of `machine` or of `accelerator` of a run.
-        old = getattr(before, fact.part).get(fact.field)
-        new = getattr(now, fact.part).get(fact.field)
-        if old != new:
+        value_before = getattr(before, fact.part).get(fact.field)
+        value_now = getattr(now, fact.part).get(fact.field)
+        if value_before != value_now:
             sentences.append(
-                f"{fact.title} was {_value_or_unknown(old)} and is {_value_or_unknown(new)}"
+                f"{fact.title} was {_value_or_unknown(value_before)} in the earlier run, "
+                f"but is {_value_or_unknown(value_now)} in this run"
             )
     if before.quick and not now.quick:
         sentences.append("the earlier run used --quick, but this run did not")

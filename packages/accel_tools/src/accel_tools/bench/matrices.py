@@ -196,6 +196,7 @@ def _relative_error(matrices: _Matrices) -> float:
     # Only two corners of the product are computed again on the CPU, to save time.
     for corner in (first_rows, last_rows):
         right_columns = matrices.right_block[:, corner].double()
+        # The right factor repeats its block.
         right_columns = right_columns.repeat(rows // block_rows, 1)
         expected = matrices.left_block[corner].double() @ right_columns
         actual = matrices.product[corner].to("cpu")[:, corner].double()
@@ -258,7 +259,10 @@ def _launch_step(
         total = counter.item()  # The sum is exact, because it is below 2**24.
         if total == samples.total:
             return measurement
-        reason = f"after {samples.total} additions of 1 the sum is {total:g}"
+        reason = (
+            f"after {samples.total} additions of 1, the sum is {total:g} "
+            f"instead of {samples.total}"
+        )
         return mark_wrong(measurement, reason)
 
     return Step(title, lambda: [run_measurement(name, title, "s", measure)])

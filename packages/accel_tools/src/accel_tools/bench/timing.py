@@ -91,13 +91,15 @@ def _needs_more_repeats(repeats: int, elapsed: float, effort: Effort) -> bool:
     """
     if repeats == 0:
         return True
-    if repeats >= effort.max_repeats or elapsed > 4 * effort.seconds:
+    # The minimum number of repeats may take at most four times the desired time.
+    takes_too_long = elapsed > 4 * effort.seconds
+    if repeats >= effort.max_repeats or takes_too_long:
         return False
     return repeats < effort.min_repeats or elapsed <= effort.seconds
 
 
 class Trial(NamedTuple):
-    """The result of a few trial calls to a function, made before it is measured."""
+    """The result of a few trial calls to a function, which are made before the function is measured."""
 
     #: The seconds of the fastest call.
     seconds: float
@@ -116,7 +118,9 @@ def fastest_trial(
     # The first call allocates memory, and compiles or loads kernels.
     _time_calls(call, wait, 1)
     seconds = [_time_calls(call, wait, 1)]
-    while len(seconds) < _TRIALS and sum(seconds) < effort.seconds / 4:
+    # No new trial begins after a quarter of the measurement's time.
+    time_limit = effort.seconds / 4
+    while len(seconds) < _TRIALS and sum(seconds) < time_limit:
         seconds.append(_time_calls(call, wait, 1))
     return Trial(min(seconds), calls=1 + len(seconds))
 
@@ -172,9 +176,9 @@ def make_measurement(
 
 
 def mark_wrong(measurement: Measurement, reason: str) -> Measurement:
-    """Return the measurement without its value.
+    """Return the measurement with the outcome `WRONG`, the reason, and no value.
 
-    Use this function if the timed work computed a wrong result, because its speed is then meaningless.
+    If the timed work computed a wrong result, the speed is meaningless.
     """
     return measurement._replace(
         outcome=Outcome.WRONG, value=None, best=None, reason=reason

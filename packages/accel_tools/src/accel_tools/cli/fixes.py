@@ -47,13 +47,13 @@ class FixOptions(NamedTuple):
             return
         if as_json:
             raise click.UsageError(
-                "--fix asks questions on the terminal: leave out --json."
+                "--fix asks questions on the terminal. Next step: leave out --json."
             )
         asks_questions = not self.dry_run and not self.yes
         if asks_questions and not sys.stdin.isatty():
             raise click.UsageError(
-                "--fix asks before each fix, but stdin is not a terminal: pass --yes to "
-                "run all fixes, or --dry-run to show what each fix would do."
+                "--fix asks before each fix, but stdin is not a terminal. Next step: pass --yes "
+                "to run all fixes, or --dry-run to show what each fix would do."
             )
 
     def run_fixes(self, context: DiagnosticContext, report: Report) -> Report:
@@ -63,11 +63,12 @@ class FixOptions(NamedTuple):
         """
         findings = []
         has_fix = False
-        for check in list(checks.run_checks(context)):
-            result = check
-            if check.is_fixable:
+        check_reports = list(checks.run_checks(context))
+        for check_report in check_reports:  # All checks run before the first question.
+            result = check_report
+            if check_report.is_fixable:
                 has_fix = True
-                result = self._offer_fix(check, context)
+                result = self._offer_fix(check_report, context)
             findings.append(result.to_finding())
         if not has_fix:
             click.echo("\nNo failed check has a fix.", err=True)
@@ -112,7 +113,7 @@ def options(command: F) -> F:
     The command receives the values of these options as the argument `fix_options`.
     """
 
-    # click passes each option by itself; the command gets all of them in one argument.
+    # click passes one argument per option. The command gets one argument with all four options.
     @functools.wraps(command)
     def with_fix_options(
         *args: Any, fix: bool, dry_run: bool, yes: bool, only_list: bool, **others: Any
@@ -131,11 +132,14 @@ def options(command: F) -> F:
 _OPTIONS = (
     (
         ("--fix",),
-        "Run the fixes that plugins' checks offer, asking before each; installs nothing.",
+        "Offer to run the fix of each failed plugin check. No fix installs packages.",
     ),
-    (("--dry-run",), "With --fix: only print what would be done."),
-    (("--yes",), "With --fix: do not ask."),
-    (("--list", "only_list"), "Only list the topics and the plugins' checks."),
+    (("--dry-run",), "With --fix: only print what each fix would do."),
+    (("--yes",), "With --fix: run all fixes without asking."),
+    (
+        ("--list", "only_list"),
+        "List the topics and the plugins' checks without running them.",
+    ),
 )
 
 

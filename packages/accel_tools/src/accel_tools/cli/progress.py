@@ -55,7 +55,8 @@ class Progress:
             # 0 columns mean that the width is unknown. The last column stays empty, because
             # some terminals wrap a line that fills it.
             columns = os.get_terminal_size(self._stream.fileno()).columns or 80
-            self._stream.write(f"\r\x1b[K{line[: columns - 1]}")
+            erase_line = "\r\x1b[K"
+            self._stream.write(erase_line + line[: columns - 1])
             self._stream.flush()
         except (OSError, ValueError):
             # The terminal was closed. The steps continue without a progress line.

@@ -21,7 +21,7 @@ from accel_tools.bench.document import Run
 from accel_tools.bench.facts import device_facts, machine_facts
 from accel_tools.bench.records import FULL, QUICK, Effort, Measurement, Outcome
 from accel_tools.bench.run import all_steps
-from accel_tools.bench.units import format_value
+from accel_tools.bench.units import format_value, format_with_prefix
 from accel_tools.cli.progress import Progress
 from accel_train.child_accelerator import Chosen, run_in_child
 from accel_train.child_accelerator import Progress as StepProgress
@@ -130,19 +130,20 @@ def _path_option(
 @click.option(
     "--quick",
     is_flag=True,
-    help="Fewer repeats and smaller sizes: takes seconds instead of 15 s.",
+    help="Use fewer repeats and smaller sizes, to take a few seconds instead of 15.",
 )
 @click.option(
     "--ranks",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Ranks in the collectives [default: one for each device, at least 2]; 1 skips them.",
+    help="Number of ranks for the collectives; 1 skips the collectives. "
+    "[default: one per device, at least 2]",
 )
 @_path_option(
     "compare",
     "OLD.json",
     _read_earlier_run,
-    "Compare with the --json output of an earlier run.",
+    "Compare with an earlier run, whose --json output is in OLD.json.",
 )
 @_path_option(
     "plot",
@@ -323,8 +324,9 @@ def _describe_load(machine: Mapping[str, Any]) -> str:
     if load is None:
         return ""
     text = f"{load:.1f} before the run"
-    if load > machine["cores"] / 2:
-        text += "; the machine is busy, so the device may be faster than these figures"
+    is_busy = load > machine["cores"] / 2
+    if is_busy:
+        text += ". The machine was busy, so the device may be faster than measured"
     return text
 
 
@@ -341,8 +343,8 @@ def _measurement_row(measurement: Measurement) -> list[page.Cell]:
     times = page.count(measurement.repeats, "time")
     if measurement.calls > 1:
         times = f"{measurement.repeats} x {measurement.calls} times"
-    spread = (measurement.spread or 0) * 100
-    details = f"{measurement.size}, {times}, spread {spread:.0f} %"
+    spread_percent = (measurement.spread or 0) * 100
+    details = f"{measurement.size}, {times}, spread {spread_percent:.0f} %"
     return [title, value, (details, ""), (one_line(measurement.note), "dim")]
 
 
@@ -372,7 +374,7 @@ def _change_row(change: dict[str, Any], now: Measurement) -> list[page.Cell]:
     size = "" if change["same_size"] else f"different size: {now.size} now"
     return [
         (now.title, "bold"),
-        (format_value(now._replace(value=change["before"])), ""),
+        (format_with_prefix(change["before"], now.unit), ""),
         (format_value(now), ""),
         (f"{change['ratio']:.2f} {verdict}".strip(), style),
         (size, "dim"),

@@ -49,14 +49,14 @@ _VERSION = 2
 _ORIGIN = {
     "distribution": "The distribution that declares the backend.",
     "version": "The version of the distribution.",
-    "entry_point": "The value of the backend's entry point; empty for a built-in backend.",
+    "entry_point": "The value of the backend's entry point, or an empty string for a built-in backend.",
 }
 #: Fields of a plugin without a readable declaration.
 _UNREAD = {
     "name": "The name of the entry point.",
     **_ORIGIN,
-    "status": "`blocked`, `conflict`, `broken`, `invalid`, `timed_out`, `crashed` and so on.",
-    "reason": "Why there is no declaration.",
+    "status": "The backend's status, such as `blocked`, `conflict`, `broken` or `timed_out`.",
+    "reason": "The reason why the declaration is missing.",
     "hint": "The next step.",
 }
 
@@ -64,7 +64,9 @@ _UNREAD = {
 @click.command("declarations")
 @options.backend_name
 @click.option(
-    "--schema", is_flag=True, help="Print the JSON Schema of the document instead."
+    "--schema",
+    is_flag=True,
+    help="Print the document's JSON Schema instead of the document.",
 )
 @options.probe_timeout
 @click.option("--json", "_as_json", is_flag=True, hidden=True)
@@ -77,11 +79,11 @@ def command(
     timeout: float | None,
     _as_json: bool,
 ) -> None:
-    """Print what each backend, or NAME, declares, as JSON.
+    """Print the declarations of all backends, or of NAME, as JSON.
 
-    The document has each field of the declarations: variables for visible devices, device nodes, PCI ids,
-    resource names, communication and compile backends, and more. Reads installed plugins; does not need
-    torch. Exit status: 0 = success, 1 = a plugin failed, 2 = usage error.
+    The document contains all fields of the declarations: variables for visible devices, device nodes, PCI
+    ids, resource names, communication and compile backends, and more. The installed plugins are read; torch
+    is not needed. Exit status: 0 = success, 1 = a plugin failed, 2 = usage error.
     """
     with answering(as_json=True) as output:
         if schema:
@@ -93,8 +95,9 @@ def command(
             message = messages.not_found_message(f"accel declarations {name}", name)
             raise BackendNotFoundError(message)
         output.write_json(_document(verdicts))
-    failed = any(v.status.is_failure for v in verdicts if v.backend is None)
-    ctx.exit(1 if failed else 0)
+    unread = [verdict for verdict in verdicts if verdict.backend is None]
+    has_failed_plugin = any(verdict.status.is_failure for verdict in unread)
+    ctx.exit(1 if has_failed_plugin else 0)
 
 
 def _document(verdicts: Iterable[Verdict]) -> dict[str, Any]:
@@ -138,9 +141,12 @@ def _origin_document(verdict: Verdict) -> dict[str, str]:
 
 def _schema() -> dict[str, Any]:
     """Return the JSON Schema of the document, with descriptions from the docstring of `Backend`."""
-    declared = [field for field in fields(Backend) if field.name != "provenance"]
-    backend = {**_field_schemas(Backend, declared), **_text_schemas(_ORIGIN)}
-    failure = {"type": _TEXT, "message": _TEXT}
+    declared_fields = [field for field in fields(Backend) if field.name != "provenance"]
+    backend_properties = {
+        **_field_schemas(Backend, declared_fields),
+        **_text_schemas(_ORIGIN),
+    }
+    error_properties = {"type": _TEXT, "message": _TEXT}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "The output of `accel declarations`",
@@ -148,27 +154,37 @@ def _schema() -> dict[str, Any]:
             _object_schema(
                 {
                     "schema": {"const": _VERSION},
-                    "backends": {"type": "array", "items": _object_schema(backend)},
+                    "backends": {
+                        "type": "array",
+                        "items": _object_schema(backend_properties),
+                    },
                     "unread": {
                         "type": "array",
                         "items": _object_schema(_text_schemas(_UNREAD)),
                     },
                 }
             ),
-            _object_schema({"schema": {"const": 1}, "error": _object_schema(failure)}),
+            _object_schema(
+                {"schema": {"const": 1}, "error": _object_schema(error_properties)}
+            ),
         ],
     }
 
 
-def _field_schemas(kind: type, declared: Iterable[Field[Any]]) -> dict[str, Any]:
-    """Return the JSON Schema of each field of `kind`, which is `Backend` or one of its records."""
-    docstring = inspect.getdoc(kind) or ""
+def _field_schemas(
+    record_class: type, record_fields: Iterable[Field[Any]]
+) -> dict[str, Any]:
+    """Return the JSON Schema of the fields of a dataclass: `Backend`, or the class of one of its fields.
+
+    The docstring of `record_class` provides the descriptions.
+    """
+    docstring = inspect.getdoc(record_class) or ""
     # The section "Attributes" of the docstring has lines such as "    name: The backend's name.".
     # An attribute's description may continue on lines with a larger indent.
     attribute = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
     descriptions = dict(attribute.findall(docstring))
     schemas: dict[str, Any] = {}
-    for field in declared:
+    for field in record_fields:
         default_type = type(field.default)
         if is_dataclass(field.default):
             nested_fields = fields(field.default)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -48,7 +48,8 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
     multiple=True,
     metavar="TOPIC",
     type=options.OneOf("topic", lambda: [topic.name for topic in TOPICS]),
-    help=f"Examine only this topic; may be repeated: {', '.join(topic.name for topic in TOPICS)}.",
+    help="Examine only this topic. The option may be repeated. "
+    f"Topics: {', '.join(topic.name for topic in TOPICS)}.",
 )
 @click.option(
     "--ranks",
@@ -58,7 +59,7 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 @click.option(
     "--experiments/--no-experiments",
     default=True,
-    help="Whether to run programs with one change each to find a cause.",
+    help="Whether to rerun a failing program with one change at a time, to find the cause.",
 )
 @click.option(
     "--experiment-seconds",
@@ -66,7 +67,7 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
     type=click.FloatRange(min=1),
     default=60,
     show_default=True,
-    help="Seconds for all experiments.",
+    help="Time limit for all experiments together.",
 )
 @options.probe_timeout
 @options.as_json
@@ -98,15 +99,16 @@ def command(
     with_messages: bool,
     fix_options: fixes.FixOptions,
 ) -> None:
-    """Report each problem, here or of NAME, and the next step.
+    """Report problems on this machine, or with NAME, and next steps.
 
-    All topics run in child processes, in parallel. If a program fails, or devices are missing, experiments
-    in child processes look for the cause; they change nothing here. With the FOLDER of accel setup --into:
-    its environments, whether each is whole, and which one this machine takes.
+    All topics are examined in parallel, in child processes. If a program fails or devices are missing,
+    experiments look for the cause. Experiments change nothing on this machine. If NAME is a folder that accel
+    setup --into created, only the environments in the folder are examined: whether each is complete, and
+    which of them this machine uses.
 
-    Exit status: 0 = healthy (missing devices or vendor packages don't count), 1 = warnings or errors, 2 = bad
-    usage. These are errors: no backend works; a pinned backend does not work; a present device does not work;
-    torch cannot be imported.
+    Exit status: 0 = healthy (missing devices or vendor packages don't count), 1 = warnings or errors, 2 =
+    usage error. Errors are: no backend works, a pinned backend does not work, a present device does not work,
+    or torch cannot be imported.
     """
     _survive_limit_of_cpu_time()
     _check_options(as_issue=as_issue, with_messages=with_messages, as_json=as_json)
@@ -114,14 +116,16 @@ def command(
     if ctx.obj is not None:  # The argument is a folder instead of names of backends.
         ctx.exit(examined_folder.write_report(ctx.obj, as_json=as_json))
     # The report for an issue contains no text of an experiment.
-    budget = seconds if experiments and not as_issue else 0
+    runs_experiments = experiments and not as_issue
+    experiment_seconds = seconds if runs_experiments else 0
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
         context = DiagnosticContext(settings, dict(os.environ), names)
         if fix_options.only_list:
             fixes.write_list(context, TOPICS, output, as_json=as_json)
             ctx.exit(0)
-        report = _run(context, _select_topics(topic_names), ranks, budget)
+        topics = _select_topics(topic_names)
+        report = _run(context, topics, ranks, experiment_seconds)
         if as_issue:
             markdown = issue_markdown(context, report, with_messages=with_messages)
             output.write(markdown)
@@ -142,6 +146,7 @@ def _survive_limit_of_cpu_time() -> None:
     """
     is_main_thread = threading.current_thread() is threading.main_thread()
     if hasattr(signal, "SIGXCPU") and is_main_thread:
+        # The default handler would end the process. This handler does nothing.
         signal.signal(signal.SIGXCPU, lambda *_: None)
 
 
@@ -149,7 +154,7 @@ def _check_options(*, as_issue: bool, with_messages: bool, as_json: bool) -> Non
     """Raise `click.UsageError` if options contradict each other."""
     if as_issue and as_json:
         raise click.UsageError(
-            "--issue and --json both write to stdout: pass one of them."
+            "--issue and --json both write to stdout. Next step: pass one of them."
         )
     if with_messages and not as_issue:
         raise click.UsageError("--with-messages has no effect without --issue.")
@@ -167,9 +172,12 @@ def _run(
     experiment_seconds: float,
 ) -> Report:
     """Run the topics and show a progress line for the terminal."""
-    ranks_topic = ranks_connect.topic(ranks, experiment_seconds) if ranks else None
-    total = len(topics) + (1 if ranks_topic else 0)
-    with Progress(total) as progress:
+    topic_count = len(topics)
+    ranks_topic = None
+    if ranks:
+        ranks_topic = ranks_connect.topic(ranks, experiment_seconds)
+        topic_count += 1
+    with Progress(topic_count) as progress:
         return run_diagnostics(
             context,
             topics,
@@ -199,14 +207,15 @@ def _page(report: Report, *, in_unicode: bool, show_all: bool) -> list[page.Part
         page.paragraph((one_line(report.verdict), _STYLES[report.level])),
         page.paragraph(),
     ]
-    # The root causes that the page has already, and the backend of each.
-    backend_by_cause: dict[str, str] = {}
+    causes = _ShownCauses()
     for topic in report.topics:
         shown = []
         for finding in topic.findings:
             if show_all or finding.level is not Level.OK:
-                shown.append(_without_repetition(finding, backend_by_cause))
-        parts += _describe_topic(topic, shown, in_unicode=in_unicode, show_all=show_all)
+                shown.append(finding)
+        parts += _describe_topic(
+            topic, shown, causes, in_unicode=in_unicode, show_all=show_all
+        )
     parts.append(page.paragraph())
     if not show_all:
         parts.append(page.paragraph(("All observations: `accel doctor --all`.", "dim")))
@@ -214,31 +223,33 @@ def _page(report: Report, *, in_unicode: bool, show_all: bool) -> list[page.Part
     return parts
 
 
-def _without_repetition(finding: Finding, backend_by_cause: dict[str, str]) -> Finding:
-    """Return the finding without root causes that an earlier finding has reported.
+class _ShownCauses:
+    """The causes of failures that the page has shown, so that each is shown once."""
 
-    `backend_by_cause` maps each root cause to the backend for which it was reported first. The root
-    cause of `finding` is added to it.
-    """
-    what, facts = finding.what, dict(finding.facts)
-    for reported_cause, backend in backend_by_cause.items():
-        reference = f", for the same reason as {backend or 'above'}"
-        what = what.replace(f": {reported_cause}", reference)
-    cause = facts.get("root cause", "")
-    if not cause:
-        return finding._replace(what=what)
-    is_on_page = cause in what or cause in backend_by_cause
-    if is_on_page:
-        del facts["root cause"]
-        for name, value in facts.items():
-            facts[name] = value.replace(f": {cause}", "")
-    backend_by_cause.setdefault(cause, finding.about)
-    return finding._replace(what=what, facts=facts)
+    def __init__(self) -> None:
+        #: The backend for which each cause was shown first, or "above" for a cause without a backend.
+        self._place_by_cause: dict[str, str] = {}
+
+    def text_of(self, finding: Finding) -> str:
+        """Return the finding's text, with a reference instead of a cause that was shown before."""
+        place = self._place_by_cause.get(finding.cause)
+        if place is not None:
+            return finding.text_referring_to(place)
+        if finding.cause and finding.shows_cause:
+            self._place_by_cause[finding.cause] = finding.about or "above"
+        return finding.text
+
+    def facts_of(self, finding: Finding) -> Mapping[str, str]:
+        """Return the facts to show; a cause that was not shown before is one of them."""
+        if finding.cause in self._place_by_cause:
+            return finding.facts
+        return finding.all_facts
 
 
 def _describe_topic(
     topic: TopicResult,
     findings: Sequence[Finding],
+    causes: _ShownCauses,
     *,
     in_unicode: bool,
     show_all: bool,
@@ -258,39 +269,40 @@ def _describe_topic(
     heading = (mark(topic.level), title)
     parts: list[page.Part] = [page.two_columns([heading], indent=0)]
     if topic.failed:
-        failure = [(f"could not be examined: {one_line(topic.failed)}", "")]
+        failure = [(f"this topic could not be examined: {one_line(topic.failed)}", "")]
         parts.append(page.two_columns([(mark(Level.WARNING), failure)], indent=2))
     for finding in findings:
-        row = (mark(finding.level), _describe_finding(finding))
+        row = (mark(finding.level), _describe_finding(finding, causes.text_of(finding)))
         parts.append(page.two_columns([row], indent=2))
-        if show_all and finding.facts:
-            parts += _describe_facts(finding)
+        facts = causes.facts_of(finding)
+        if show_all and facts:
+            parts += _describe_facts(facts)
     return parts
 
 
-def _describe_finding(finding: Finding) -> Sequence[page.Cell]:
-    """Return the finding's text, with its proof and its next step on separate lines."""
+def _describe_finding(finding: Finding, text: str) -> Sequence[page.Cell]:
+    """Return the finding's name and `text`, with its proof and its next step on separate lines."""
     cells: list[page.Cell] = []
     if finding.about:
         cells += [(one_line(finding.about), "bold"), (": ", "")]
-    cells.append((one_line(finding.what), ""))
+    cells.append((one_line(text), ""))
     if finding.proof:
-        cells.append((f"\n{one_line(finding.proof)}", "bold"))
+        cells.append((f"\n{one_line(finding.proof_text)}", "bold"))
     if finding.step:
         cells.append((f"\n{one_line(finding.step)}", "dim"))
     return cells
 
 
-def _describe_facts(finding: Finding) -> list[page.Part]:
+def _describe_facts(facts: Mapping[str, str]) -> list[page.Part]:
     """Return the facts in two columns, or in one column if a fact's name is long."""
-    facts = [(one_line(name), one_line(value)) for name, value in finding.facts.items()]
-    longest_name = max(len(name) for name, _ in facts)
+    rows = [(one_line(name), one_line(value)) for name, value in facts.items()]
+    longest_name = max(len(name) for name, _ in rows)
     if longest_name <= _MAX_COLUMN:
-        return [page.facts(facts, indent=5)]
+        return [page.facts(rows, indent=5)]
     # The names are too long for a column, so each fact is a line without columns.
     no_mark = ("", "")
     parts = []
-    for name, value in facts:
+    for name, value in rows:
         line = [(name, "dim"), (f"  {value}", "")]
         parts.append(page.two_columns([(no_mark, line)], indent=3))
     return parts

@@ -23,14 +23,17 @@ class FolderOrNames(click.Command):
     """A click command whose first argument may be a folder instead of a name."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Move a folder from the arguments `args` to `ctx.obj`.
+        """Move the first argument from `args` to `ctx.obj` if the argument is a folder.
 
         A folder that has the name of a backend, such as `cuda`, must be written as `./cuda`.
         """
-        words = [word for word in args if not word.startswith("-")]
-        if words and _is_folder_argument(words[0]):
-            ctx.obj = Path(words[0])
-            args.remove(words[0])
+        for argument in args:
+            if argument.startswith("-"):  # The argument is an option.
+                continue
+            if _is_folder_argument(argument):
+                ctx.obj = Path(argument)
+                args.remove(argument)
+            break
         return super().parse_args(ctx, args)
 
 
@@ -42,7 +45,7 @@ def _is_folder_argument(word: str) -> bool:
 
 
 class Environment(NamedTuple):
-    """An environment in a folder, and why this machine does or does not choose it."""
+    """An environment that `accel setup --into` created, and why this machine does or does not use it."""
 
     name: str
     #: The installed version of torch, such as `"2.13.0+cu130"`, or an empty string if the installation of
@@ -72,7 +75,7 @@ class _FolderReport(NamedTuple):
     def is_healthy(self) -> bool:
         """Return whether all environments are complete, and one of them uses this machine's device.
 
-        On a machine without a device, one for the CPU is enough.
+        On a machine without a device, an environment for the CPU is enough.
         """
         if self.error or self.warning or not self.environments:
             return False
@@ -92,8 +95,8 @@ def write_report(folder_path: Path, *, as_json: bool) -> int:
     """
     if not folder_path.is_dir():
         raise click.UsageError(
-            f"{folder_path} does not exist, or is not a folder. Give a folder that "
-            "accel setup --into has made, or the name of a backend."
+            f"{folder_path} does not exist, or is not a folder. Next step: pass a folder that "
+            "accel setup --into has created, or the name of a backend."
         )
     with answering(as_json=as_json) as output:
         folder_report = _examine(folder_path.absolute())
@@ -180,12 +183,12 @@ def _describe_environments(
     `chosen` is `None` if no environment can be chosen.
     """
     devices = choice.detect_devices(str(folder_path))
-    complete_by_name = {
-        r["name"]: r for r in choice.complete_environments(str(folder_path))
-    }
+    record_by_name = {}
+    for complete_environment in choice.complete_environments(str(folder_path)):
+        record_by_name[complete_environment["name"]] = complete_environment
     environments = []
     for name in names:
-        record = complete_by_name.get(name)
+        record = record_by_name.get(name)
         if record is None:
             environments.append(_incomplete_environment(folder_path, name))
             continue
@@ -216,7 +219,7 @@ def _incomplete_environment(folder_path: Path, name: str) -> Environment:
         serves="",
         is_complete=False,
         is_chosen=False,
-        reason="incomplete. Next step: accel setup --into "
+        reason="incomplete. Next step: repeat accel setup --into "
         f"{folder_argument} with the same names",
     )
 
@@ -231,5 +234,7 @@ def _why_not_chosen(record: choice.Record, devices: Sequence[choice.Device]) -> 
     for device in devices:
         if device.row["label"] in record["serves"].split(", "):
             unmet_need = choice.describe_unmet_need(record, device)
-            return unmet_need or "fits, but a different environment is better"
+            return (
+                unmet_need or "fits this machine, but a different environment is better"
+            )
     return f"this machine has no {record['serves'].replace(', ', ' or ')}"

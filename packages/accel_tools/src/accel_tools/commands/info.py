@@ -90,14 +90,14 @@ def command(
 
 
 def document_in_child(
-    chosen: Chosen, arguments: dict[str, Any], step: Progress
+    chosen: Chosen, arguments: dict[str, Any], report_step: Progress
 ) -> dict[str, Any]:
     """Query an accelerator in a child process, and return JSON-serializable values.
 
     `arguments["skipped"]` contains the names of queries during which an earlier child process crashed or
-    hung, with the errors. `step` reports the name of the current query to the parent process.
+    hung, with the errors. `report_step` reports the name of the current query to the parent process.
     """
-    query = _Query(step, arguments["skipped"])
+    query = _Query(report_step, arguments["skipped"])
     document = _document(chosen.accelerator, query)
     document["how"] = chosen.how.value if chosen.how else None
     document["autoload"] = list(chosen.autoload)
@@ -114,12 +114,14 @@ class _Query:
         #: The errors of queries that crashed an earlier child process, by the query's name.
         self._skipped = skipped
 
-    def __call__(self, name: str, query: Callable[[], T], *types: type) -> T | None:
+    def __call__(
+        self, name: str, query: Callable[[], T], *expected_types: type
+    ) -> T | None:
         """Call `query` and return its result.
 
         Returns `None` if the device does not support the query, or if the query fails. A
-        query also fails if its result is not an instance of one of `types`. Failures are
-        added to `problems`.
+        query also fails if its result is not an instance of one of `expected_types`.
+        Failures are added to `problems`.
         """
         if name in self._skipped:
             self.problems[name] = self._skipped[name]
@@ -128,8 +130,8 @@ class _Query:
         try:
             with guard.preserved_state(name):
                 result = query()
-            if result is not None and types:
-                _require_type(result, types)
+            if result is not None and expected_types:
+                _require_type(result, expected_types)
         except UnsupportedError:  # This is not a failure.
             return None
         except PLUGIN_ERRORS as error:
@@ -138,12 +140,14 @@ class _Query:
         return result
 
 
-def _require_type(result: object, types: tuple[type, ...]) -> None:
-    """Raise `TypeError` unless the result is an instance of one of `types`."""
+def _require_type(result: object, expected_types: tuple[type, ...]) -> None:
+    """Raise `TypeError` unless the result is an instance of one of `expected_types`."""
     # bool is a subclass of int, but a bool is not a number.
-    is_unexpected_bool = isinstance(result, bool) and bool not in types
-    if is_unexpected_bool or not isinstance(result, types):
-        expected = " or ".join(kind.__name__ for kind in types)
+    is_unexpected_bool = isinstance(result, bool) and bool not in expected_types
+    if is_unexpected_bool or not isinstance(result, expected_types):
+        expected = " or ".join(
+            expected_type.__name__ for expected_type in expected_types
+        )
         raise TypeError(
             f"it returned {short_repr(result)} ({type(result).__name__}), expected {expected}"
         )
@@ -235,6 +239,7 @@ def _why_no_triton(accelerator: Accelerator) -> str | None:
 
 def _never_runs_triton(accelerator: Accelerator) -> bool:
     """Return whether the accelerator's class inherits the interface's `is_triton_supported`."""
+    # The interface's method, which a backend with Triton overrides, always returns False.
     return type(accelerator).is_triton_supported is Accelerator.is_triton_supported
 
 
@@ -277,7 +282,7 @@ def _has_streams(accelerator: Accelerator) -> bool:
     """Return whether the device has streams; the stream class of other devices is `HostStream`."""
     # The class HostStream stands for the only queue of a device without streams.
     stream_class: object = accelerator.Stream
-    if not isinstance(stream_class, type):
+    if not isinstance(stream_class, type):  # `issubclass` would raise TypeError.
         return True
     return not issubclass(stream_class, HostStream)
 
@@ -299,9 +304,9 @@ def _page(doc: Mapping[str, Any]) -> list[page.Part]:
 
 def _identity_parts(doc: Mapping[str, Any]) -> list[page.Part]:
     source = f" ({doc['distribution']} {doc['version']})"
-    what = f": {one_line(doc['description'])}" if doc["description"] else ""
+    description = f": {one_line(doc['description'])}" if doc["description"] else ""
     return [
-        page.paragraph((doc["name"], "bold green"), (source, "dim"), (what, "")),
+        page.paragraph((doc["name"], "bold green"), (source, "dim"), (description, "")),
         page.facts(
             (
                 ("chosen as", How(doc["how"]).label if doc["how"] else ""),
@@ -356,7 +361,9 @@ def _device_description(device: Mapping[str, Any]) -> str:
 def _capability_facts(doc: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the name and the value of each capability, in the order of the page."""
     capabilities: dict[str, bool] = doc["capabilities"]
-    no_streams = "not supported (one queue; times come from the host's clock)"
+    no_streams = (
+        "not supported (the device has one queue, and the host's clock measures times)"
+    )
     yield "train in", ", ".join(doc["dtypes"] or ())
     yield "fp8", _yes_or_no(capabilities.get("is_fp8_supported"))
     yield "fp64", _yes_or_no(capabilities.get("is_fp64_supported"))
@@ -412,7 +419,7 @@ def _describe_visible_devices(doc: Mapping[str, Any]) -> str:
     if not names:
         return ""
     if ids is None:
-        return f"{names} (not set: all devices)"
+        return f"{names} (not set, so all devices are visible)"
     selection = ",".join(map(str, ids)) or "none"
     return f"{names} (now {selection})"
 

@@ -68,7 +68,7 @@ class Request:
 def set_up(
     request: Request, installer: str, torch: str, driver: str, *, yes: bool
 ) -> None:
-    """Create the environments that the folder lacks.
+    """Create the requested environments that the folder lacks.
 
     Args:
         request: The folder, the names of the environments, and the packages.
@@ -87,7 +87,7 @@ def set_up(
         raise SettingError(conflict)
     machine = machines.here()
     environments = folder.plan_environments(request.names, machine, torch, driver)
-    with _locked_folder(folder_path):  # A second `accel setup` raises an error.
+    with _locked_folder(folder_path):  # Another `accel setup` now raises an error.
         missing = _missing_environments(folder_path, environments)
         packages_by_name = _resolve_packages(request, missing)
         if missing:
@@ -186,6 +186,7 @@ def _resolve_packages(
                 )
             except SettingError as error:
                 raise SettingError(f"{name}: {error}") from None
+        # A version that an earlier environment has fixed takes precedence.
         shared_versions = {**resolving.shared_versions(packages), **shared_versions}
         packages_by_name[name] = packages
     return packages_by_name

@@ -18,32 +18,32 @@ _CONTEXT_SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": 
 @click.command("python", context_settings=_CONTEXT_SETTINGS)
 @click.option(
     "--folder",
-    "given_folder",
+    "folder_option",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="The folder of accel setup --into. [default: the one that this accel is in]",
+    help="A folder that accel setup --into created. [default: the folder that contains this accel]",
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def command(
-    ctx: click.Context, given_folder: Path | None, arguments: tuple[str, ...]
+    ctx: click.Context, folder_option: Path | None, arguments: tuple[str, ...]
 ) -> None:
-    """Start the Python of a folder that fits this machine.
+    """Start the Python in FOLDER that fits this machine.
 
-    ARGUMENTS are passed to Python: a script and its arguments, or `-m MODULE`. The hardware of the machine
-    and DS_ACCELERATOR choose the environment before Python starts. `accel -v python` prints the choice and
-    its reason. The exit status is that of Python.
+    FOLDER contains environments that accel setup --into created. The machine's hardware and the variable
+    DS_ACCELERATOR determine which environment is used; `accel -v python` prints the reason. ARGUMENTS are
+    passed to Python: a script and its arguments, or `-m MODULE`. The exit status is that of Python.
     """
-    into = given_folder or folder.folder_of_running_environment()
-    if into is None:
+    folder_path = folder_option or folder.folder_of_running_environment()
+    if folder_path is None:
         raise click.UsageError(
-            "this command is not in a folder of environments. Give --folder FOLDER, or make a folder: "
-            "accel setup --into FOLDER cpu."
+            "the running Python is not in a folder of environments. Next step: pass --folder FOLDER, or "
+            "create a folder: accel setup --into FOLDER cpu"
         )
-    launcher = into.absolute() / "bin" / "python"
+    launcher = folder_path.absolute() / "bin" / "python"
     if not launcher.is_file():
         raise click.UsageError(
-            f"{into} has no bin/python. Next step: accel setup --into {into} cpu"
+            f"{folder_path} has no bin/python. Next step: accel setup --into {folder_path} cpu"
         )
     if ctx.find_root().params["verbose"]:
         os.environ["ACCEL_LOG"] = "1"

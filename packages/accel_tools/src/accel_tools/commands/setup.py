@@ -67,7 +67,9 @@ def _require_version(
 
     Raises `click.BadParameter` if the version is malformed.
     """
-    pattern = r"\d+(\.\w+)*" if param.name == "toolkit" else r"\d+\.\d+(\.\d+)*"
+    pattern = r"\d+\.\d+(\.\d+)*"  # Two or more numbers, as in 2.9.1.
+    if param.name == "toolkit":
+        pattern = r"\d+(\.\w+)*"  # Vendors also use words, as in 8.1.RC1.
     if value and not re.fullmatch(pattern, value):
         example = _EXAMPLES[param.name or ""]
         raise click.BadParameter(
@@ -101,7 +103,7 @@ def _require_known_name(value: str) -> str:
     "--into",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Make an environment for each NAME in FOLDER.",
+    help="Create one environment for each NAME. All environments are in FOLDER.",
 )
 @click.option(
     "--requirements",
@@ -114,13 +116,13 @@ def _require_known_name(value: str) -> str:
     "--torch-index",
     metavar="URL",
     default="",
-    help="With --into: a mirror of https://download.pytorch.org/whl.",
+    help="With --into: the URL of a mirror of https://download.pytorch.org/whl.",
 )
 @click.option(
     "--format",
     "format_name",
     type=click.Choice(list(FORMATS)),
-    help="[default: uv if installed, else pip]",
+    help="The format of the output. [default: uv if installed, else pip]",
 )
 @click.option(
     "--python",
@@ -138,16 +140,18 @@ def _require_known_name(value: str) -> str:
     "--driver",
     callback=_require_version,
     metavar="VERSION",
-    help="Version of NVIDIA's driver to plan for.",
+    help="Version of NVIDIA's driver to plan for, instead of the installed version.",
 )
 @click.option(
     "--toolkit",
     callback=_require_version,
     metavar="VERSION",
-    help="Version of CUDA, ROCm or CANN to plan for.",
+    help="Version of CUDA, ROCm or CANN to plan for, instead of the installed version.",
 )
 @click.option("--run", is_flag=True, help="Run the command after confirmation.")
-@click.option("--yes", is_flag=True, help="With --run or --into: do not ask.")
+@click.option(
+    "--yes", is_flag=True, help="With --run or --into: install without asking."
+)
 @options.as_json
 @click.pass_context
 def command(
@@ -166,16 +170,18 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Print the command that installs the right torch here.
+    """Print the command that installs torch for this machine.
 
-    The command is for the best accelerator of this machine, or for NAME, a backend or `rocm`. For hardware on
-    another machine, give --driver or --toolkit; these versions are not checked. It reads /sys, /dev and the
-    files of drivers and toolkits, and runs nvidia-smi on Windows and in WSL2. It does not import torch, and
-    installs nothing without --run. The command goes to stdout, the reasons to stderr. Exit status: 0 =
-    success, 1 = no command is known, or it failed, 2 = usage error.
+    The printed command is for the best accelerator of this machine, or for NAME, a backend or `rocm`. For
+    hardware on a different machine, pass --driver or --toolkit; these versions are not checked. accel setup
+    reads /sys, /dev and the files of drivers and toolkits, and runs nvidia-smi on Windows and in WSL2. accel
+    setup does not import torch, and installs nothing without --run or --into. The printed command goes to
+    stdout, and the reasons go to stderr. Exit status: 0 = success, 1 = no command is known or the command
+    failed, 2 = usage error.
 
-    With --into FOLDER, each NAME (`cuda`, or `cuda=12.6` with the toolkit's version) gets an environment in
-    FOLDER, with the same PACKAGES in each. `FOLDER/bin/python` starts the one that fits the machine.
+    With --into FOLDER, accel setup creates one environment in FOLDER for each NAME. `cuda=12.6` requests a
+    toolkit version. All environments get the same PACKAGES. `FOLDER/bin/python` starts the environment that
+    fits the machine.
     """
     packages: tuple[str, ...] = ctx.obj  # the arguments after `--`
     if into is not None:
@@ -286,12 +292,16 @@ def _check_options(
     if yes and not run:
         raise click.UsageError("--yes needs --run.")
     if run and as_json:
-        raise click.UsageError("--run prints the installer's output: leave out --json.")
+        raise click.UsageError(
+            "--run prints the installer's output. Next step: leave out --json."
+        )
     if run and python:
-        raise click.UsageError("--run installs for this Python: leave out --python.")
+        raise click.UsageError(
+            "--run installs for this Python. Next step: leave out --python."
+        )
     if run and format_name not in (None, *INSTALLERS):
         raise click.UsageError(
-            f"--run needs --format pip or uv; --format {format_name} cannot be run."
+            f"--run needs --format pip or uv. The format {format_name} cannot be run."
         )
 
 
@@ -316,7 +326,7 @@ def _check_driver(name: str, driver: str) -> None:
         raise _missing_name_error(f"--driver {driver}", "cuda")
     if name != "cuda":
         raise click.UsageError(
-            f"--driver is the version of NVIDIA's driver; it has no effect on {name}."
+            f"--driver is the version of NVIDIA's driver, so it has no effect on {name}."
         )
     if int(driver.partition(".")[0]) < _MIN_DRIVER:
         raise click.UsageError(
@@ -334,7 +344,7 @@ def _check_toolkit(name: str, toolkit: str) -> None:
         pairs = toolkit_by_backend.items()
         listed = ", ".join(f"{label} ({backend})" for backend, label in pairs)
         raise click.UsageError(
-            f"--toolkit has no effect on {name}; it is the version of one of: {listed}."
+            f"--toolkit has no effect on {name}. The option applies to these toolkits: {listed}."
         )
     version = parse_version(toolkit)
     if name == "cuda" and version is not None and version.major >= _MIN_DRIVER:
@@ -342,6 +352,7 @@ def _check_toolkit(name: str, toolkit: str) -> None:
             f"--toolkit: {toolkit!r} is not a version of CUDA; expected a version such as "
             f"12.8. Did you mean --driver {toolkit}?"
         )
+    # CUDA and ROCm versions consist of two or more numbers.
     if name in ("cuda", "rocm") and not re.fullmatch(r"\d+\.\d+(\.\d+)*", toolkit):
         example = "12.8" if name == "cuda" else "6.4"
         raise click.UsageError(
@@ -353,7 +364,7 @@ def _check_toolkit(name: str, toolkit: str) -> None:
 def _missing_name_error(option: str, name: str) -> click.UsageError:
     """Return the error for an option that needs a backend; `name` is the backend to suggest."""
     return click.UsageError(
-        f"{option} needs the name of a backend: accel setup {name} {option}"
+        f"{option} needs the name of a backend. Next step: accel setup {name} {option}"
     )
 
 

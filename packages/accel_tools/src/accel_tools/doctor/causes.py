@@ -71,8 +71,7 @@ def _have_same_cause(first: Finding, later: Finding) -> bool:
 
 
 def _have_same_root_cause(first: Finding, later: Finding) -> bool:
-    root_cause = first.facts.get("root cause", "")
-    return root_cause != "" and root_cause == later.facts.get("root cause")
+    return first.cause != "" and first.cause == later.cause
 
 
 def _both_fail_to_import_torch(first: Finding, later: Finding) -> bool:
@@ -100,8 +99,8 @@ def _merge_duplicates(first: Finding, duplicates: Sequence[Finding]) -> Finding:
         return first
     facts = dict(first.facts)
     for finding in duplicates:
-        text = f"{finding.what}; {finding.step}".rstrip("; ")
-        facts[f"also, from {finding.code}"] = text
+        text_and_step = [finding.text, finding.step] if finding.step else [finding.text]
+        facts[f"also, from {finding.code}"] = "; ".join(text_and_step)
     merged = first._replace(
         level=worst_level(finding.level for finding in (first, *duplicates)),
         facts=facts,
@@ -121,14 +120,17 @@ def _merge_conflict(merged: Finding, conflicting: Sequence[Finding]) -> Finding:
     pins = [finding.facts["pin"] for finding in conflicting]
     what = f"{' and '.join(distributions)} declare {backend}"
     step = f"export DS_ACCELERATOR={', or '.join(pins)}"
-    return merged._replace(what=what, step=step)
+    return merged._replace(what=what, details="", shows_cause=False, step=step)
 
 
 def _use_text_of_check(merged: Finding, check: Finding) -> Finding:
     """Return `merged` with the text of a plugin's check, and with its step if `merged` has none."""
-    what = check.what
+    what = check.text
     missing_device = merged.facts.get("missing device")
     if missing_device:
-        what = f"{check.what}, and this machine has no {missing_device}"
-    facts = {"error": merged.what, **merged.facts}
-    return merged._replace(what=what, step=merged.step or check.step, facts=facts)
+        what = f"{check.text}, and this machine has no {missing_device}"
+    facts = {"error": merged.text, **merged.facts}
+    step = merged.step or check.step
+    return merged._replace(
+        what=what, details="", shows_cause=False, step=step, facts=facts
+    )

@@ -53,18 +53,24 @@ def find_damage_of_import(distribution: str, failure: str) -> Damage | None:
     damage = find_damage(distribution)
     if damage is not None:
         return damage
-    words = set(re.findall(r"\w+", failure))
+    words_in_error = set(re.findall(r"\w+", failure))
     for name in _required_distributions(distribution):
-        # Only a distribution whose module the failure names can be the cause.
-        is_named = not words.isdisjoint(_module_names(name))
-        damage = find_damage(name) if is_named else None
+        # Only a distribution whose module the error names can be the cause.
+        if words_in_error.isdisjoint(_module_names(name)):
+            continue
+        damage = find_damage(name)
         if damage is not None:
             return damage
-    return _find_defect(distribution, failure, words)
+    return _find_defect(distribution, failure, words_in_error)
 
 
-def _find_defect(distribution: str, failure: str, words: set[str]) -> Damage | None:
-    """Return a defect that explains the error `failure`, although all files have the recorded size."""
+def _find_defect(
+    distribution: str, failure: str, words_in_error: set[str]
+) -> Damage | None:
+    """Return a defect that explains the error `failure`, although all files have the recorded size.
+
+    `words_in_error` contains the words in `failure`.
+    """
     try:
         version = metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -73,9 +79,9 @@ def _find_defect(distribution: str, failure: str, words: set[str]) -> Damage | N
         defect = find_library_defect(folder, failure)
         if defect:
             return Damage(defect, _reinstall_command(distribution, version))
-    what, needed = find_unmet_requirement(distribution, words)
-    if what:
-        return Damage(what, f"pip install '{needed}'")
+    unmet = find_unmet_requirement(distribution, words_in_error)
+    if unmet is not None:
+        return Damage(unmet.what, f"pip install '{unmet.requirement}'")
     return None
 
 
@@ -145,10 +151,10 @@ def find_damage(distribution: str) -> Damage | None:
         what = f"{distribution} {version} is damaged: {_list_first_names(damaged)}"
         return Damage(what, _reinstall_command(distribution, version))
     if unreadable:
-        what = f"this user may not read {_list_first_names(unreadable)}"
+        what = f"this user lacks permission to read {_list_first_names(unreadable)}"
         top_folder = PurePosixPath(unreadable[0]).parts[0]
         folder = installed.locate_file(top_folder)
-        return Damage(what, f"as the owner of the files: chmod -R a+rX {folder}")
+        return Damage(what, f"run as the owner of the files: chmod -R a+rX {folder}")
     return None
 
 
@@ -220,10 +226,10 @@ def explain_noexec_mounts(topics: Sequence[TopicResult]) -> tuple[TopicResult, .
 def _explain_noexec_mount(finding: Finding) -> Finding:
     if finding.level is Level.OK:
         return finding
-    damage = find_noexec_mount(finding.what)
+    damage = find_noexec_mount(finding.text)
     if damage is None:
         return finding
-    return finding._replace(proof=f"Proven: {damage.what}", step=damage.step)
+    return finding._replace(proof=damage.what, is_proven=True, step=damage.step)
 
 
 def find_noexec_mount(error: str) -> Damage | None:
@@ -246,8 +252,9 @@ def find_noexec_mount(error: str) -> Damage | None:
     if not mount:
         return None
     return Damage(
-        f"{library.name} is below {mount}, which is mounted with noexec",
-        f"run as root: mount -o remount,bind,exec {mount}; or move the folder to another file system",
+        f"{library.name} is on the file system {mount}, which is mounted with the option noexec",
+        f"run as root: mount -o remount,bind,exec {mount}; or move the folder of {library.name} to another "
+        "file system",
     )
 
 

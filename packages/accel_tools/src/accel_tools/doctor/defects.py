@@ -1,7 +1,7 @@
-"""Find defects of an installed package that its RECORD does not show.
+"""Find defects of an installed package that a comparison of its files with its RECORD does not show.
 
-These are libraries for another machine, links that lead nowhere, requirements of which another version is
-installed, and metadata that an interrupted uninstall left behind.
+The defects are libraries for another architecture, broken symbolic links, requirements whose installed
+version does not fit, and metadata that an interrupted uninstall has left.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
@@ -27,9 +28,9 @@ __all__ = [
 _ARCHITECTURES = {
     3: "x86", 21: "ppc64", 22: "s390", 40: "ARM", 62: "x86-64", 183: "AArch64", 243: "RISC-V",
 }  # fmt: skip
-#: The place of the architecture's number in an ELF file.
-_MACHINE = slice(18, 20)
-#: How many levels below a package's folder libraries are looked for.
+#: The bytes of an ELF file that contain the number of the architecture (`e_machine` in elf.h of glibc).
+_ARCHITECTURE_BYTES = slice(18, 20)
+#: How many levels below a package's folder are searched for libraries.
 _DEPTH = 3
 
 
@@ -71,18 +72,25 @@ def describe_file_defect(file: Path) -> str:
     if not header.startswith(b"\x7fELF"):
         return "is not a library"
     own_header = _read_header(Path(sys.executable))
-    if header[_MACHINE] == own_header[_MACHINE]:
+    if header[_ARCHITECTURE_BYTES] == own_header[_ARCHITECTURE_BYTES]:
         return ""
-    return f"is built for {_architecture(header)}, and this Python for {_architecture(own_header)}"
+    return (
+        f"is built for {_architecture(header)}, but this Python is built for "
+        f"{_architecture(own_header)}"
+    )
 
 
 def _read_header(file: Path) -> bytes:
+    """Return the first bytes of a file, up to the number of the architecture."""
     with file.open("rb") as opened:
-        return opened.read(_MACHINE.stop)
+        return opened.read(_ARCHITECTURE_BYTES.stop)
 
 
 def _describe_link(file: Path, error: OSError) -> str:
-    """Return a clause about a link that leads nowhere, or an empty string for any other file."""
+    """Return a clause about a broken symbolic link, or an empty string for any other file.
+
+    `error` is the error of the attempt to read the file.
+    """
     if error.errno == errno.ELOOP:
         return "is part of a loop of symbolic links"
     if file.is_symlink():
@@ -91,38 +99,51 @@ def _describe_link(file: Path, error: OSError) -> str:
 
 
 def _architecture(header: bytes) -> str:
-    number = int.from_bytes(header[_MACHINE], sys.byteorder)
+    """Return the architecture in the header of an ELF file, such as `"x86-64"`."""
+    number = int.from_bytes(header[_ARCHITECTURE_BYTES], sys.byteorder)
     return _ARCHITECTURES.get(number, f"the architecture {number}")
 
 
-def find_unmet_requirement(
-    distribution: str, modules_in_error: set[str]
-) -> tuple[str, str]:
-    """Return a clause about a requirement of which another version is installed, and the requirement.
+class UnmetRequirement(NamedTuple):
+    """A requirement whose installed version does not fit."""
 
-    Only requirements whose name is in `modules_in_error` count, because others need not be the cause. Both
-    texts are empty if there is none.
+    #: The problem as a clause, such as `"torch 2.9.0 requires sympy>=1.13, but 1.12 is installed"`.
+    what: str
+    #: The requirement, such as `"sympy>=1.13"`.
+    requirement: str
+
+
+def find_unmet_requirement(
+    distribution: str, words_in_error: set[str]
+) -> UnmetRequirement | None:
+    """Return the first requirement of a distribution whose installed version does not fit.
+
+    Only requirements whose module is in `words_in_error` count, because others need not be the cause of the
+    error. Returns `None` if there is no such requirement.
     """
     try:
         installed = metadata.distribution(distribution)
     except metadata.PackageNotFoundError:
-        return "", ""
+        return None
     for text in installed.requires or ():
         requirement = _read_requirement(text)
-        if (
-            requirement is None
-            or requirement.name.replace("-", "_") not in modules_in_error
-        ):
+        if requirement is None:
+            continue
+        module = requirement.name.replace("-", "_")
+        if module not in words_in_error:
             continue
         try:
             version = metadata.version(requirement.name)
         except metadata.PackageNotFoundError:
             continue
         if not requirement.specifier.contains(version, prereleases=True):
-            needed = f"{requirement.name}{requirement.specifier}"
-            what = f"{distribution} {installed.version} needs {needed}, and {version} is installed"
-            return what, needed
-    return "", ""
+            required = f"{requirement.name}{requirement.specifier}"
+            what = (
+                f"{distribution} {installed.version} requires {required}, "
+                f"but {version} is installed"
+            )
+            return UnmetRequirement(what, required)
+    return None
 
 
 def _read_requirement(text: str) -> Requirement | None:
@@ -131,32 +152,35 @@ def _read_requirement(text: str) -> Requirement | None:
         requirement = Requirement(text)
     except InvalidRequirement:
         return None
-    if requirement.marker is not None and not requirement.marker.evaluate(
-        {"extra": ""}
-    ):
+    marker = requirement.marker
+    # A requirement of an optional extra of the package does not apply.
+    if marker is not None and not marker.evaluate({"extra": ""}):
         return None
     return requirement
 
 
 def find_stale_metadata(distribution: str, version: str) -> list[str]:
-    """Return the folders of metadata of other versions of a distribution than `version`, which is imported.
+    """Return the metadata folders of a distribution that belong to another version than `version`.
 
-    Only the folder with the metadata of `version` is searched, because a distribution in another folder may
-    be complete. The list is empty if no metadata is of `version`, which may be written in another way.
+    `version` is the version that Python imports. Only the folder that contains the metadata of `version` is
+    searched, because a distribution in another folder may be complete. The list is empty if no metadata has
+    this version, because a module may write its version in a different form than its metadata.
     """
-    stale: list[Path] = []
-    present: list[Path] = []
-    for found in metadata.distributions(name=distribution):
-        folder = getattr(
-            found, "_path", None
-        )  # the only way to a folder without RECORD
-        if isinstance(folder, Path):
-            if _is_same_version(found.version, version):
-                present.append(folder)
-            else:
-                stale.append(folder)
-    package_folders = {folder.parent for folder in present}
-    return [str(folder) for folder in stale if folder.parent in package_folders]
+    of_version: list[Path] = []
+    of_other_versions: list[Path] = []
+    for installed in metadata.distributions(name=distribution):
+        # Without a RECORD, only this private attribute gives the folder.
+        folder = getattr(installed, "_path", None)
+        if not isinstance(folder, Path):
+            continue
+        if _is_same_version(installed.version, version):
+            of_version.append(folder)
+        else:
+            of_other_versions.append(folder)
+    site_packages = {folder.parent for folder in of_version}
+    return [
+        str(folder) for folder in of_other_versions if folder.parent in site_packages
+    ]
 
 
 def _is_same_version(first: str, second: str) -> bool:

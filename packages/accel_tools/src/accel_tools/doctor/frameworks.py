@@ -101,7 +101,7 @@ FRAMEWORKS = (
         ("deepspeed",),
         "deepspeed.accelerator.get_accelerator().device_name()",
         _deepspeed_device,
-        backend_step="export DS_ACCELERATOR={}; if DeepSpeed does not support the name, also {install}",
+        backend_step="export DS_ACCELERATOR={}; if DeepSpeed does not support the name, also run: {install}",
     ),
     Framework(
         "Accelerate",

@@ -166,7 +166,7 @@ def _topic_message_lines(topic: TopicResult) -> Iterator[str]:
     if topic.failed:
         yield f"! {topic.name}: {one_line(topic.failed)}"
     for finding in topic.findings:
-        yield f"{_code_line(finding)}: {one_line(finding.what)}"
+        yield f"{_code_line(finding)}: {one_line(finding.text)}"
         if finding.step:
             yield f"    next step: {one_line(finding.step)}"
         for name, value in finding.facts.items():
@@ -177,16 +177,11 @@ def _topic_message_lines(topic: TopicResult) -> Iterator[str]:
 
 
 def _markdown_section(title: str, lines: Iterable[str]) -> list[str]:
-    """Return a heading and the lines in a fenced block.
-
-    Returns an empty list if there are no lines.
-
-    The fence is longer than any sequence of `~` in the lines, so that no line can end the block.
-    """
+    """Return a heading and the lines in a fenced block, or an empty list if there are no lines."""
     content = list(lines)
     if not content:
         return []
-    # The fence of a code block must be longer than each row of tildes in the block.
+    # The fence is longer than each row of tildes in the lines, so that no line can end the block.
     rows_of_tildes = re.findall(r"~+", "\n".join(content))
     longest = max((len(row) for row in rows_of_tildes), default=0)
     fence = "~" * max(3, longest + 1)

@@ -59,7 +59,7 @@ def why_not_examined() -> str:
     if is_pyelftools_installed:
         return ""
     command = vendors.install_command("accel-tools", extra="doctor")
-    return f"unknown, because pyelftools is not installed: {command}"
+    return f"unknown, because pyelftools is not installed (to install it: {command})"
 
 
 def find_unmet_dependencies(

@@ -73,6 +73,7 @@ class Change(NamedTuple):
         return _CLAUSES[self.kind].format(self.name, self.to)
 
 
+#: A clause about a change, by the kind of change. `{}` and `{0}` stand for the name, `{1}` for the new value.
 _CLAUSES = {
     "function": "replaces {}",
     "signal": "handles {}",
@@ -152,7 +153,7 @@ def _current_values() -> dict[str, Mapping[str, object]]:
 
 
 def _read_umask() -> str:
-    """Return the umask as octal digits. It can only be read by setting it, so it is set back."""
+    """Return the umask as octal digits, such as `"022"`."""
     umask = os.umask(0o077)  # The umask can be read only by setting it.
     os.umask(umask)
     return f"{umask:03o}"

@@ -73,7 +73,9 @@ def _add_proof(program: FailedProgram, proof: Proof, topics: _Results) -> _Resul
     if program.phase is Phase.COUNT:
         count, expected = program.outcome.count or 0, program.expected or 0
         finding = missing_devices_finding(program.about, count, expected)
-        finding = finding._replace(step=proof.step, proof=proof.text)
+        finding = finding._replace(
+            step=proof.step, proof=proof.text, is_proven=proof.is_proven
+        )
         return _append_to_topic_compute(finding, topics)
     return topics  # No finding reports the failure.
 
@@ -98,9 +100,11 @@ def _add_proof_to_first(
         return tuple(_replace_finding(topic, first, new) for topic in topics)
     # The proof explains all findings, so the first one replaces the others.
     for finding in others:
-        facts[f"also, from {finding.code}"] = finding.what
+        facts[f"also, from {finding.code}"] = finding.text
     level = worst_level(finding.level for finding in reporting)
-    new = first._replace(level=level, step=proof.step, proof=proof.text, facts=facts)
+    new = first._replace(
+        level=level, step=proof.step, proof=proof.text, is_proven=True, facts=facts
+    )
     results = []
     for topic in topics:
         without_others = topic.without_findings(others)
@@ -132,12 +136,7 @@ def _is_about_failure(finding: Finding, program: FailedProgram) -> bool:
     if program.outcome.is_timed_out and finding.code in _TIMEOUT_CODES:
         # If the import of torch hangs, it hangs whatever the finding is about.
         return is_torch_import or finding.about == program.about
-    return _reports_error(finding, program.outcome.failure)
-
-
-def _reports_error(finding: Finding, error: str) -> bool:
-    """Return whether the finding has the error as its root cause, or in its text."""
-    return error == finding.facts.get("root cause") or error in finding.what
+    return finding.cause == program.outcome.failure
 
 
 def _append_to_topic_compute(new: Finding, topics: _Results) -> _Results:

@@ -53,9 +53,12 @@ _CLOSE_SECONDS = 5.0
 _FACTS_OF_ONE_RANK = ("cores", "memory", "CPU quota")
 #: Facts of the topic `machine` that `_examine_rank` adds to the report itself.
 _FACTS_REPORTED_ELSEWHERE = ("system", "Python")
-#: Words in findings whose text normally differs between ranks of one host. The text of such a finding is
-#: not compared.
-_VARYING_WORDS = ("memory", "/dev/shm")
+#: The codes of findings whose text normally differs between ranks of one host. Their texts are not compared.
+_VARYING_CODES = (
+    "machine.little-memory",
+    "machine.little-shared-memory",
+    "machine.shared-memory",
+)
 #: The environment variables whose values are compared, as shell patterns.
 _COMPARED_VARIABLES = re.compile(
     "|".join(
@@ -139,7 +142,10 @@ def main(own_variables: Sequence[str]) -> int:
 
 
 def _print_failure(reason: str) -> None:
-    _print_lines([f"not compared with the other ranks: {' '.join(reason.split())}"])
+    reason_on_one_line = " ".join(reason.split())
+    _print_lines(
+        [f"this rank was not compared with the other ranks: {reason_on_one_line}"]
+    )
 
 
 # --- One rank ------------------------------------------------------------------------
@@ -230,9 +236,8 @@ def _facts_to_compare(
 ) -> Iterator[tuple[str, str]]:
     """Yield the names and values to compare: the text of each finding, and each of its facts."""
     for finding in findings:
-        normally_differs = any(word in finding.what for word in _VARYING_WORDS)
-        if not normally_differs:
-            yield f"{finding.about} {finding.code}".strip(), finding.what
+        if finding.code not in _VARYING_CODES:
+            yield f"{finding.about} {finding.code}".strip(), finding.text
         for name, value in finding.facts.items():
             is_of_one_rank = name.startswith(_FACTS_OF_ONE_RANK)
             if not is_of_one_rank and name not in _FACTS_REPORTED_ELSEWHERE:
@@ -330,7 +335,8 @@ def compare_ranks(
     lines += _difference_lines(reports, world_size, is_complete=not lines)
     if failed:
         lines.append(
-            "no script was started. Next step: run `accel doctor` on that host"
+            "no script was started. Next step: run `accel doctor` on the host of the rank that has no "
+            "accelerator"
         )
     return RankComparison(lines, is_refused=bool(failed))
 
@@ -351,7 +357,8 @@ def _difference_lines(
         facts = reports[0].facts
         accelerator = facts.get("accelerator", "unknown accelerator")
         ranks = "the only rank" if world_size == 1 else f"all {world_size} ranks"
-        return [f"the same on {ranks}: {accelerator}, torch {facts.get('torch')}"]
+        torch_version = facts.get("torch")
+        return [f"no differences on {ranks}: {accelerator}, torch {torch_version}"]
     if len(reports) > 1:
         return ["no other difference between the ranks"]
     return []

@@ -1,7 +1,7 @@
 """Connect the ranks of a job over gloo, before their script starts.
 
-If they cannot connect, they try again without `GLOO_SOCKET_IFNAME`, and with each network interface that all
-hosts have. Every rank takes part in each attempt, and rank 0 decides which attempt follows.
+If the ranks cannot connect, they try again without `GLOO_SOCKET_IFNAME`, and with each network interface that
+all hosts have. Every rank takes part in each attempt, and rank 0 decides which attempt follows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["MAX_RANKS", "connect_over_gloo"]
 
 #: The maximum number of ranks that are connected: gloo connects each rank to each other rank.
 MAX_RANKS = 256
-#: The time limit in seconds that gloo gets to connect, and the addition for each rank. gloo tries five times.
+#: gloo's time limit in seconds for a connection, and the addition for each rank. gloo tries five times.
 _CONNECT_SECONDS, _SECONDS_PER_RANK = 4.0, 0.1
 #: The time limit in seconds of the exchange of results. One rank may need much longer than another.
 _EXCHANGE_SECONDS = 150.0
@@ -62,9 +62,10 @@ class _Attempt(NamedTuple):
 
 
 def connect_over_gloo(store: Store, rank: Rank) -> list[str]:
-    """Connect this rank to all others over gloo, and return the lines that rank 0 prints.
+    """Connect this rank to all other ranks over gloo, and return the lines to print.
 
-    The list is empty if the ranks connect, and on other ranks. All ranks call this function at the same time.
+    All ranks must call this function at the same time. The list is empty if the ranks connect in the first
+    attempt. On all ranks except rank 0, the list is always empty.
     """
     search = _InterfaceSearch()
     variable = os.environ.get(_VARIABLE, "")
@@ -85,11 +86,25 @@ def connect_over_gloo(store: Store, rank: Rank) -> list[str]:
         verdict = exchange.verdict.decode()
         if verdict == _END:
             return search.lines()
-        value = {_UNSET: "", _ORIGINAL: variable}.get(verdict, verdict)
-        os.environ.pop(_VARIABLE, None)
-        if value:
-            os.environ[_VARIABLE] = value
+        _set_interface(verdict, original=variable)
         number += 1
+
+
+def _set_interface(verdict: str, original: str) -> None:
+    """Set or unset `GLOO_SOCKET_IFNAME` for the next attempt.
+
+    `verdict` is the name of an interface, `_UNSET` or `_ORIGINAL`. `original` is the variable's value before
+    the first attempt, or an empty string if the variable was not set.
+    """
+    value = verdict
+    if verdict == _UNSET:
+        value = ""
+    elif verdict == _ORIGINAL:
+        value = original
+    if value:
+        os.environ[_VARIABLE] = value
+    else:
+        os.environ.pop(_VARIABLE, None)
 
 
 def _try_to_connect(store: Store, rank: Rank, prefix: str) -> str:
@@ -120,9 +135,9 @@ def _try_to_connect(store: Store, rank: Rank, prefix: str) -> str:
 class _InterfaceSearch:
     """Rank 0's search for a network interface with which all ranks connect."""
 
-    #: The first attempt of a rank that failed, or `None` if all ranks connected at once.
-    failed: _Attempt | None = None
-    #: The verdicts for the attempts with a change. With the last one, the ranks connected if `is_proven`.
+    #: The first failed attempt of a rank, or `None` if all ranks connected in the first attempt.
+    first_failure: _Attempt | None = None
+    #: The verdicts for the attempts with a change. If `is_proven`, the ranks connected in the last of them.
     tried: list[str] = field(default_factory=list)
     #: Whether the ranks connected with a change, and did not connect without it before and after.
     is_proven: bool = False
@@ -133,18 +148,26 @@ class _InterfaceSearch:
     _deadline: float = field(default_factory=lambda: time.monotonic() + _MAX_SECONDS)
 
     def next_attempt(self, attempts: list[_Attempt], world_size: int) -> str:
-        """Return the verdict: the interface to try next, or one of the other verdicts."""
+        """Return the verdict after an attempt: the interface to try next, `_UNSET`, `_ORIGINAL` or `_END`.
+
+        `attempts` contains the result of each rank.
+        """
         failed = [attempt for attempt in attempts if attempt.error]
-        if len(attempts) < world_size:  # A rank has ended.
+        has_rank_ended = len(attempts) < world_size
+        if has_rank_ended:
             return _END
         if self._is_confirming:
-            self.is_proven, self.is_flaky = bool(failed), not failed
+            self.is_proven = bool(failed)
+            self.is_flaky = not failed
             return _END
         if not failed:
-            self._is_confirming = self.failed is not None
-            return _ORIGINAL if self._is_confirming else _END
-        if self.failed is None:
-            self.failed = failed[0]
+            if self.first_failure is None:
+                return _END
+            # A change is proven only if the ranks fail once more without the change.
+            self._is_confirming = True
+            return _ORIGINAL
+        if self.first_failure is None:
+            self.first_failure = failed[0]
             self._untried = _changes_to_try(attempts)
         if not self._untried or time.monotonic() >= self._deadline:
             return _END
@@ -153,15 +176,16 @@ class _InterfaceSearch:
         return next_change
 
     def lines(self) -> list[str]:
-        """Return the lines to print, or an empty list if the ranks connected at once."""
-        if self.failed is None:
+        """Return the lines to print, or an empty list if the ranks connected in the first attempt."""
+        if self.first_failure is None:
             return []
-        lines = [f"the ranks cannot connect over gloo: {self.failed.description}"]
+        failure = self.first_failure.description
+        lines = [f"the ranks cannot connect over gloo: {failure}"]
         if self.is_flaky:
             return [*lines, "  The ranks connected when they tried again"]
         descriptions = [_describe_attempt(verdict) for verdict in self.tried]
         if self.is_proven:
-            lines.append(f"  Proven: {descriptions[-1]}, they connect")
+            lines.append(f"  Proven: {descriptions[-1]}, the ranks connect")
             step = f"export {_VARIABLE}={self.tried[-1]}"
             if self.tried[-1] == _UNSET:
                 step = f"unset {_VARIABLE}"

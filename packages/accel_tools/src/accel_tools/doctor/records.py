@@ -13,6 +13,7 @@ from accel_core.isolation import IsolatedLoader
 from accel_core.plugins import find_backends
 from accel_core.settings import Pin, Settings
 from accel_core.survey import Survey, survey
+from accel_core.text import one_line, strip_period
 
 if TYPE_CHECKING:
     from accel_tools.doctor.experiments.cases import FailedProgram
@@ -64,7 +65,7 @@ class Finding(NamedTuple):
     level: Level
     #: The kind of finding, for scripts, such as `"machine.driver-too-old"`.
     code: str
-    #: The finding as one sentence without a full stop.
+    #: The finding as one clause without a full stop. It does not contain `cause` and `details`.
     what: str
     #: The next command or step, or an empty string if nothing needs to be done.
     step: str = ""
@@ -72,13 +73,61 @@ class Finding(NamedTuple):
     about: str = ""
     #: The observed facts by name, in the order of the report.
     facts: Mapping[str, str] = {}
-    #: What is known about the cause: the result of experiments, such as `"Proven: without …"`, or the names
-    #: of damaged files. It is an empty string if neither is known.
+    #: The error that caused the failure, or an empty string. Findings with the same cause are merged.
+    cause: str = ""
+    #: Whether `text` contains the cause.
+    shows_cause: bool = True
+    #: Further clauses of the text, which the summary of the report leaves out.
+    details: str = ""
+    #: What is known about the cause: the result of experiments, or the names of damaged files. It is an
+    #: empty string if neither is known.
     proof: str = ""
+    #: Whether `proof` names a proven cause.
+    is_proven: bool = False
+
+    @property
+    def text(self) -> str:
+        """Return the finding as one sentence without a full stop: the clause, the cause, the details."""
+        clause = self.what
+        if self.cause and self.shows_cause:
+            clause = f"{clause}: {strip_period(one_line(self.cause))}"
+        return self._add_details(clause)
+
+    def text_referring_to(self, place: str) -> str:
+        """Return `text` with a reference to `place`, which shows the same cause, instead of the cause."""
+        clause = self.what
+        if self.shows_cause:
+            clause = f"{clause}, for the same reason as {place}"
+        return self._add_details(clause)
+
+    def _add_details(self, clause: str) -> str:
+        if self.details:
+            return f"{clause}; {self.details}"
+        return clause
+
+    @property
+    def proof_text(self) -> str:
+        """Return the proof as a sentence without a full stop, marked as proven if it is."""
+        return f"Proven: {self.proof}" if self.is_proven else self.proof
+
+    @property
+    def all_facts(self) -> dict[str, str]:
+        """Return the facts by name, with the cause as the fact `"root cause"`."""
+        if self.cause:
+            return {**self.facts, "root cause": self.cause}
+        return dict(self.facts)
 
     def to_dict(self) -> dict[str, object]:
         """Return the finding as a JSON-serializable dictionary."""
-        return {**self._asdict(), "level": self.level.value, "facts": dict(self.facts)}
+        return {
+            "level": self.level.value,
+            "code": self.code,
+            "what": self.text,
+            "step": self.step,
+            "about": self.about,
+            "facts": self.all_facts,
+            "proof": self.proof_text,
+        }
 
 
 class DiagnosticContext:

@@ -48,7 +48,7 @@ def _downgrade_failed_check(
 ) -> Finding:
     """Return the finding with the level `ok` if it is a failed check of a backend that computed.
 
-    `successes` contains a clause about the successful computation for each backend that computed.
+    `success_by_backend` contains a clause about the successful computation for each backend that computed.
     """
     is_failed_check = (
         finding.code.startswith("checks.") and finding.level is Level.ERROR

@@ -93,21 +93,21 @@ def _observe_plugins_in_child_process(
     return tuple(SideEffect(*row) for row in report.answer["side_effects"])
 
 
-_IMPORT_LATER = (
-    "import it in the module of the accelerator's class, or inside accel_probe"
+_IMPORT_LATER = "the plugin should import it in the module of the accelerator's class, or inside accel_probe"
+_START_LATER = (
+    "the plugin should start it where the accelerator is built, or inside accel_probe"
 )
-_START_LATER = "start it where the accelerator is built, or inside accel_probe"
-_RESTORE = "do not change it, or change it inside accel_probe and restore it afterwards"
+_RESTORE = "the plugin should not change it, or should change it inside accel_probe and restore it afterwards"
 #: For each audit event of Python (see "Audit events table" in Python's documentation), the clause about a
 #: plugin that causes the event, and what to do instead. `{}` stands for the event's first argument.
 _AUDIT_EVENTS = {
     "os.putenv": (
         "writes the environment variable {}",
-        "declare it in Backend.environment.defaults",
+        "the plugin should declare the variable in Backend.environment.defaults",
     ),
     "os.unsetenv": (
         "removes the environment variable {}",
-        "leave the environment to the user of the program",
+        "the plugin should not change the environment of the user's program",
     ),
     "subprocess.Popen": ("starts the process {}", _START_LATER),
     "os.system": ("starts the process {}", _START_LATER),

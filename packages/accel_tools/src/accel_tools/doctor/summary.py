@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from accel_core import Selection, Verdict
 from accel_core.verdict import How
@@ -13,9 +14,13 @@ from accel_tools.doctor.topics.visible_devices import may_hide_devices
 
 __all__ = ["summarize"]
 
-#: Beginnings of the first sentence that get a capital letter. Any other first word is the name of a
-#: backend, which is not changed.
-_CAPITALIZED = ("nothing ", "one problem", "the choice ", "no backend ")
+
+class _Clause(NamedTuple):
+    """A clause of the first sentence."""
+
+    text: str
+    #: Whether the clause begins with the name of a backend, which gets no capital letter.
+    begins_with_name: bool
 
 
 def summarize(context: DiagnosticContext, topics: Sequence[TopicResult]) -> str:
@@ -45,13 +50,16 @@ def _hides_chosen_devices(finding: Finding, context: DiagnosticContext) -> bool:
 
 
 def _first_sentence(context: DiagnosticContext, topics: Sequence[TopicResult]) -> str:
-    sentence = f"{_problem_clause(topics)}."
+    problem_clause = _Clause(_problem_clause(topics), begins_with_name=False)
     backend_clauses = list(_backend_clauses(context, topics))
+    sentence = f"{problem_clause.text}."
     if backend_clauses:
-        sentence = f"{', '.join(backend_clauses)}, and {sentence}"
-    if sentence.startswith(_CAPITALIZED):
-        sentence = sentence[0].upper() + sentence[1:]
-    return sentence
+        texts = [clause.text for clause in backend_clauses]
+        sentence = f"{', '.join(texts)}, and {sentence}"
+    first_clause = [*backend_clauses, problem_clause][0]
+    if first_clause.begins_with_name:
+        return sentence
+    return sentence[0].upper() + sentence[1:]
 
 
 def _all_findings(topics: Sequence[TopicResult]) -> Iterator[Finding]:
@@ -64,7 +72,7 @@ def _all_findings(topics: Sequence[TopicResult]) -> Iterator[Finding]:
 
 def _backend_clauses(
     context: DiagnosticContext, topics: Sequence[TopicResult]
-) -> Iterator[str]:
+) -> Iterator[_Clause]:
     """Yield a clause about each requested backend that is not chosen, and one about the choice."""
     survey = context.finished_survey
     if survey is None or survey.selection is None:
@@ -79,9 +87,11 @@ def _backend_clauses(
         yield from _usability_clauses(other_verdicts)
     if selection.name == "cpu" and _is_torch_unusable(topics):
         # The CPU is chosen without an import of torch, but needs torch too.
-        yield "no backend can be used"
+        yield _Clause("no backend can be used", begins_with_name=False)
         return
-    yield _choice_clause(selection) + _computation_clause(selection.name, topics)
+    choice = _choice_clause(selection)
+    computation = _computation_clause(selection.name, topics)
+    yield choice._replace(text=choice.text + computation)
 
 
 def _is_torch_unusable(topics: Sequence[TopicResult]) -> bool:
@@ -92,7 +102,7 @@ def _is_torch_unusable(topics: Sequence[TopicResult]) -> bool:
     )
 
 
-def _usability_clauses(verdicts: Iterable[Verdict]) -> Iterator[str]:
+def _usability_clauses(verdicts: Iterable[Verdict]) -> Iterator[_Clause]:
     """Yield a clause about whether each backend is usable.
 
     A distribution may declare a backend several times. The backend is usable if one of the declarations is
@@ -104,11 +114,13 @@ def _usability_clauses(verdicts: Iterable[Verdict]) -> Iterator[str]:
         by_backend.setdefault(name_and_distribution, []).append(verdict)
     for (name, distribution), same_backend in by_backend.items():
         if any(verdict.usable for verdict in same_backend):
-            yield f"{name} is usable too"
+            yield _Clause(f"{name} is usable too", begins_with_name=True)
             continue
         labels = [verdict.status.label for verdict in same_backend]
         without_duplicates = dict.fromkeys(labels)
-        yield f"{name} ({distribution}) is not usable ({', '.join(without_duplicates)})"
+        statuses = ", ".join(without_duplicates)
+        text = f"{name} ({distribution}) is not usable ({statuses})"
+        yield _Clause(text, begins_with_name=True)
 
 
 def _is_chosen(verdict: Verdict, selection: Selection) -> bool:
@@ -116,14 +128,15 @@ def _is_chosen(verdict: Verdict, selection: Selection) -> bool:
     return is_same_name and verdict.provenance == selection.provenance
 
 
-def _choice_clause(selection: Selection) -> str:
+def _choice_clause(selection: Selection) -> _Clause:
     if selection.is_unknown:
-        return "the choice is unknown"
+        return _Clause("the choice is unknown", begins_with_name=False)
     if selection.name is None:
-        return "no backend can be chosen"
-    if selection.how is How.RANKED:
-        return f"{selection.name} is chosen"
-    return f"{selection.name} is chosen ({selection.how.label})"
+        return _Clause("no backend can be chosen", begins_with_name=False)
+    text = f"{selection.name} is chosen"
+    if selection.how is not How.RANKED:
+        text = f"{text} ({selection.how.label})"
+    return _Clause(text, begins_with_name=True)
 
 
 def _computation_clause(chosen: str | None, topics: Sequence[TopicResult]) -> str:
@@ -161,7 +174,6 @@ def _shortened_problems(topics: Sequence[TopicResult]) -> list[str]:
     A finding with the same text for several backends is listed once.
     """
     errors, warnings = [], []
-    root_causes = set()
     for finding in _all_findings(topics):
         if finding.level is Level.OK:
             continue
@@ -169,22 +181,17 @@ def _shortened_problems(topics: Sequence[TopicResult]) -> list[str]:
             errors.append(finding)
         else:
             warnings.append(finding)
-        root_causes.add(finding.facts.get("root cause", ""))
-    root_causes.discard("")
-    clause_by_text: dict[
-        str, str
-    ] = {}  # A text that several findings have is listed once.
+    # A text that several findings have is listed once.
+    clause_by_text: dict[str, str] = {}
     for finding in (*errors, *warnings):
-        clause_by_text.setdefault(finding.what, _shorten(finding, root_causes))
+        clause_by_text.setdefault(finding.text, _shorten(finding))
     return list(clause_by_text.values())
 
 
-def _shorten(finding: Finding, root_causes: Iterable[str]) -> str:
-    """Return the finding's proof, or if it has none, its first clause without the root cause."""
-    if finding.proof.startswith("Proven: "):
-        return f"{finding.proof.removeprefix('Proven: ')} (proven)"
-    clause = finding.what
-    for root_cause in root_causes:
-        clause = clause.replace(f": {root_cause}", "")
-    clause = clause.partition("; ")[0]
-    return f"{finding.about}: {clause}" if finding.about else clause
+def _shorten(finding: Finding) -> str:
+    """Return the proven cause, or otherwise the finding's clause without the cause and the details."""
+    if finding.is_proven:
+        return f"{finding.proof} (proven)"
+    if finding.about:
+        return f"{finding.about}: {finding.what}"
+    return finding.what

@@ -51,7 +51,10 @@ def torch_import_finding(
         return _failed_import_finding(version, result, package, facts, environ)
     stale = find_stale_metadata("torch", version)
     if stale:
-        what = f"torch {version} is imported, but metadata of another torch is left: {', '.join(stale)}"
+        what = (
+            f"torch {version} can be imported, but metadata of another torch version remains: "
+            f"{', '.join(stale)}"
+        )
         step = f"rm -r {shlex.join(stale)}"
         return Finding(Level.WARNING, _CODE, what, step, facts=facts)
     return Finding(Level.OK, _CODE, f"torch {version} can be imported", facts=facts)
@@ -65,7 +68,7 @@ def _missing_torch_finding() -> Finding:
     what = "torch is not installed"
     leftover = _folder_without_init("torch")
     if leftover:
-        what += f", but {leftover} is left without __init__.py, probably by an interrupted pip"
+        what += f", but {leftover} exists without __init__.py, probably because pip was interrupted"
     return Finding(Level.ERROR, _CODE, what, "accel setup")
 
 
@@ -88,10 +91,9 @@ def _unknown_import_finding(
         what = f"{what}: {failure}"
         step = "allow more time: --timeout 300"
         return Finding(Level.WARNING, _CODE, what, step, facts=facts)
-    what = f"{what}, because no process could be started: {failure}"
+    what = f"{what}, because no process could be started"
     step = _step_without_process(failure)
-    facts_with_cause = {**facts, "root cause": failure}
-    return Finding(Level.ERROR, _CODE, what, step, facts=facts_with_cause)
+    return Finding(Level.ERROR, _CODE, what, step, facts=facts, cause=failure)
 
 
 def _failed_import_finding(
@@ -102,7 +104,7 @@ def _failed_import_finding(
     environ: Mapping[str, str],
 ) -> Finding:
     """Return the finding that torch cannot be imported, with the error and missing libraries."""
-    facts = {**known_facts, "root cause": result.failure}
+    facts = dict(known_facts)
     if result.place:
         facts["raised by"] = result.place
     if package is not None:
@@ -110,14 +112,18 @@ def _failed_import_finding(
         missing = describe_unmet(unmet)
         if missing:
             facts["missing libraries"] = missing
-    what = f"torch {version} cannot be imported: {result.failure}"
+    finding = Finding(
+        Level.ERROR,
+        _CODE,
+        f"torch {version} cannot be imported",
+        _step_after_error(result.failure),
+        facts=facts,
+        cause=result.failure,
+    )
     damage = find_damage_of_import("torch", f"{result.failure} {result.place}")
     if damage is not None:
-        step, proof = damage.step, damage.what
-        return Finding(Level.ERROR, _CODE, what, step, facts=facts, proof=proof)
-    return Finding(
-        Level.ERROR, _CODE, what, _step_after_error(result.failure), facts=facts
-    )
+        return finding._replace(step=damage.step, proof=damage.what)
+    return finding
 
 
 #: The next step by the pattern of an error, for errors whose cause no experiment can prove.
@@ -152,7 +158,9 @@ def _step_without_process(failure: str) -> str:
     if "File too large" in failure:
         return "run `ulimit -f unlimited` where the limit is set"
     if "no temporary file" in failure:
-        return "export TMPDIR=FOLDER, a folder that you may write to, with free space"
+        return (
+            "export TMPDIR=FOLDER, where FOLDER has free space and you may write to it"
+        )
     if "temporarily unavailable" in failure:  # EAGAIN of fork(2)
         return (
             "raise the limit on processes: `ulimit -u` of this user, or `pids.max` of "

@@ -122,11 +122,10 @@ def _find_unregistered_package(
 def _find_registering_file(
     name: str, distribution: metadata.Distribution
 ) -> metadata.PackagePath | None:
-    """Return the first file that registers a device with torch.
+    """Return the distribution's first file that registers a device with torch, or `None` if there is none.
 
-    Returns `None` if there is none.
-
-    Returns `None` for a distribution with an entry point for torch too, because torch imports it.
+    The result is also `None` if the distribution has an entry point for torch, because torch then imports the
+    package.
     """
     is_excluded = normalize_distribution(name) in _NOT_SEARCHED
     if is_excluded or not _requires_torch(distribution):

@@ -106,10 +106,10 @@ def _build_misfits(package: VendorPackage, torch_version: str) -> Iterator[Misfi
     are_both_known = required != "" and installed != ""
     if are_both_known and required != installed:
         reason = (
-            f"{package} was built for a +{required} build of torch, "
+            f"{package} was built for a {required} build of torch, "
             f"but torch {torch_version} is installed"
         )
-        step = f"install the +{required} build of torch that {package.distribution} requires"
+        step = f"install the {required} build of torch that {package.distribution} requires"
         yield Misfit(reason, step)
 
 
@@ -119,7 +119,8 @@ def _build_kind(version: str) -> str:
     The kind is in the part after the plus sign, such as `"+cu128"`. The string is empty if this part
     is missing or contains something else, such as a commit.
     """
-    local_part = version.partition("+")[2].lower()
+    _, _, local_part = version.lower().partition("+")
+    # CUDA builds are named such as "cu128". The digit keeps other words that begin with "cu" apart.
     kinds_by_prefix = {"cpu": "cpu", "cu1": "cuda", "rocm": "rocm", "xpu": "xpu"}
     for prefix, kind in kinds_by_prefix.items():
         if local_part.startswith(prefix):
@@ -195,9 +196,8 @@ def describe_unmet(unmet: Iterable[UnmetDependency]) -> str:
 
     If `unmet` is empty because libraries were not examined, the text states why.
     """
-    text_by_name: dict[
-        str, str
-    ] = {}  # A library that several files need is listed once.
+    # A library that several files need is listed once.
+    text_by_name: dict[str, str] = {}
     for dependency in unmet:
         text = _describe_dependency(dependency)
         text_by_name.setdefault(dependency.name, text)

@@ -78,8 +78,9 @@ def _missing_torch_libraries(extension: str) -> list[str]:
         for after_prefix in data.split(b"\0" + prefix)[1:]:
             name_bytes = prefix + after_prefix.partition(b"\0")[0]
             name = name_bytes.decode("ascii", "replace")
-            is_library = name.endswith(".so") and name not in missing
-            if is_library and not os.path.exists(f"{folder}/{name}"):  # noqa: PTH110
+            if not name.endswith(".so") or name in missing:
+                continue
+            if not os.path.exists(f"{folder}/{name}"):  # noqa: PTH110
                 missing.append(name)
     return missing
 
@@ -93,5 +94,5 @@ def _mismatch_message(extension: str, needed: str, launcher: str) -> str:
     """Return the message on a compiled extension that needs a library or symbol that torch lacks."""
     return (
         f"{extension} was built for a different torch and needs {needed}, which the torch in {sys.prefix} "
-        f"lacks. Next step: rebuild it with {launcher}, in a separate folder for each environment"
+        f"lacks. Next step: rebuild the extension with {launcher}, in a separate folder for each environment"
     )

@@ -261,7 +261,7 @@ def why_no_wheels_for_python(python: str, torch: str = "") -> str:
         supported = (
             f"torch {_NEWEST_RELEASE} has wheels for Python "
             f"{RELEASES[_NEWEST_RELEASE].oldest_python} to {newest}, "
-            f"and torch {_PREVIOUS_RELEASE} for Python {oldest} and newer"
+            f"and torch {_PREVIOUS_RELEASE} has wheels for Python {oldest} and newer"
         )
     if _is_at_least(python, oldest) and _is_at_least(newest, python):
         return ""
@@ -434,14 +434,15 @@ def _newest_build_in_release(names: Sequence[str], torch: str) -> str:
     """
     release = RELEASES.get(_without_patch_version(torch))
     if release is not None:
-        for name in release.builds:
+        for name in release.builds:  # The newest build comes first.
             if name in names:
                 return name
         return ""
+    newest_name = names[0]
     # A release that is not in the table is newer, and does not have the builds that PyTorch dropped.
-    if torch and names[0] in LAST_RELEASE:
+    if torch and newest_name in LAST_RELEASE:
         return ""
-    return names[0]
+    return newest_name
 
 
 def amd_architectures_of(build: str) -> tuple[str, ...]:
@@ -505,13 +506,16 @@ class ToolkitVersion(NamedTuple):
 def _toolkit_version_of(build: str) -> ToolkitVersion:
     """Return the toolkit's version in a build's name, such as 12.8 for `"cu128"`."""
     if build.startswith("cu"):
-        return ToolkitVersion(_cuda_major(build), int(build[-1]))
+        # The last digit of cu128 is the minor version of CUDA 12.8.
+        minor = int(build[-1])
+        return ToolkitVersion(_cuda_major(build), minor)
     return _parse_toolkit_version(build.removeprefix("rocm"))
 
 
 def _cuda_major(build: str) -> int:
     """Return the major version of CUDA in a build's name, such as 12 for `"cu128"`."""
-    return int(build[2:-1])
+    digits = build.removeprefix("cu")
+    return int(digits[:-1])  # The last digit is the minor version.
 
 
 def _parse_toolkit_version(text: str) -> ToolkitVersion:

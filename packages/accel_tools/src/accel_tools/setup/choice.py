@@ -65,13 +65,13 @@ class PciFunction:
 class Device:
     """A kind of accelerator that this machine has."""
 
-    def __init__(self, row: Record, evidence: str, ids: Sequence[int]) -> None:
+    def __init__(self, row: Record, evidence: str, pci_ids: Sequence[int]) -> None:
         #: The accelerator's block in the file `HARDWARE`.
         self.row = row
         #: A device node or a PCI function, such as `"PCI 10de:2330 at 0000:17:00.0"`.
         self.evidence = evidence
         #: The PCI device ids of the accelerators of this kind.
-        self.ids = ids
+        self.pci_ids = pci_ids
 
 
 class Choice:
@@ -92,7 +92,8 @@ class Choice:
 def complete_environments(folder: str) -> list[Record]:
     """Return the records of all complete environments in a folder, newest torch first.
 
-    A record is the content of the environment's file `MARK`, with the environment's `name` and `path`.
+    A record is the content of the environment's file `environment.cfg`, with the environment's `name` and
+    `path`.
     """
     records = []
     for name in _list_names(f"{folder}/environments"):
@@ -158,7 +159,8 @@ def _list_names(folder: str) -> list[str]:
 def detect_devices(folder: str, root: str = "") -> list[Device]:
     """Return the accelerators of a machine, best first.
 
-    The machine's files are below `root`. The table `HARDWARE` in `folder` describes the known accelerators.
+    The machine's files are below `root`. The file `lib/hardware.cfg` in `folder` describes the known
+    accelerators.
     """
     pci_functions = list(_list_pci_functions(root))
     devices = []
@@ -169,7 +171,10 @@ def detect_devices(folder: str, root: str = "") -> list[Device]:
     labels = [device.row["label"] for device in devices]
     if "Hygon DCU" in labels:
         # Hygon's driver has AMD's device node too, so the node alone does not prove an AMD GPU.
-        return [d for d in devices if d.row["label"] != "AMD GPU" or d.ids]
+        for device in devices:
+            if device.row["label"] == "AMD GPU" and not device.pci_ids:
+                devices.remove(device)
+                break
     return devices
 
 
@@ -180,17 +185,17 @@ def _detect_device(
 
     Returns `None` if the machine lacks it.
     """
-    evidence, ids = [], []
+    evidence, pci_ids = [], []
     for pattern in row["nodes"].split():
         evidence += _find_device_nodes(pattern, root)
     for function in pci_functions:
         if _matches_row(row, function):
             id_pair = f"{function.vendor_id}:{function.device_id}"
             evidence.append(f"PCI {id_pair} at {function.address}")
-            ids.append(int(function.device_id, 16))
+            pci_ids.append(int(function.device_id, 16))
     if not evidence:
         return None
-    return Device(row, evidence[0], ids)
+    return Device(row, evidence[0], pci_ids)
 
 
 def _find_device_nodes(pattern: str, root: str) -> list[str]:
@@ -277,14 +282,15 @@ def _amd_architectures(root: str) -> list[str]:
 
 
 def choose(folder: str, environ: Mapping[str, str], root: str = "") -> Choice:
-    """Choose the environment in `folder` for the machine whose files are below `root`.
+    """Choose the environment in `folder` that fits the machine.
 
     If `DS_ACCELERATOR` names backends, the environment of one of these backends is chosen, even if the
     machine does not have the backend's device. Otherwise, the choice is for the machine's best accelerator
     for which the folder has an environment that the machine can run. A machine without an accelerator gets
     the environment for the CPU.
 
-    Raises `LookupError` with the next step if the folder does not have the environment.
+    `root` is a prefix of the paths of the machine's files, such as `/sys`. Raises `LookupError` with the
+    next step if the folder does not have the environment.
     """
     environments = complete_environments(folder)
     devices = detect_devices(folder, root)
@@ -300,8 +306,8 @@ def choose(folder: str, environ: Mapping[str, str], root: str = "") -> Choice:
         if backend == CPU:
             environment = _environment_for_cpu(folder, environments, devices, root)
             return Choice(environment, pin_reason)
-        pinned = [device for device in devices if device.row["backend"] == backend]
-        choice = _choose_for_devices(environments, pinned, root, unmet_needs)
+        pinned_devices = [d for d in devices if d.row["backend"] == backend]
+        choice = _choose_for_devices(environments, pinned_devices, root, unmet_needs)
         if choice is not None:
             return choice
     # The machine lacks the pinned devices, or cannot run the environments for them.
@@ -310,7 +316,10 @@ def choose(folder: str, environ: Mapping[str, str], root: str = "") -> Choice:
 
 
 def _pinned_backends(folder: str, pin: str) -> list[str]:
-    """Return the backends in the value of `DS_ACCELERATOR`, without names that the folder does not know."""
+    """Return the backends in the value of `DS_ACCELERATOR` for which the folder describes hardware.
+
+    The CPU is also a backend. Other names are left out.
+    """
     known = [CPU]
     for row in _read_blocks(f"{folder}/{HARDWARE}"):
         known.append(row["backend"])
@@ -369,8 +378,10 @@ def _fall_back_to_cpu(
     cpu_environment = _require_environment_for(folder, environments, CPU)
     for device in devices:
         if device.row["integrated"] == "no":
-            hardware = f"{device.row['label']} of this machine ({device.evidence})"
-            reason = f"no environment fits the {hardware}"
+            label = device.row["label"]
+            reason = (
+                f"no environment fits the {label} of this machine ({device.evidence})"
+            )
             warning = f"{reason}, so the CPU is used."
             if unmet_needs:
                 warning += f" {_as_sentence(unmet_needs)}"
@@ -385,17 +396,17 @@ def _as_sentence(clauses: Sequence[str]) -> str:
 
 
 def describe_unmet_need(environment: Record, device: Device, root: str = "") -> str:
-    """Return the first need of an environment's torch that the machine does not meet, as a clause.
+    """Return why the machine cannot run an environment's torch, as a clause.
 
     An example is `"needs NVIDIA's driver, which is not loaded"`. Returns an empty string if the machine
-    meets all needs.
+    can run torch.
     """
     unmet_need = _unmet_driver_need(environment["oldest_driver"], root)
     if not unmet_need:
         unmet_need = _unmet_architecture_need(environment["gfx"].split(), root)
     if not unmet_need:
         id_ranges_without_code = environment["no_code_for"].split()
-        unmet_need = _unmet_device_need(id_ranges_without_code, device.ids)
+        unmet_need = _unmet_device_need(id_ranges_without_code, device.pci_ids)
     return unmet_need
 
 
@@ -433,18 +444,23 @@ def _unmet_architecture_need(supported: Sequence[str], root: str) -> str:
     return f"has no code for {', '.join(architectures)}"
 
 
-def _unmet_device_need(ranges_without_code: Sequence[str], ids: Sequence[int]) -> str:
+def _unmet_device_need(
+    ranges_without_code: Sequence[str], pci_ids: Sequence[int]
+) -> str:
     """Return a clause if the build has no code for any of the devices, otherwise an empty string.
 
     `ranges_without_code` contains ranges of PCI device ids, such as `"0000-1dff"`.
     """
-    if not ids:
+    if not pci_ids:
         return ""
-    for pci_id in ids:
-        lacks_code = any(_is_within(pci_id, r) for r in ranges_without_code)
+    for pci_id in pci_ids:
+        lacks_code = any(
+            _is_within(pci_id, id_range) for id_range in ranges_without_code
+        )
         if not lacks_code:  # One usable device is enough.
             return ""
-    return f"has no code for the device {ids[0]:04x}"
+    first_id = pci_ids[0]
+    return f"has no code for the device {first_id:04x}"
 
 
 def _is_within(pci_id: int, id_range: str) -> bool:
@@ -472,13 +488,13 @@ def _require_environment_for(
 def _environment_for_cpu(
     folder: str, environments: Sequence[Record], devices: Sequence[Device], root: str
 ) -> Record:
-    """Return the newest environment for the CPU, or without one the environment for this machine's device.
+    """Return the newest environment for the CPU, or otherwise the environment for this machine's device.
 
     Every build of torch also runs on the CPU, and `accel run` pins the CPU for its ranks if it could not use
     the device. Raises `LookupError` if the folder has neither environment.
     """
-    has_own = any(environment["backend"] == CPU for environment in environments)
-    if not has_own:
+    has_cpu_environment = any(e["backend"] == CPU for e in environments)
+    if not has_cpu_environment:
         choice = _choose_for_devices(environments, devices, root, unmet_needs=[])
         if choice is not None:
             return choice.environment

@@ -46,13 +46,15 @@ def find_installer_problems(installer: str) -> Iterator[str]:
     pointer_bytes = struct.calcsize("P")
     if pointer_bytes == 4:
         yield (
-            "this Python is 32-bit, but PyTorch has wheels only for 64-bit Pythons: "
-            "use a 64-bit Python"
+            "this Python is 32-bit, but PyTorch has wheels only for 64-bit Pythons. "
+            "Next step: use a 64-bit Python"
         )
     if installer == "uv" and shutil.which("uv") is None:
-        yield "uv is not installed: pip install uv"
+        yield "uv is not installed. Next step: pip install uv"
     if installer == "pip" and PathFinder.find_spec("pip") is None:
-        yield "this environment has no pip: python -m ensurepip, or use --format uv"
+        yield (
+            "this environment has no pip. Next step: python -m ensurepip, or use --format uv"
+        )
     environment_problem = _find_environment_problem()
     if environment_problem:
         yield environment_problem
@@ -66,15 +68,15 @@ def _find_environment_problem() -> str:
     site_packages = sysconfig.get_path("purelib")
     if _is_externally_managed():
         return (
-            f"the system manages {sys.prefix}, so pip rejects changes to it (PEP 668): "
-            f"{_VENV}"
+            f"the operating system manages the packages in {sys.prefix}, so pip rejects "
+            f"changes (PEP 668). Next step: {_VENV}"
         )
     if not os.access(site_packages, os.W_OK):
-        return f"{site_packages} is not writable: {_VENV}"
+        return f"{site_packages} is not writable. Next step: {_VENV}"
     if find_spec("torch") is not None and _is_from_conda("pytorch"):
         return (
             "conda manages the torch of this environment, and pip would install a second "
-            "torch over it: conda create --name torch python=3.12 pip"
+            "torch over it. Next step: conda create --name torch python=3.12 pip"
         )
     return ""
 

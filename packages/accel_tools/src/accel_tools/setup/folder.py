@@ -116,13 +116,13 @@ def find_conflict(folder: Path, requirements: str) -> str:
     """
     if sys.platform != "linux":
         return "accel setup --into works only on Linux, where files show the machine's hardware"
-    existing = folder / "requirements.txt"
-    if requirements and existing.is_file():
-        has_other_packages = existing.read_text("utf-8") != requirements
+    requirements_file = folder / "requirements.txt"
+    if requirements and requirements_file.is_file():
+        has_other_packages = requirements_file.read_text("utf-8") != requirements
         if has_other_packages:
             return (
-                f"all environments of {folder} must have the same packages, which {existing} lists, but "
-                "different packages were given. Next step: leave the packages out, or make a new folder"
+                f"all environments of {folder} must have the packages that {requirements_file} lists, but "
+                "different packages were given. Next step: leave the packages out, or create a new folder"
             )
     launcher = folder / "bin" / "python"
     uses_this_python = True
@@ -131,8 +131,8 @@ def find_conflict(folder: Path, requirements: str) -> str:
         uses_this_python = python_argument in launcher.read_text("utf-8")
     if not uses_this_python:
         return (
-            f"{folder} was made with a Python other than {base_python()}: {launcher} contains its path. "
-            "Next step: use that Python, or make a new folder"
+            f"{folder} was created with a different Python than {base_python()}. Next step: use the Python "
+            f"that {launcher} starts, or create a new folder"
         )
     return ""
 
@@ -165,8 +165,8 @@ def describe_running_environment() -> str:
     if chosen_name == running_name:
         return f"{running_name} of {folder}: {chosen.reason}"
     return (
-        f"{running_name} of {folder}; {folder}/bin/python would take {chosen_name}: "
-        f"{chosen.reason}"
+        f"{running_name} of {folder}, but {folder}/bin/python would start the environment "
+        f"{chosen_name}: {chosen.reason}"
     )
 
 
@@ -217,15 +217,17 @@ def _id_ranges_without_code(plan: Plan, architecture: str) -> list[str]:
             return ["0000-1dff"]  # These GPUs are older than Turing.
         return ["0000-133f"]  # These GPUs are older than Maxwell.
     if plan.backend == "xpu":
-        return [f"{byte:02x}00-{byte:02x}ff" for byte in sorted(INTEL_BEFORE_ARC)]
+        # The first byte of a device id determines the generation of the GPU.
+        first_bytes = sorted(INTEL_BEFORE_ARC)
+        return [f"{byte:02x}00-{byte:02x}ff" for byte in first_bytes]
     return []
 
 
 def mark_complete(path: Path, record: Mapping[str, str]) -> None:
     """Mark the environment at `path` as complete by writing two files.
 
-    The first is a file that Python runs when it starts. The second is `environment.cfg`, which contains
-    `record`.
+    Python runs the first file, `choice.pth`, when the interpreter starts. The second file,
+    `environment.cfg`, contains `record`.
     """
     for site_packages in path.glob("lib/python*/site-packages"):
         (site_packages / "choice.pth").write_text(_START_FILE, "utf-8")
@@ -308,7 +310,7 @@ def _hardware_row(vendor: vendors.Vendor) -> dict[str, str]:
 def write_launchers(folder: Path) -> None:
     """Write launchers to `folder/bin`: one for Python, and one for each script that all environments have.
 
-    Only complete environments count.
+    Incomplete environments are ignored.
     """
     names_by_environment = []
     for environment in choice.complete_environments(str(folder)):

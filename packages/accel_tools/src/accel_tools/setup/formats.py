@@ -133,8 +133,9 @@ def _format_dockerfile(plan: Plan) -> str:
         for package in plan.packages:
             if package in vendors.FOLDERS:
                 packages_in_checkout.append(package)
-    others = [p for p in plan.packages if p not in packages_in_checkout]
-    commands = _pip_commands(plan._replace(packages=tuple(others)), _NO_CACHE)
+    other_packages = [p for p in plan.packages if p not in packages_in_checkout]
+    plan_without_checkout = plan._replace(packages=tuple(other_packages))
+    commands = _pip_commands(plan_without_checkout, _NO_CACHE)
     needs_git = "git+" in checkout
     # The slim image does not have git.
     tag = plan.python if needs_git else f"{plan.python}-slim"

@@ -64,7 +64,7 @@ _TU116 = range(0x2180, 0x2200)
 _GENERATIONS = (KEPLER, VOLTA, TURING, "")
 #: Descriptions of Intel GPUs that PyTorch may not support.
 BEFORE_ARC = "older than Arc"
-UNNAMED = "of a model that no file names"
+UNNAMED = "of an unknown model"
 #: The first bytes of the PCI device ids of Intel GPUs older than Arc: Linux, include/drm/intel/pciids.h.
 #: torch warns that these GPUs are not officially supported: c10/xpu/XPUFunctions.cpp,
 #: `intel_gpu_acm_g10`.
@@ -112,7 +112,7 @@ def detect_hardware(machine: Machine) -> Hardware:
     # A machine may have several devices of a kind, of which one is reported.
     by_label = {device.label: device for device in _detect_devices(machine)}
     devices = sorted(by_label.values(), key=lambda device: RANKED.index(device.label))
-    # The output of nvidia-smi begins with the driver's version.
+    # The output of nvidia-smi begins with the driver's version, which ends at a comma or line end.
     driver_from_nvidia_smi = re.split("[,\n]", machine.nvidia_smi)[0]
     return Hardware(
         devices=tuple(devices),
@@ -193,6 +193,7 @@ def _amd_architectures(machine: Machine) -> tuple[str, ...]:
     """
     architectures = []
     nodes = hardware.names_in(_TOPOLOGY, machine.root)
+    # The names are numbers without leading zeros, so a shorter name is a smaller number.
     in_numeric_order = sorted(nodes, key=lambda name: (len(name), name))
     for node in in_numeric_order:
         properties = machine.text(f"{_TOPOLOGY}/{node}/properties")
@@ -229,8 +230,9 @@ def _intel_limitation(machine: Machine, labels: set[str]) -> str:
     """
     ids = _pci_device_ids(machine, _INTEL_DISPLAY)
     if ids:
+        # The first byte of the device id 0x46a6 is 0x46.
         first_bytes = {device_id >> 8 for device_id in ids}
-        are_all_old = first_bytes <= INTEL_BEFORE_ARC
+        are_all_old = first_bytes.issubset(INTEL_BEFORE_ARC)
         return BEFORE_ARC if are_all_old else ""
     has_integrated_gpu = "Intel integrated GPU" in labels
     has_discrete_gpu = "Intel discrete GPU" in labels

@@ -76,8 +76,8 @@ def find_mismatches(plan: Plan, machine: Machine) -> tuple[str, ...]:
     ipex = packages.version(_IPEX)
     if plan.backend == "xpu" and ipex:
         sentences.append(
-            f"{_IPEX} {ipex} is installed, but torch 2.8 and later do not need it: "
-            f"pip uninstall {_IPEX}"
+            f"{_IPEX} {ipex} is installed, but torch 2.8 and later do not need it. "
+            f"Next step: pip uninstall {_IPEX}"
         )
     recipes, _ = read_recipes()
     for recipe in recipes.values():
@@ -100,17 +100,22 @@ def describe_build_mismatch(
         evidence: How the hardware was detected.
         driver: The version of the hardware's driver, or an empty string.
     """
-    if label in VENDOR_BUILDS:
-        mark = VENDOR_BUILDS[label].mark
+    vendor_build = VENDOR_BUILDS.get(label)
+    if vendor_build is not None:
+        mark = vendor_build.mark
         # The version in Iluvatar's build may lack the mark that the distribution's version has.
         if mark in build.version or mark in str(packages.version("torch")):
             return ""
         return (
-            f"torch {build.version} is not {VENDOR_BUILDS[label].vendor}'s build, but this machine has "
+            f"torch {build.version} is not {vendor_build.vendor}'s build, but this machine has "
             f"{bus.with_article(label)} ({evidence})"
         )
     field = _FIELD_OF_NEEDED_BUILD.get(label)
-    if field is None or getattr(build, field):
+    if field is None:
+        # The hardware works with torch's CPU build and the vendor's package.
+        return ""
+    supports_hardware = bool(getattr(build, field))
+    if supports_hardware:
         return ""
     with_driver = f", with driver {driver}" if driver else ""
     return (

@@ -44,9 +44,9 @@ def hardware_names() -> tuple[str, ...]:
 
 
 def toolkit_names() -> dict[str, str]:
-    """Return the name of each backend's toolkit by backend, such as CUDA for `cuda`.
+    """Return a dictionary from backends to the names of their toolkits, such as `cuda` to CUDA.
 
-    Backends without a toolkit are left out. The toolkit version determines which packages fit.
+    The toolkit version determines which packages fit. Backends without a toolkit are left out.
     """
     tables, _ = read_recipes()
     result = {"cuda": "CUDA", _ROCM: "ROCm"}
@@ -170,9 +170,11 @@ def _is_amd_gpu_without_pytorch_wheels(plan: Plan) -> bool:
 
     In a machine with a discrete Intel GPU, such an AMD GPU is assumed to be part of the CPU.
     """
+    # Only AMD's own wheels need `torch_index`.
     has_pytorch_wheels = not plan.why_no_command and not plan.torch_index
-    is_amd_gpu = plan.target == "AMD GPU" and bool(plan.hardware.amd_architectures)
-    return is_amd_gpu and not has_pytorch_wheels
+    is_amd_gpu = plan.target == "AMD GPU"
+    is_architecture_known = bool(plan.hardware.amd_architectures)
+    return is_amd_gpu and is_architecture_known and not has_pytorch_wheels
 
 
 def _plan_without_packages(
@@ -187,7 +189,9 @@ def _plan_without_packages(
     A device of `None` means the CPU. `driver` and `toolkit` are versions that the user gave, or empty
     strings.
     """
-    target, backend = (device.label, device.backend) if device else ("CPU", "cpu")
+    target, backend = "CPU", "cpu"
+    if device is not None:
+        target, backend = device.label, device.backend
     assumed = []
     if device is not None and not device.evidence:
         assumed.append(target)
@@ -236,8 +240,8 @@ def _why_no_wheels_for_system(machine: Machine, torch: str) -> str:
     """
     if machine.system == "darwin" and machine.architecture != "arm64":
         return (
-            "PyTorch has had no wheels for Macs with Intel CPUs since torch 2.3; a Mac with "
-            "Apple silicon needs a Python built for arm64"
+            "this Python is for Macs with Intel CPUs, for which PyTorch has had no wheels since "
+            "torch 2.3. A Mac with Apple silicon needs a Python built for arm64"
         )
     if hardware.path_exists(ALPINE, machine.root):
         return "this is Alpine Linux, whose C library is musl, but PyTorch's wheels need glibc"
@@ -254,7 +258,7 @@ def _add_install_hint(plan: Plan) -> Plan:
     """Return the plan, which has no packages, with the instructions that the backend's plugin declares."""
     settings = read_settings()
     load = IsolatedLoader(settings.probe_timeout)
-    reason = f"the plugin of {plan.target} has no table of the packages that it needs"
+    reason = f"the plugin for {plan.target} does not list the packages to install"
     for verdict in find_backends(Pin(plan.backend), settings, load):
         backend = verdict.backend
         if backend is not None:
@@ -283,7 +287,7 @@ def _note_on_other_devices(plan: Plan, target: DetectedDevice | None) -> Iterato
     if labels:
         yield (
             f"this machine also has: {', '.join(labels)}. An environment can contain only one "
-            "build of torch; use a separate environment for each."
+            "build of torch, so use a separate environment for each accelerator."
         )
 
 

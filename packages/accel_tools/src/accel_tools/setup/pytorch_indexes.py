@@ -31,7 +31,7 @@ _GFX = "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/"
 _NVIDIA_DRIVER = "https://www.nvidia.com/Download/index.aspx"
 PYTORCH = "https://pytorch.org/get-started/locally/"
 _XPU = "https://pytorch.org/docs/stable/notes/get_start_xpu.html"
-_CPU_NOTE = "For the CPU only: accel setup cpu"
+_CPU_NOTE = "To install torch for the CPU only: accel setup cpu"
 #: The next step if the hardware is on a different machine.
 _NOTE_FOR_DIFFERENT_MACHINE = {
     "NVIDIA GPU": "If the GPU is on a different machine, give the version of the driver, which nvidia-smi "
@@ -95,20 +95,24 @@ def _require_wheels(plan: Plan, machine: Machine, torch: str) -> None:
     reason = builds.why_no_wheels_for_platform(
         machine.system, machine.architecture, plan.target
     )
-    reason = reason or builds.why_no_wheels_for_python(machine.python, torch)
+    if not reason:
+        reason = builds.why_no_wheels_for_python(machine.python, torch)
     if reason:
         raise _NoBuildError(reason, PYTORCH)
 
 
 def _vendor_build_note(label: str) -> str:
     """Return why there is no plan for hardware, such as `"MetaX GPU"`, whose vendor builds torch itself."""
-    vendor, device, _, _ = VENDOR_BUILDS[label]
+    vendor = VENDOR_BUILDS[label].vendor
+    device = VENDOR_BUILDS[label].device
     build = torch_build()
-    if build is None or describe_build_mismatch(build, label, ""):
-        return f"{vendor} builds torch for its {device}s itself, and accel-cuda needs this build"
+    if build is None or describe_build_mismatch(build, label, evidence=""):
+        return (
+            f"accel-cuda needs the build of torch that {vendor} makes for its {device}s"
+        )
     return (
         f"torch {build.version}, the driver and the SDK must be from the same release "
-        f"by {vendor}: compare the three versions"
+        f"by {vendor}. Next step: compare the three versions"
     )
 
 
@@ -118,7 +122,7 @@ def _vendor_build_note(label: str) -> str:
 def _add_cpu_build(plan: Plan, machine: Machine, torch: str) -> Plan:
     """Return the plan with PyTorch's build for the CPU."""
     if machine.system == "linux":
-        why = "for the CPU; PyPI's build would install gigabytes of CUDA libraries"
+        why = "PyTorch's CPU build, because PyPI's build would install gigabytes of CUDA libraries"
         return _with_build(plan, torch, Build(builds.CPU, PYTORCH), why)
     requirement = torch_requirement(torch)
     part = Part(requirement, "PyPI's build is for the CPU", PYTORCH)
@@ -128,11 +132,10 @@ def _add_cpu_build(plan: Plan, machine: Machine, torch: str) -> Plan:
 def _with_build(plan: Plan, torch: str, build: Build, why: str) -> Plan:
     """Return the plan with a build of PyTorch.
 
-    Raises `_NoBuildError` if the build does not fit Python.
-
     `torch` is the required release, or an empty string for the newest. `why` is the reason for the build,
-    which the table of the plan shows.
+    which the table of the plan shows. Raises `_NoBuildError` if the build does not fit Python.
     """
+    # Without a required release, pip installs the last release that has the build.
     release = torch or builds.LAST_RELEASE.get(build.name, "")
     reason = builds.why_no_wheels_for_python(plan.python, release)
     if reason:
@@ -173,12 +176,12 @@ def _add_intel_build(plan: Plan, _machine: Machine, torch: str) -> Plan:
     limitation = plan.hardware.intel_limitation
     if limitation:
         reason = (
-            "PyTorch supports Intel GPUs from Arc and Core Ultra on, "
+            "PyTorch supports Intel GPUs only since Arc and Core Ultra, "
             f"but the GPUs of this machine are {limitation}"
         )
         notes = [_CPU_NOTE]
         if limitation == UNNAMED:
-            notes.insert(0, "For Arc or Core Ultra: accel setup xpu")
+            notes.insert(0, "If the GPU is an Arc or Core Ultra: accel setup xpu")
         raise _NoBuildError(reason, _XPU, *notes)
     build = Build("xpu", f"{builds.INDEX}/xpu")
     why = "PyTorch's build for Intel GPUs, which includes the runtime"
@@ -191,16 +194,15 @@ def _add_intel_build(plan: Plan, _machine: Machine, torch: str) -> Plan:
 def _add_build_for_jetson(plan: Plan, torch: str) -> Plan:
     """Return the plan for an NVIDIA Jetson.
 
-    Raises `_NoBuildError` if PyTorch has no wheels for it.
-
-    PyTorch has wheels only for the Jetson Thor, since torch 2.9.
+    PyTorch has wheels only for the Jetson Thor, since torch 2.9. Raises `_NoBuildError` for other models and
+    older releases.
     """
     is_thor = "Thor" in plan.machine_kind
     is_old_release = torch and Version(torch) < Version("2.9")
     if not is_thor or is_old_release:
         reason = (
             f"this is {bus.with_article(plan.machine_kind)}, which needs NVIDIA's wheels for its JetPack "
-            "instead of PyTorch's"
+            "version instead of PyTorch's wheels"
         )
         raise _NoBuildError(reason, _JETSON)
     reason = builds.why_no_wheels_for_python(plan.python, torch)
@@ -250,7 +252,10 @@ def _require_gpu_code(plan: Plan, machine: Machine) -> None:
     # https://github.com/pytorch/pytorch/pull/163764
     if generation == KEPLER or (on_arm and generation):
         wheels = "wheels for aarch64" if on_arm else "wheels"
-        reason = f"PyTorch has no {wheels} with code for the GPUs of this machine, from {generation}"
+        reason = (
+            f"PyTorch has no {wheels} with code for the GPUs of this machine, "
+            f"which are from {generation}"
+        )
         raise _NoBuildError(reason, PYTORCH)
 
 
@@ -317,12 +322,12 @@ def _require_wheels_of_build(
 def _add_build_for_volta(plan: Plan, torch: str) -> Plan:
     """Return the plan with the newest CUDA build that has code for GPUs from Maxwell to Volta."""
     if not builds.has_build(torch, builds.LAST_WITH_VOLTA):
-        reason = f"torch {torch} has no build with code for the GPUs of this machine, from {VOLTA}"
+        reason = f"torch {torch} has no build with code for the GPUs of this machine, which are from {VOLTA}"
         raise _NoBuildError(reason, PYTORCH)
     build = Build(builds.LAST_WITH_VOLTA, builds.VOLTA_SOURCE)
-    why = f"newer builds have no code for the GPUs of this machine, from {VOLTA}"
+    why = f"newer builds have no code for the GPUs of this machine, which are from {VOLTA}"
     if plan.driver:
-        why += f"; NVIDIA's driver is {plan.driver}"
+        why += f" (NVIDIA driver {plan.driver})"
     return add_plugin(_with_build(plan, torch, build, why))
 
 
@@ -331,8 +336,10 @@ def _uv_finds_driver(plan: Plan, machine: Machine) -> bool:
 
     If no file contains the version, uv needs `nvidia-smi` on `PATH`. Without it, uv chooses the CPU build.
     """
-    is_installed = plan.driver == plan.hardware.nvidia_driver
-    return is_installed and not plan.toolkit and not machine.nvidia_smi
+    is_detected_driver = plan.driver == plan.hardware.nvidia_driver
+    # `nvidia_smi` is empty if a file contains the driver's version.
+    is_in_file = not machine.nvidia_smi
+    return is_detected_driver and is_in_file and not plan.toolkit
 
 
 def _no_driver_error(plan: Plan, machine: Machine) -> _NoBuildError:
@@ -344,8 +351,8 @@ def _no_driver_error(plan: Plan, machine: Machine) -> _NoBuildError:
         )
         if plan.hardware.nvidia_generation == VOLTA:
             reason += (
-                f"; {_LAST_DRIVER_WITH_VOLTA} is the last driver for the GPUs of this "
-                f"machine, from {VOLTA}"
+                f". Driver {_LAST_DRIVER_WITH_VOLTA} is the last driver for the GPUs of this "
+                f"machine, which are from {VOLTA}"
             )
     else:
         where = "in WSL2" if in_wsl else "on this machine"
@@ -367,7 +374,7 @@ def _no_build_error(
     """
     release = f"torch {torch}" if torch else "torch since 2.6"
     reason = (
-        f"{release} has no build for {toolkit} {plan.toolkit}; "
+        f"{release} has no build for {toolkit} {plan.toolkit}. "
         f"PyTorch has builds for {toolkit} {versions}"
     )
     return _NoBuildError(reason, builds.RELEASES_SOURCE)
@@ -475,7 +482,7 @@ def _add_amd_wheels_for_linux(
     if problem:
         raise _NoBuildError(f"{pytorch_error.reason}; {problem}", _GFX)
     architecture = working[0]
-    why = f"AMD's build for ROCm 7.14 has code for {architecture}; PyTorch's builds do not"
+    why = f"AMD's build for ROCm 7.14 has code for {architecture}, but PyTorch's builds do not"
     return _with_amd_wheels(plan, torch, f"device-{architecture}", why)
 
 
@@ -488,9 +495,7 @@ def _add_amd_wheels_for_all_gpus(
     is the reason why PyTorch's wheels do not fit.
     """
     if plan.toolkit:
-        reason = (
-            f"{why_no_pytorch_wheels}, and AMD's wheels include ROCm: omit --toolkit"
-        )
+        reason = f"{why_no_pytorch_wheels}. AMD's wheels include ROCm. Next step: omit --toolkit"
         raise _NoBuildError(reason, _ROCM)
     problem = builds.why_amd_wheels_do_not_fit(plan.python, torch)
     if problem:
@@ -500,9 +505,9 @@ def _add_amd_wheels_for_all_gpus(
         *plan.notes,
         *notes,
         f"AMD's build has code only for {', '.join(targets)}",
-        "If you know the architecture, replace device-all with device-gfxNNNN to download about 2 GB",
+        "If you know the architecture, replace device-all with device-gfxNNNN to download only about 2 GB",
     )
-    why = f"{why_no_pytorch_wheels}; AMD's build for ROCm 7.14 has code for all of its GPUs (10 GB)"
+    why = f"{why_no_pytorch_wheels}. AMD's build for ROCm 7.14 (10 GB) has code for many AMD GPUs"
     return _with_amd_wheels(plan, torch, "device-all", why)._replace(notes=notes)
 
 

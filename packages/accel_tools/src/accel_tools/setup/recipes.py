@@ -111,7 +111,7 @@ def read_recipes() -> tuple[dict[str, Recipe], tuple[str, ...]]:
             recipes[entry_point.name] = parse_recipe(entry_point.name, table)
         except PLUGIN_ERRORS as error:
             problems.append(
-                f"the recipe of {entry_point.name} ({entry_point.value}) cannot be read: "
+                f"the package table of {entry_point.name} ({entry_point.value}) cannot be read: "
                 f"{root_cause(error)}"
             )
     return recipes, tuple(problems)
@@ -138,7 +138,7 @@ def parse_recipe(backend: str, table: Any) -> Recipe:
     unknown_keys = sorted(set(table) - known_keys)
     if unknown_keys:
         raise ValueError(
-            f"unknown key {unknown_keys[0]!r}, expected {', '.join(sorted(known_keys))}"
+            f"unknown key {unknown_keys[0]!r}, expected one of {', '.join(sorted(known_keys))}"
         )
     if not str(table.get("url", "")).startswith(("https://", "http://")):
         raise ValueError("url: expected the URL of the vendor's instructions")

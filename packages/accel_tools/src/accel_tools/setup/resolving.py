@@ -64,8 +64,8 @@ def resolve(
 ) -> list[Package]:
     """Return all packages that the plan's environment needs, sorted by name.
 
-    torch and its version-bound dependencies come from PyTorch's index. Other packages come from the index
-    that pip is configured to use.
+    torch, and the dependencies for which a maximum or exact version is required, come from PyTorch's index.
+    Other packages come from the index that pip is configured to use.
 
     Args:
         plan: The plan with the requirements for torch and the vendor's packages.
@@ -211,8 +211,8 @@ def _dependencies_with_upper_bound(
     and `cuda-bindings<14`. Requirements that all builds have, such as `sympy>=1.13.3`, have no upper
     bound.
     """
-    bound = set(roots) & set(items)
-    unvisited = list(bound)
+    result = set(roots) & set(items)
+    unvisited = list(result)
     while unvisited:
         metadata = items[unvisited.pop()]["metadata"]
         for text in metadata.get("requires_dist", ()):
@@ -220,11 +220,11 @@ def _dependencies_with_upper_bound(
             name = canonicalize_name(requirement.name)
             operators = {specifier.operator for specifier in requirement.specifier}
             operators_without_upper_bound = {">=", ">", "!="}
-            has_upper_bound = not operators <= operators_without_upper_bound
-            if has_upper_bound and name in items and name not in bound:
-                bound.add(name)
+            has_upper_bound = not operators.issubset(operators_without_upper_bound)
+            if has_upper_bound and name in items and name not in result:
+                result.add(name)
                 unvisited.append(name)
-    return bound
+    return result
 
 
 def _package_from_report_item(

@@ -47,13 +47,13 @@ def _notes_on_table(recipe: Recipe, row: Row, toolkit: Version | None) -> Iterat
     """Yield a note if the toolkit was not detected, and a note if the table is old."""
     if recipe.toolkit and row.toolkit and toolkit is None:
         yield (
-            f"If {recipe.toolkit.name} is on a different machine, give its version: "
+            f"If {recipe.toolkit.name} is on a different machine, pass the version there: "
             f"accel setup {recipe.backend} --toolkit VERSION"
         )
     if recipe.is_old(dt.datetime.now(tz=dt.timezone.utc).date()):
         yield (
-            f"This table is from {row.date}, more than a year ago: "
-            f"compare it with {recipe.url}"
+            f"This table is from {row.date}, more than a year ago. "
+            f"Next step: compare it with {recipe.url}"
         )
 
 
@@ -105,17 +105,21 @@ def _why_no_row(
     name = recipe.toolkit.name if recipe.toolkit else "the toolkit"
     state = "requested" if plan.toolkit else "installed"
     ranges = [row.toolkit.removeprefix("==") for row in rows if row.toolkit]
-    known = ", ".join(dict.fromkeys(ranges)) or "none"
+    listed_versions = ", ".join(dict.fromkeys(ranges)) or "none"
     return (
-        f"{name} {toolkit} is {state}, but for torch 2.6 and newer the vendor's table "
-        f"has {known} for Python {machine.python}"
+        f"{name} {toolkit} is {state}, but the vendor's table lists only these versions for "
+        f"Python {machine.python} and torch 2.6 or newer: {listed_versions}"
     )
 
 
 def _torch_and_package_version(row: Row) -> tuple[Version, Version]:
     """Return the versions of torch and of the vendor's package, by which rows are sorted."""
-    _, _, release = row.packages[0].partition("==")
-    return Version(row.torch), Version(release.removesuffix(".*") or "0")
+    # The first package of a row is the vendor's package for torch.
+    vendor_package = row.packages[0]
+    _, _, version = vendor_package.partition("==")
+    if not version:
+        version = "0"  # A package without a version is sorted before all versions.
+    return Version(row.torch), Version(version.removesuffix(".*"))
 
 
 def _add_row(
@@ -155,13 +159,13 @@ def _package_parts(target: str, row: Row, torch_backend: str) -> list[Part]:
     build = "PyTorch's CPU build" if torch_backend == builds.CPU else "PyPI's build"
     # The first package of a row is the vendor's package for torch.
     vendor_package, *other_packages = row.packages
-    why = f"{build} of the release for which {vendor_package} was made"
+    why = f"{build} of the release that {vendor_package} requires"
     parts = [
         Part(f"torch=={row.torch}", why, source),
         Part(vendor_package, f"drives the {target}", source),
     ]
     for package in other_packages:
-        why = f"the vendor's instructions install it with {vendor_package}"
+        why = f"the vendor's instructions install this package together with {vendor_package}"
         parts.append(Part(package, why, source))
     return parts
 
@@ -174,7 +178,7 @@ def _toolkit_part(
     It states whether `version` is requested or installed.
     """
     if version is None:
-        why = f"not installed: install it first, {toolkit.url}"
+        why = f"not installed. Next step: install {toolkit.name} first: {toolkit.url}"
     elif plan.toolkit:
         why = f"{version} is requested"
     else:

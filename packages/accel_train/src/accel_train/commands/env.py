@@ -50,13 +50,13 @@ _FORMATTERS: dict[str, Callable[[dict[str, str], Backend], str]] = {
     ),
     default="shell",
     help=(
-        "export lines for a shell [default], one JSON object, DeepSpeed's .deepspeed_env, Ray's runtime_env, "
-        "an #SBATCH line, options of docker run, or a TRANSFORMERS_TEST_DEVICE_SPEC file."
+        "Output format: export lines for a shell [default], one JSON object, DeepSpeed's .deepspeed_env, "
+        "Ray's runtime_env, an #SBATCH line, options of docker run, or a TRANSFORMERS_TEST_DEVICE_SPEC file."
     ),
 )
 @options.probe_timeout
 def command(name: Pin | None, *, output_format: str, timeout: float | None) -> None:
-    """Print the variables that ranks on other hosts need.
+    """Print the environment variables that ranks on other hosts need.
 
     The variables are: DS_ACCELERATOR with the name of the chosen accelerator or NAME; LD_LIBRARY_PATH, PATH,
     ACCEL_*, GLOO_*, OMP_*, PYTHON*, TORCH_* and the vendor's variables, as set here; and the setting that
@@ -64,8 +64,8 @@ def command(name: Pin | None, *, output_format: str, timeout: float | None) -> N
     variables that are left out, with the reasons. With NAME, the command also works on a login node: it
     reads the plugin's declaration, and needs neither a device nor the vendor's package.
 
-    A value that the format cannot hold is an error. The formats of Docker, Slurm and DeepSpeed leave out
-    search paths.
+    The command fails if the output format cannot represent a value. The formats for Docker, Slurm and
+    DeepSpeed leave out search paths, such as PATH.
     """
     as_json = output_format == "json"
     with answering(as_json=as_json) as output:
@@ -98,7 +98,8 @@ def _variables_and_declaration(
 ) -> tuple[dict[str, str], Backend]:
     """Return the variables to forward, and the backend's declaration.
 
-    If the backend named `name` cannot be used here, the variables are based only on its declaration.
+    If the backend named `name` cannot be used here, the variables are based only on the backend's
+    declaration.
     """
     try:
         result = run_in_child(

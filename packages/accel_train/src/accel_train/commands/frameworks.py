@@ -66,16 +66,16 @@ class Support(NamedTuple):
 @options.backend_name
 @click.option(
     "--all",
-    "everything",
+    "show_all",
     is_flag=True,
     help="Also list frameworks that are not installed.",
 )
 @options.probe_timeout
 @options.as_json
 def command(
-    name: Pin | None, *, everything: bool, timeout: float | None, as_json: bool
+    name: Pin | None, *, show_all: bool, timeout: float | None, as_json: bool
 ) -> None:
-    """Show how the installed frameworks support the device.
+    """Show how well the installed frameworks support the accelerator.
 
     Reports on the chosen accelerator, or on NAME. The report is based on metadata, and no framework is
     imported. "native": the framework itself supports the device. "supported": an adapter of accel-train
@@ -91,7 +91,7 @@ def command(
             backend = _named_backend(name, settings)
         rows = [_framework_row(framework, backend) for framework in FRAMEWORKS]
         listed_rows = rows
-        if not everything:
+        if not show_all:
             listed_rows = [row for row in rows if row["installed"]]
         if as_json:
             output.write_json({**backend._asdict(), "frameworks": listed_rows})
@@ -148,6 +148,7 @@ def _declared_device_type(backend: Backend, typed_name: Pin) -> str:
     is_generic_typed = typed_name.name == backend.name
     if is_generic_typed:
         return ""  # Only the device itself reports its type.
+    # The user typed a device type.
     return typed_name.name
 
 
@@ -169,7 +170,9 @@ def support_of(framework: Framework, backend: BackendNames) -> Support:
         return Support("native", "every framework supports the CPU")
     native_names = backend.all_names.intersection(framework.native_devices)
     if native_names:
-        return Support("native", f"supports {max(native_names)} without accel")
+        # If the framework uses several of the backend's names, any one identifies the device.
+        native_name = max(native_names)
+        return Support("native", f"supports {native_name} without accel")
     if not framework.adapter:
         return Support("partial", f"{framework.usage}; {framework.limitation}")
     problem = _missing_adapter_problem(framework)
@@ -190,22 +193,25 @@ def _missing_adapter_problem(framework: Framework) -> str:
     upgrade = vendors.install_command(_DISTRIBUTION, option="--upgrade")
     if framework.group:
         if not _entry_point_names(framework):
-            return f"{installed} has no entry point in {framework.group}: {upgrade}"
+            return (
+                f"{installed} has no entry point in the group {framework.group}. Next step: "
+                f"{upgrade}"
+            )
     elif find_spec(framework.adapter) is None:  # This does not import the framework.
-        return f"{installed} has no {framework.adapter}: {upgrade}"
+        return f"{installed} has no module {framework.adapter}. Next step: {upgrade}"
     return ""
 
 
 def _adapter_usage(framework: Framework) -> str:
-    """Return how a framework loads its adapter: automatically, or by a call in the program."""
+    """Return how a framework gets its adapter: by an entry point, from `accel run`, or from the program."""
     if framework.group:
         first_name, *_ = _entry_point_names(framework)
-        return f"automatic, through the entry point {first_name!r} in {framework.group}"
+        return f"automatic, by the entry point {first_name!r} in the group {framework.group}"
     entry_points = packages.entry_points("accel.integrations")
     automatic_integrations = [entry_point.name for entry_point in entry_points]
     if framework.integration in automatic_integrations:
-        return f"automatic under accel run; otherwise call {framework.adapter}"
-    return f"call {framework.adapter}"
+        return f"automatic under accel run; otherwise use {framework.adapter}"
+    return f"use {framework.adapter}"
 
 
 def _entry_point_names(framework: Framework) -> list[str]:
@@ -239,9 +245,12 @@ def _report_page(
     backend: BackendNames, rows: list[dict[str, Any]], omitted_count: int
 ) -> list[page.Part]:
     """Return the page: a table of the frameworks, the backend, and the number of omitted frameworks."""
-    subject = f"For {one_line(backend.name)} ({one_line(backend.distribution)})"
+    backend_text = (
+        f"Backend: {one_line(backend.name)} ({one_line(backend.distribution)})"
+    )
     if backend.device_type not in ("", backend.name):
-        subject += f", torch's device type {one_line(backend.device_type)}"
+        device_type = one_line(backend.device_type)
+        backend_text += f", whose device type in torch is {device_type}"
     parts: list[page.Part] = []
     if rows:
         cells = [
@@ -254,12 +263,10 @@ def _report_page(
             for row in rows
         ]
         parts += [page.table(_TITLES, cells), page.paragraph()]
-    parts.append(
-        page.paragraph((f"{subject}. Another backend: accel frameworks NAME.", ""))
-    )
+    note = f"{backend_text}. For another backend, run accel frameworks NAME."
+    parts.append(page.paragraph((note, "")))
     if omitted_count:
         count = page.count(omitted_count, "framework")
-        parts.append(
-            page.paragraph((f"{count} not installed: accel frameworks --all", "dim"))
-        )
+        omitted_text = f"Not installed: {count}. To list all frameworks, run accel frameworks --all."
+        parts.append(page.paragraph((omitted_text, "dim")))
     return parts

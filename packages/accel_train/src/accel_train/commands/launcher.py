@@ -24,7 +24,7 @@ class Launcher(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Store all command-line arguments unchanged, because click would drop a `--` before the script."""
         ctx.params["arguments"] = tuple(args)
-        return []
+        return []  # No arguments are left for click.
 
     def shell_complete(
         self, ctx: click.Context, incomplete: str

@@ -34,7 +34,7 @@ _STYLES = {"compatible": "green", "not compatible": "yellow", "broken": "red"}
 @click.command("ops")
 @options.backend_name
 @click.argument(
-    "op",
+    "operator_name",
     required=False,
     metavar="[OPERATOR]",
     shell_complete=lambda _context, _param, incomplete: _complete_operator(incomplete),
@@ -45,45 +45,47 @@ _STYLES = {"compatible": "green", "not compatible": "yellow", "broken": "red"}
 def command(
     ctx: click.Context,
     name: Pin | None,
-    op: str | None,
+    operator_name: str | None,
     *,
     timeout: float | None,
     as_json: bool,
 ) -> None:
     """List the operators of a backend, and who provides each.
 
-    With OPERATOR (FusedAdam, fused_adam or FusedAdamBuilder; NAME may be left out): list all providers of
-    that operator in the order in which they are tried, and mark the one that is used. The exit status is then
-    0 if a provider can be used, else 1. Needs torch; imports DeepSpeed if that is installed and has
-    operators.
+    With OPERATOR, lists all providers of that operator in the order in which they are tried, and marks the
+    provider that is used. The exit status is then 0 if a provider can be used, or otherwise 1. OPERATOR may
+    be written as FusedAdam, fused_adam or FusedAdamBuilder, and does not need NAME before it. The command
+    needs torch, and imports DeepSpeed if DeepSpeed is installed and has operators.
     """
     # A single argument may also be the name of an operator.
-    if name is not None and op is None and not _is_backend(name):
-        op = name.name
+    if name is not None and operator_name is None and not _is_backend(name):
+        operator_name = name.name
         name = None
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
         result = run_in_child(
             document_in_child,
-            {"op": op},
+            {"operator_name": operator_name},
             settings,
             name,
             timeout=max(_MIN_TIMEOUT, settings.probe_timeout),
         )
         document = result.value
-        if "unknown" in document:
+        if "unknown_name_message" in document:
+            message = document["unknown_name_message"]
             if as_json:
-                output.write_json(
-                    {"error": {"type": "UsageError", "message": document["unknown"]}}
-                )
-            raise click.UsageError(document["unknown"])
+                output.write_json({"error": {"type": "UsageError", "message": message}})
+            raise click.UsageError(message)
         if as_json:
             output.write_json(document)
-        elif op is None:
+        elif operator_name is None:
             output.write_page(_operators_page(document))
         else:
             output.write_page(_operator_page(document))
-    is_usable = op is None or _used_candidate(document["ops"][0])["compatible"]
+    if operator_name is None:
+        ctx.exit(0)
+    named_operator, *_ = document["ops"]
+    is_usable = _used_candidate(named_operator)["compatible"]
     ctx.exit(0 if is_usable else 1)
 
 
@@ -95,30 +97,34 @@ def _is_backend(name: Pin) -> bool:
 def document_in_child(
     chosen: Chosen, arguments: dict[str, Any], report_progress: Progress
 ) -> dict[str, Any]:
-    """Return the JSON document about all operators, or about the operator `arguments["op"]`.
+    """Return the JSON document about all operators, or about the operator `arguments["operator_name"]`.
 
-    Returns `{"unknown": message}` if there is no such operator. This function runs in the child process.
+    Returns `{"unknown_name_message": message}` if there is no such operator. This function runs in the child
+    process.
     """
-    accelerator, op = chosen.accelerator, arguments["op"]
+    accelerator = chosen.accelerator
+    operator_name = arguments["operator_name"]
     report_progress("operators()")
     operators = accelerator.operators()
-    if op is None:
+    if operator_name is None:
         return _operators_document(accelerator, operators.values(), report_progress)
     matching_operators = []
     for name, operator in operators.items():
-        if _normalize(name) == _normalize(op):
+        if _normalize(name) == _normalize(operator_name):
             matching_operators.append(operator)
     if not matching_operators:
-        return {"unknown": _unknown_name_message(op, operators)}
+        message = _unknown_name_message(operator_name, operators)
+        return {"unknown_name_message": message}
     return _operators_document(accelerator, matching_operators, report_progress)
 
 
-def _unknown_name_message(op: str, operator_names: Iterable[str]) -> str:
-    """Return the error message that no operator and no backend is called `op`, with similar names."""
-    known_names = {_normalize(name): name for name in operator_names}
+def _unknown_name_message(name: str, operator_names: Iterable[str]) -> str:
+    """Return the error message that no operator or backend is called `name`, with similar names."""
+    # For each normalized name, the name to suggest to the user.
+    known_names = {_normalize(operator): operator for operator in operator_names}
     known_names.update({backend: backend for backend in installed_names()})
-    matches = difflib.get_close_matches(_normalize(op), known_names, n=3)
-    message = f"no operator and no backend is named {op!r}."
+    matches = difflib.get_close_matches(_normalize(name), known_names, n=3)
+    message = f"unknown operator or backend {name!r}."
     if not matches:
         return f"{message} `accel ops` lists all operators."
     similar_names = ", ".join(known_names[match] for match in matches)
@@ -193,17 +199,17 @@ def _operator_entry(operator: Operator) -> dict[str, Any]:
     entries = []
     for candidate in operator.candidates:
         is_used = candidate is operator.used
-        entries.append(_candidate_entry(candidate, used=is_used))
+        entries.append(_candidate_entry(candidate, is_used=is_used))
     return {"op": operator.name, "candidates": entries}
 
 
-def _candidate_entry(candidate: OpCandidate, *, used: bool) -> dict[str, Any]:
-    """Return the JSON object of an operator's candidate. `used` is True if the candidate is used."""
+def _candidate_entry(candidate: OpCandidate, *, is_used: bool) -> dict[str, Any]:
+    """Return the JSON object of one candidate: a builder class that provides the operator."""
     module = sys.modules.get(getattr(candidate.builder_class, "__module__", ""))
     return {
         "provider": candidate.provider,
         "kind": candidate.kind,
-        "used": used,
+        "used": is_used,
         "compatible": candidate.verdict == "compatible",
         "broken": candidate.verdict == "broken",
         "reason": candidate.reason,
@@ -225,26 +231,26 @@ def _used_candidate(op: dict[str, Any]) -> dict[str, Any]:
 # --- the pages -----------------------------------------------------------------------------------------
 
 
-def _operators_page(doc: dict[str, Any]) -> list[page.Part]:
+def _operators_page(document: dict[str, Any]) -> list[page.Part]:
     """Return the page with a table of all operators."""
-    rows = [_operator_row(op) for op in doc["ops"]]
-    note = page.paragraph(
-        (f"For {doc['backend']} ({doc['distribution']}). ", ""), _footnote(doc)
-    )
+    rows = [_operator_row(op) for op in document["ops"]]
+    backend_text = f"Backend: {document['backend']} ({document['distribution']}). "
+    note = page.paragraph((backend_text, ""), _footnote(document))
     return [page.table(_TITLES, rows), page.paragraph(), note]
 
 
-def _footnote(doc: dict[str, Any]) -> page.Cell:
-    """Return the sentence below the table: how to see details, and whether DeepSpeed is missing."""
-    text = "Details: `accel ops OPERATOR`."
-    if not doc["deepspeed"]:
-        text += " DeepSpeed, which has operators too, is not installed."
+def _footnote(document: dict[str, Any]) -> page.Cell:
+    """Return the text below the table: how to see details, and whether DeepSpeed is missing."""
+    text = "For details of an operator, run `accel ops OPERATOR`."
+    if not document["deepspeed"]:
+        text += " DeepSpeed also provides operators, but is not installed."
     return (text, "")
 
 
 def _operator_row(op: dict[str, Any]) -> list[page.Cell]:
     """Return an operator's row in the printed table, with the provider in use and the skipped providers."""
     used = _used_candidate(op)
+    # Candidates are in the order in which they are tried.
     used_index = op["candidates"].index(used)
     skipped_candidates = op["candidates"][:used_index]
     reasons = [
@@ -264,9 +270,9 @@ def _operator_row(op: dict[str, Any]) -> list[page.Cell]:
     ]
 
 
-def _operator_page(doc: dict[str, Any]) -> list[page.Part]:
+def _operator_page(document: dict[str, Any]) -> list[page.Part]:
     """Return the page of one operator: all candidates in the order in which they are tried."""
-    [op] = doc["ops"]
+    [op] = document["ops"]
     used = _used_candidate(op)
     if used["compatible"]:
         clause = "is used"
@@ -275,7 +281,7 @@ def _operator_page(doc: dict[str, Any]) -> list[page.Part]:
     parts: list[page.Part] = [
         page.paragraph(
             (one_line(op["op"]), "bold"),
-            (f" on {doc['backend']}: {one_line(used['provider'])} {clause}.", ""),
+            (f" on {document['backend']}: {one_line(used['provider'])} {clause}.", ""),
         )
     ]
     for candidate in op["candidates"]:
@@ -284,7 +290,7 @@ def _operator_page(doc: dict[str, Any]) -> list[page.Part]:
         parts.append(
             page.facts(
                 (
-                    ("verdict", _status(candidate)),
+                    ("status", _status(candidate)),
                     ("reason", one_line(candidate["reason"])),
                     ("built", _built_text(candidate)),
                     ("source", one_line(candidate["source"])),
@@ -293,15 +299,19 @@ def _operator_page(doc: dict[str, Any]) -> list[page.Part]:
             )
         )
     if not used["compatible"]:
-        parts += [page.heading("What to do"), page.paragraph((_next_step(doc), ""))]
+        next_step = page.paragraph((_next_step(document), ""))
+        parts += [page.heading("What to do"), next_step]
     return parts
 
 
-def _next_step(doc: dict[str, Any]) -> str:
-    """Return the next step for an operator that no candidate provides."""
-    step = f"Fix one of the problems above, or install a plugin with the operator for {doc['backend']}"
-    if not doc["deepspeed"]:
-        step += ", or DeepSpeed: pip install deepspeed"
+def _next_step(document: dict[str, Any]) -> str:
+    """Return what the user can do if no candidate provides the operator."""
+    step = (
+        "Fix one of the problems above, or install a plugin that provides the operator for "
+        f"{document['backend']}"
+    )
+    if not document["deepspeed"]:
+        step += ", or install DeepSpeed: pip install deepspeed"
     return f"{step}."
 
 

@@ -131,7 +131,8 @@ def _apply_network_settings(parsed: argparse.Namespace) -> None:
     """Set the variables and the torchrun option that a job on several hosts needs, and print notes.
 
     Raises `LaunchError` if this host cannot connect to itself, because torchrun would then wait for minutes.
-    With `--doctor`, raises it also if the process at the rendezvous endpoint is not torchrun's store.
+    With `--doctor`, also raises `LaunchError` if the process that listens at the rendezvous endpoint is not
+    torchrun's store.
     """
     loopback_failure = network.check_loopback()
     if loopback_failure is not None:
@@ -161,14 +162,16 @@ def _check_endpoint(parsed: argparse.Namespace) -> None:
     problem = endpoint.find_endpoint_problem(parsed, read_settings().probe_timeout)
     if problem is None:
         return
-    if problem.is_final:
+    if problem.is_fatal:
         raise LaunchError(problem.text)
     click.echo(f"Warning: {problem.text}", err=True)
 
 
 def _with_step(problem: str, step: str) -> str:
-    """Return a message with the next step, which may be empty."""
-    return f"{problem}. Next step: {step}" if step else problem
+    """Return a message with the problem, and with the next step unless `step` is empty."""
+    if not step:
+        return problem
+    return f"{problem}. Next step: {step}"
 
 
 def _launch_ranks(
@@ -186,24 +189,26 @@ def _launch_ranks(
     module_before = _module_before_script(parsed)
     _apply_network_settings(parsed)
     folder = tempfile.mkdtemp(prefix="accel-run-")
-    started = Path(folder, "started")  # Created when the first rank starts.
+    started_file = Path(folder, "started")  # Created when the first rank starts.
     try:
-        launch.launch(parsed, machine, plans, module_before, str(started))
+        launch.launch(parsed, machine, plans, module_before, str(started_file))
     except ChildFailedError as error:
         click.echo(str(error), err=True)
         sys.exit(1)
     except (SignalException, KeyboardInterrupt) as error:
         # A KeyboardInterrupt has no signal number.
-        number = getattr(error, "sigval", signal.SIGINT)
+        signal_number = getattr(error, "sigval", signal.SIGINT)
+        signal_name = signal.Signals(signal_number).name
         click.echo(
-            f"accel run: {signal.Signals(number).name} ended the launcher and its ranks",
-            err=True,
+            f"accel run: {signal_name} ended the launcher and its ranks", err=True
         )
-        sys.exit(128 + number)  # The status that a shell reports for a signal.
-    # A port, a folder or a network cannot be used.
+        # The exit status that a shell reports for a process that a signal ended.
+        sys.exit(128 + signal_number)
+    # torchrun raises these errors if it cannot use a port, a folder or the network.
     except (OSError, ValueError, RuntimeError, RendezvousError) as error:
         LOGGER.debug("torchrun's error", exc_info=True)
-        raise _launch_error(error, parsed, has_started=started.exists()) from error
+        has_started = started_file.exists()
+        raise _launch_error(error, parsed, has_started=has_started) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -236,7 +241,7 @@ def _launch_error(
 
 
 def _next_port_option(parsed: argparse.Namespace) -> str:
-    """Return torchrun's option, with its value, for the next port after the present port."""
+    """Return torchrun's option that selects the next higher port, such as `--master-port 29501`."""
     host, port = network.rendezvous_endpoint(parsed)
     if not parsed.rdzv_endpoint:
         return f"--master-port {port + 1}"

@@ -76,7 +76,7 @@ def _variable_that_shows_several_processes(environ: Mapping[str, str]) -> str:
     launcher = find_launcher(environ)
     if launcher is None:
         return ""
-    return launcher.world_size or launcher.rank
+    return launcher.world_size_variable or launcher.rank_variable
 
 
 def _variables_of_only_rank() -> dict[str, str]:

@@ -10,16 +10,16 @@ __all__ = ["errors_as_warning", "warn_user"]
 
 
 @contextmanager
-def errors_as_warning(framework: str, step: str) -> Iterator[None]:
+def errors_as_warning(framework: str, next_step: str) -> Iterator[None]:
     """Return a context manager that turns an exception in its `with` block into a warning.
 
-    `step` tells the user what to do next.
+    The warning ends with `next_step`, a sentence on what the user can do.
     """
     try:
         yield
     except Exception as error:
         reason = f"{type(error).__name__}: {str(error).rstrip('.')}"
-        warn_user(f"{framework} cannot use accel's accelerator: {reason}. {step}")
+        warn_user(f"{framework} cannot use accel's accelerator: {reason}. {next_step}")
 
 
 def warn_user(text: str) -> None:

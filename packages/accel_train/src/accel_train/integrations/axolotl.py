@@ -40,7 +40,7 @@ class Members:
 
         Returns `None` if axolotl itself supports the device, or if choosing an accelerator failed.
         """
-        with errors_as_warning("axolotl", "See why: accel why"):
+        with errors_as_warning("axolotl", "Next step: run accel why"):
             chosen = accel_core.get_accelerator()
             if chosen.device_type not in _NATIVE_DEVICE_TYPES:
                 return chosen
@@ -53,14 +53,15 @@ class Members:
         return f"{__name__}.{Arguments.__name__}"
 
     def register(self, cfg: Any) -> None:
-        """Create Accelerate's state, which axolotl reads early, and set the model's device in `cfg`."""
+        """Create Accelerate's state, which axolotl reads early, and set the device and precision in `cfg`."""
         if self.accelerator is None:
             return
+        # This call also creates Accelerate's state.
         device = str(partial_state().device)
         if not cfg.get("device_map"):
             # The empty name stands for the whole model.
             cfg["device_map"] = {"": device}
-        # For a vendor that is not in its list, axolotl would interpret "auto" as fp16.
+        # axolotl would interpret "auto" as fp16 on a device type that it does not list.
         is_precision_auto = cfg.get("bf16", "auto") == "auto" and not cfg.get("fp16")
         if is_precision_auto:
             cfg["bf16"] = self.accelerator.is_bf16_supported()
@@ -74,5 +75,6 @@ class Members:
 def __getattr__(name: str) -> Any:
     if name != "Plugin":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # The class is created on first use, because importing its base class imports axolotl.
     base = importlib.import_module("axolotl.integrations.base").BasePlugin
     return type("AccelPlugin", (Members, base), {})

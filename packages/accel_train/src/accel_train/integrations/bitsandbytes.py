@@ -17,7 +17,7 @@ __all__ = ["register"]
 
 
 _DEVICES_ATTRIBUTE = "supported_torch_devices"
-_NEXT_STEP = "See why: accel why"
+_NEXT_STEP = "Next step: run accel why"
 
 
 def register() -> None:
@@ -27,13 +27,11 @@ def register() -> None:
     """
     with errors_as_warning("bitsandbytes", _NEXT_STEP):
         module = importlib.import_module("bitsandbytes")
+        # Python calls a module's __getattr__ only for an attribute that the module does not have.
         supported: set[str] = vars(module).pop(_DEVICES_ATTRIBUTE)
 
         def module_getattr(name: str) -> set[str]:
-            """Add the device type to bitsandbytes' set of supported types, and return the set.
-
-            Python calls this function if the module has no such set.
-            """
+            """Add the device type to bitsandbytes' set of supported types, and return the set."""
             if name != _DEVICES_ATTRIBUTE:
                 raise AttributeError(
                     f"module 'bitsandbytes' has no attribute {name!r}",

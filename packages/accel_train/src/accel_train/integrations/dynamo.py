@@ -42,6 +42,7 @@ def accel(
         if isinstance(value, torch.Tensor) and value.device.type not in device_types:
             device_types.append(value.device.type)
     accelerator = _accelerator_for(device_types)
+    # Register the device type with torch's compiler, if that is still necessary.
     register(accelerator)
     compiler = require_listed_compiler(accelerator)
     if compiler != "inductor":
@@ -84,11 +85,13 @@ def _compile_with_inductor(
 def _accelerator_for(device_types: list[str]) -> Accelerator:
     """Return the accelerator for tensors of `device_types`.
 
-    This is the chosen accelerator if its type is in `device_types`, or if `device_types` is empty. Otherwise
-    it is the accelerator of the first type.
+    The result is the chosen accelerator if its type is in `device_types`, or if `device_types` is empty.
+    Otherwise the result is the accelerator of the first type.
     """
     chosen = accel_core.get_accelerator()
     if not device_types or chosen.device_type in device_types:
         return chosen
-    # The tensors are on another device.
-    return accel_core.accelerator(f"{device_types[0]}:0")
+    # The tensors are on another device, such as the CPU between two parts of a model.
+    first_type, *_ = device_types
+    # A name with an index is a device. Without an index, the name would be a backend's.
+    return accel_core.accelerator(f"{first_type}:0")

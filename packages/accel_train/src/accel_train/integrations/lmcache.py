@@ -27,8 +27,9 @@ def _accelerator_for_lmcache() -> accel_core.Accelerator | None:
 
     Returns `None` for the CPU, for a device that LMCache supports, and if choosing an accelerator failed.
     """
-    with errors_as_warning("LMCache", "See why: accel why"):
+    with errors_as_warning("LMCache", "Next step: run accel why"):
         accelerator = accel_core.get_accelerator()
+        # LMCache has a module for each device type that it supports itself.
         native_module = importlib.util.find_spec(
             f"lmcache.v1.platform.devices.{accelerator.device_type}"
         )
@@ -68,12 +69,14 @@ class Members:
         return self._accelerator().Event()
 
     def _accelerator(self) -> Any:
-        """Return the accelerator. It is never `None` here, because LMCache checks `is_available` first."""
+        """Return the accelerator for LMCache."""
+        # Not None here, because LMCache checks is_available() first.
         return _accelerator_for_lmcache()
 
 
 def __getattr__(name: str) -> Any:
     if name != "Spec":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # The class is created on first use, because importing its base class imports LMCache.
     base = importlib.import_module("lmcache.v1.platform.base.device_spec").DeviceSpec
     return type("AccelDeviceSpec", (Members, base), {})

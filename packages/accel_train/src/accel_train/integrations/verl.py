@@ -21,7 +21,8 @@ from accel_train.integrations._warned import errors_as_warning, warn_user
 __all__ = ["Members"]
 
 _NEXT_STEP = (
-    "See accel why, or name one of verl's platforms: export VERL_PLATFORM=nvidia"
+    "Next step: run accel why to see the reason, or select one of verl's own platforms: "
+    "export VERL_PLATFORM=nvidia"
 )
 #: The variable that stops Ray from setting CUDA_VISIBLE_DEVICES for its resource `GPU`
 #: (2.60.0, ray/_private/accelerators/nvidia_gpu.py).
@@ -70,10 +71,7 @@ class Members:
 
     @property
     def vendor_name(self) -> str:
-        """Register verl's FSDP engines for the device type, and return the backend's name.
-
-        verl reads this property just before it looks up an engine.
-        """
+        """Register verl's FSDP engines for the device type, and return the backend's name."""
         # verl reads this property just before it looks up an engine, so the engines are registered here.
         fsdp = importlib.import_module("verl.workers.engine.fsdp.transformer_impl")
         engines = {
@@ -113,9 +111,11 @@ class Members:
         """Pass `settings` to the vendor's memory allocator, or warn if the allocator accepts no settings."""
         memory: Any = getattr(self.device_module, "memory", None)
         if not hasattr(memory, "_set_allocator_settings"):
-            return warn_user(
-                f"{self.accelerator.name} has no allocator settings, so {settings} is ignored"
+            warn_user(
+                f"the memory allocator of {self.accelerator.name} accepts no settings, so "
+                f"{settings} is ignored"
             )
+            return None
         return memory._set_allocator_settings(settings)
 
     def communication_backend_name(self) -> Any:
@@ -127,14 +127,15 @@ class Members:
         return communication.communication_of(self.accelerator)
 
     def visible_devices_envvar(self) -> str:
-        """Return the visible-devices variable that takes precedence.
+        """Return the name of the environment variable that selects the visible devices.
 
-        Returns an empty string if the vendor has no such variable.
+        If the vendor has several such variables, the result is the one that takes precedence. If the vendor
+        has none, the result is an empty string.
         """
         variables = self.accelerator.visible_devices_envs()
         if not variables:
             return ""
-        return variables[0]
+        return variables[0]  # The first variable takes precedence.
 
     def nvtx_range(self, msg: str) -> AbstractContextManager[None]:
         """Return a context manager that marks a range in the vendor's profiler."""
@@ -177,7 +178,7 @@ def _register() -> None:
     missing_members = platform_class.__abstractmethods__
     if missing_members:
         raise TypeError(
-            "the installed verl needs platform members that accel-train does not have: "
+            "the installed verl requires platform members that accel-train's platform lacks: "
             f"{', '.join(missing_members)}"
         )
     register_as_accel = platforms.PlatformRegistry.register(platform="accel")
@@ -209,6 +210,6 @@ def __getattr__(name: str) -> None:
     """Register the platform when verl imports the name `loaded`. An error becomes a warning."""
     if name != "loaded":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # verl only loads this name, which therefore has the effect of a call.
+    # verl imports this name but does not call it, so the import itself registers the platform.
     with errors_as_warning("verl", _NEXT_STEP):
         _register()

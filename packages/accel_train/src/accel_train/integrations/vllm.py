@@ -148,6 +148,7 @@ class DeviceMembers:
 
         Also resets the device's peak memory to this value.
         """
+        # After the reset, the peak is the memory that is allocated now.
         cls._accelerator().reset_peak_memory_stats(device)
         return float(cls._accelerator().max_memory_allocated(device))
 

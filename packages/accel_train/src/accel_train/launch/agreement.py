@@ -39,8 +39,8 @@ __all__ = [
 ]
 
 #: The other ranks wait this many seconds longer than rank 0, because rank 0 may publish its verdict only at
-#: the end of its timeout.
-_GRACE = 5.0
+#: the end of its timeout. Rank 0 then waits at most this long until they have read the verdict.
+_GRACE_SECONDS = 5.0
 #: Seconds between two reads of the store.
 _POLL_INTERVAL = 0.02
 
@@ -72,15 +72,15 @@ class Record(NamedTuple):
     def from_json(cls, rank: int, data: bytes) -> Record:
         """Parse the record that the rank with the number `rank` wrote to the store.
 
-        If a different version of accel-train wrote the record, the record may have different fields. If it
-        cannot be parsed, the result's `problem` is the parse error.
+        If a different version of accel-train wrote the record, the record may have different fields. If the
+        record cannot be parsed, the result's `problem` is the parse error.
         """
         try:
             return cls(**json.loads(data))
         except (ValueError, TypeError) as error:
             problem = (
-                f"its record in the store cannot be read: {one_line(str(error))}. Install the same "
-                "accel-train on every host"
+                f"the rank's record in the store cannot be read: {one_line(str(error))}. Next step: install "
+                "the same version of accel-train on every host"
             )
             return cls(rank, "unknown", problem=problem)
 
@@ -110,7 +110,7 @@ class _Verdict(NamedTuple):
 
 
 class AgreementRound(NamedTuple):
-    """The result of one agreement among all ranks. It is equal on every rank."""
+    """The result of one agreement among all ranks, which is equal on every rank."""
 
     #: The unique name of this round, which is the prefix of the round's keys in the store.
     name: str
@@ -132,15 +132,15 @@ def agree(
     `RankLostError` is raised.
     """
 
-    def build_verdict(other_records: Mapping[int, bytes]) -> str:
+    def verdict_as_json(other_records: Mapping[int, bytes]) -> str:
         records = [record]
         for rank, data in sorted(other_records.items()):
             records.append(Record.from_json(rank, data))
         return json.dumps(_build_verdict(records, world_size, timeout)._asdict())
 
-    me = Rank(record.rank, world_size, None, record.host)
+    me = Rank(record.rank, world_size, local_rank=None, host=record.host)
     record_json = json.dumps(record._asdict())
-    exchange = exchange_records(store, me, record_json, build_verdict, timeout)
+    exchange = exchange_records(store, me, record_json, verdict_as_json, timeout)
     verdict = _Verdict(**json.loads(exchange.verdict))
     if verdict.absent:
         raise RankLostError(verdict.error, ranks=tuple(verdict.absent))
@@ -157,8 +157,10 @@ def _build_verdict(
     absent = [rank for rank in range(world_size) if rank not in present]
     if absent:
         error = _absent_message(absent, world_size, timeout)
+    elif any(record.problem for record in records):
+        error = _problems_message(records)
     else:
-        error = _problems_message(records) or _differences_message(records)
+        error = _differences_message(records)
     hosts = [record.host for record in records]
     return _Verdict(error, absent, hosts)
 
@@ -181,15 +183,17 @@ def exchange_records(
 ) -> Exchange:
     """Send this rank's record to rank 0, and return rank 0's verdict, which is the same on every rank.
 
-    On rank 0, `build_verdict` is called with a dict of the other ranks' records, and returns the verdict. It
-    is called once all ranks have written a record. After `timeout` seconds, it is called with the records
-    that exist by then. Keys of an earlier round in the store are ignored. Raises `RankLostError` if rank 0
-    does not respond.
+    On rank 0, `build_verdict` is called with a dict of the other ranks' records, and returns the verdict. The
+    call happens when all ranks have written a record, or after `timeout` seconds with the records that exist
+    by then. Keys of an earlier round in the store are ignored. Raises `RankLostError` if rank 0 does not
+    respond.
     """
     from torch._C._distributed_c10d import PrefixStore
 
     if me.rank != 0:
-        return _send_record_and_await_verdict(store, me, record, timeout + _GRACE)
+        return _send_record_and_await_verdict(
+            store, me, record, timeout + _GRACE_SECONDS
+        )
     round_name = uuid.uuid4().hex
     round_store = PrefixStore(round_name, store)
     records = _collect_records(store, round_store, round_name, me.world_size, timeout)
@@ -204,11 +208,14 @@ def _wait_until_verdict_is_read(round_store: Store, readers: int) -> None:
 
     Rank 0's process may contain the store, and may end after this function.
     """
-    end = time.monotonic() + _GRACE
+    end = time.monotonic() + _GRACE_SECONDS
     # RuntimeError means that the store is closed. Then no rank can read the verdict.
     with suppress(RuntimeError):
-        # The store has no request that reads a counter, but adding 0 returns its value.
-        while round_store.add("verdict-read", 0) < readers and time.monotonic() < end:
+        while time.monotonic() < end:
+            # The store has no request that reads a counter, but adding 0 returns the counter's value.
+            read_count = round_store.add("verdict-read", 0)
+            if read_count >= readers:
+                return
             time.sleep(_POLL_INTERVAL)
 
 
@@ -229,7 +236,8 @@ def _collect_records(
                 records[rank] = round_store.get(f"record/{rank}")
                 missing.remove(rank)
             elif store.check([f"token/{rank}"]):
-                # If the token is from an earlier start, the rank's present process will replace it.
+                # Reply to the rank with the round's name. If the token is from an earlier start, the rank's
+                # current process will replace the token.
                 token = store.get(f"token/{rank}").decode()
                 store.set(f"reply/{token}", round_name)
         if not missing or time.monotonic() > end:
@@ -248,7 +256,7 @@ def _send_record_and_await_verdict(
     from torch._C._distributed_c10d import PrefixStore
 
     wait_time = timedelta(seconds=timeout)
-    # Before rank 0 has replied, the store may be an earlier job's.
+    # Before rank 0 has replied, the store may belong to an earlier job.
     with _explain_store_errors(me, timeout, error_if_closed=OldStoreError):
         round_name = _request_round_name(store, me, wait_time)
     with _explain_store_errors(me, timeout, error_if_closed=RankLostError):
@@ -280,17 +288,19 @@ def _explain_store_errors(
     """Convert the store's errors into `RankLostError`, or into `error_if_closed` if the store has closed."""
     try:
         yield
-    except RankLostError:
+    except RankLostError:  # A RuntimeError that needs no conversion.
         raise
     except RuntimeError as error:
         is_closed = isinstance(error, import_torch().distributed.DistNetworkError)
         if is_closed:
-            error_class, event = error_if_closed, "closed the store early"
+            error_class = error_if_closed
+            event = "rank 0 closed the store early"
         else:  # The store's wait() has reached its timeout.
-            error_class, event = RankLostError, f"did not respond within {timeout:g} s"
+            error_class = RankLostError
+            event = f"rank 0 did not respond within {timeout:g} s"
         raise error_class(
-            f"{me}: rank 0 {event}: {first_line(error)}. Read what rank 0 printed, and check that its host "
-            "can be reached.",
+            f"{me}: {event}: {first_line(error)}. Next step: read what rank 0 printed, and check that rank "
+            "0's host can be reached.",
             ranks=(0,),
         ) from error
 
@@ -299,8 +309,8 @@ def _absent_message(absent: list[int], world_size: int, timeout: float) -> str:
     """Return the message for ranks that wrote no record."""
     ranks = format_ranks(absent)
     return (
-        f"{ranks} of {world_size} did not start within {timeout:g} s. Read what {ranks} printed, and check "
-        "that MASTER_ADDR and MASTER_PORT can be reached from there."
+        f"{ranks} of {world_size} did not start within {timeout:g} s. Next step: read what {ranks} printed, "
+        f"and check that the hosts of {ranks} can reach MASTER_ADDR and MASTER_PORT."
     )
 
 
@@ -317,7 +327,7 @@ def _problems_message(records: Iterable[Record]) -> str:
 def _differences_message(records: Sequence[Record]) -> str:
     """Return the message for different choices, with a line for each choice.
 
-    Returns an empty string if all are equal.
+    Returns an empty string if all ranks made the same choice.
     """
     records_by_choice: dict[tuple[tuple[str, ...], str], list[Record]] = {}
     for record in records:
@@ -336,10 +346,10 @@ def _differences_message(records: Sequence[Record]) -> str:
             "separate job on the hosts of each vendor, or set ACCEL_COMMUNICATION_BACKEND=gloo"
         )
         return "\n".join(lines)
-    pin = f"DS_ACCELERATOR={backend_of_rank_0}"
     lines.append(
-        f"Install the same version on every host, or pin a backend that all hosts have, such as {pin}. To "
-        "see the choice on a host, run accel why there."
+        "Install the same plugin version on every host, or select a backend that all hosts have, such as "
+        f"DS_ACCELERATOR={backend_of_rank_0}. To see the choice of a host and the reason, run accel why on "
+        "that host."
     )
     return "\n".join(lines)
 
@@ -350,19 +360,19 @@ def _choice_line(group: Sequence[Record], backend_of_rank_0: str) -> str:
     If the ranks' backend differs from rank 0's, the line includes the reason why the ranks did not select
     rank 0's backend.
     """
-    first = group[0]
+    first_record, *_ = group  # The choice is the same in all records of the group.
     hosts: list[str] = []
     for record in group:
         if record.host not in hosts:
             hosts.append(record.host)
     ranks = format_ranks([record.rank for record in group])
     line = (
-        f"{ranks} (host {', '.join(hosts)}): {first.choice_text()}, "
-        f"{first.selection_reason}"
+        f"{ranks} (host {', '.join(hosts)}): {first_record.choice_text()}, "
+        f"{first_record.selection_reason}"
     )
-    reason = first.rejected.get(backend_of_rank_0, "")
-    if reason and first.backend != backend_of_rank_0:
-        line += f"; {backend_of_rank_0} there: {reason}"
+    reason = first_record.rejected.get(backend_of_rank_0, "")
+    if reason and first_record.backend != backend_of_rank_0:
+        line += f"; {backend_of_rank_0} was not selected: {reason}"
     return line
 
 

@@ -27,43 +27,49 @@ the same one."""
 
 #: `accel run`'s own options with a value: the metavar and the help text of each.
 OPTIONS = {
-    "--backend": ("NAME", "accelerator to use: a name as in DS_ACCELERATOR"),
+    "--backend": ("NAME", "name of the accelerator to use, as for DS_ACCELERATOR"),
     "--communication-backend": (
         "NAME",
-        "torch.distributed's backend [the accelerator's default]",
+        "torch.distributed's communication backend [default: the accelerator's]",
     ),
     "--timeout": ("SECONDS", "time limit for each probe, as for accel list"),
     "--folder": (
         "FOLDER",
-        "as the first option: use the environment in FOLDER (accel setup --into) that fits this machine",
+        "use this machine's environment in FOLDER, made by accel setup --into; must be the first option",
     ),
 }
 #: `accel run`'s own options without a value: the help text of each.
 FLAGS = {
     "--one-device-per-rank": (
-        "make only one device visible to each rank, as device 0 [all devices are visible to each rank, which "
-        "uses the device with the index LOCAL_RANK]"
+        "make only one device visible to each rank, as device 0 [by default, all devices are visible, and "
+        "each rank uses the device with the index LOCAL_RANK]"
     ),
-    "--no-bind": "do not bind ranks to cores",
-    "--no-integrations": "do not prepare frameworks (Accelerate, DeepSpeed) that the ranks import",
-    "--doctor": "first examine the machine of each rank, and report the differences on rank 0",
-    "--dry-run": "print the plan for each rank, and start no rank",
+    "--no-bind": "do not bind ranks to CPU cores",
+    "--no-integrations": "do not prepare frameworks, such as DeepSpeed, for the accelerator",
+    "--doctor": "examine each rank's machine before the script starts; rank 0 reports the differences",
+    "--dry-run": "print the plan for each rank without starting any rank",
 }
 #: torchrun's most used options, in the same form as `OPTIONS`, for the short help text.
 TORCHRUN_OPTIONS = {
-    "--nproc-per-node": ("N", "ranks on this host [one for each device]"),
-    "--nnodes": ("N", "number of hosts, or minimum and maximum: 2:4"),
+    "--nproc-per-node": (
+        "N",
+        "number of ranks on this host [default: one for each device]",
+    ),
+    "--nnodes": ("N", "number of hosts, or the minimum and maximum, such as 2:4"),
     "--node-rank": (
         "N",
-        "number of this host, from 0, if the hosts do not agree on numbers themselves",
+        "this host's number, from 0; not needed if the rendezvous numbers the hosts, as c10d does",
     ),
-    "--rdzv-backend": ("NAME", "how hosts find each other: c10d"),
-    "--rdzv-endpoint": ("HOST:PORT", "address where the hosts meet"),
+    "--rdzv-backend": ("NAME", "how the hosts find each other, such as c10d"),
+    "--rdzv-endpoint": ("HOST:PORT", "address at which the hosts find each other"),
     "--rdzv-id": ("ID", "the job's name, the same on all hosts"),
-    "--max-restarts": ("N", "how often to restart the ranks after one failed"),
+    "--max-restarts": (
+        "N",
+        "how many times to restart all ranks after a rank has failed",
+    ),
     "--log-dir": ("FOLDER", "folder for the output of the ranks"),
     "--module": ("", "SCRIPT is the name of a module (-m)"),
-    "--no-python": ("", "SCRIPT is a command, not run by Python"),
+    "--no-python": ("", "SCRIPT is a command that is not run by Python"),
 }
 
 
@@ -88,27 +94,28 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             f"the installed torch has no torch.distributed.run: {error}"
         ) from error
     _set_defaults(parser)
-    parsed, unknown = parser.parse_known_args(arguments)
-    if unknown:
-        parser.error(
-            f"{_unknown_option_message(unknown[0], parser)} accel run --help-all lists all options."
-        )
+    parsed, unknown_arguments = parser.parse_known_args(arguments)
+    if unknown_arguments:
+        message = _unknown_option_message(unknown_arguments[0], parser)
+        parser.error(f"{message} accel run --help-all lists all options.")
     return parsed
 
 
 def _unknown_option_message(argument: str, parser: argparse.ArgumentParser) -> str:
     """Return the message for an option that does not exist, with the most similar option that exists."""
-    known = set(re.findall(r"--[a-z][\w-]*", parser.format_help()))
-    option = argument.partition("=")[0]
-    matches = difflib.get_close_matches(option.replace("_", "-"), known, n=1)
-    message = f"there is no option {option}."
+    # The long options in the help text, such as --dry-run.
+    known_options = set(re.findall(r"--[a-z][\w-]*", parser.format_help()))
+    option, _, _value = argument.partition("=")
+    matches = difflib.get_close_matches(option.replace("_", "-"), known_options, n=1)
+    message = f"unknown option {option}."
     if matches:
         message += f" Did you mean {matches[0]}?"
     return message
 
 
 def _set_defaults(parser: argparse.ArgumentParser) -> None:
-    """Set the defaults of `accel run` for two options of torchrun that no `PET_…` variable sets."""
+    """Set the defaults of `accel run` for two options of torchrun, unless `PET_…` variables set them."""
+    # A variable such as PET_NPROC_PER_NODE is torchrun's default for the option of the same name.
     if "PET_NPROC_PER_NODE" not in os.environ:
         parser.set_defaults(nproc_per_node="auto")
     signals = parser.get_default("signals_to_handle")
@@ -190,9 +197,9 @@ class _HelpAction(argparse.Action):
         *,
         show_all: bool,
         missing_reason: str,
-        **more: Any,
+        **other_options: Any,
     ) -> None:
-        super().__init__(option_strings, nargs=0, **more)
+        super().__init__(option_strings, nargs=0, **other_options)
         self._show_all, self._missing_reason = show_all, missing_reason
 
     def __call__(self, *_: object) -> None:
@@ -215,7 +222,8 @@ def _format_help(*, show_all: bool = False, missing_reason: str = "") -> str:
     """
     if not missing_reason and torch_build() is None:
         missing_reason = (
-            f"torch is not installed: {vendors.command_with_its_package('accel setup')}"
+            "torch is not installed. Next step: "
+            f"{vendors.command_with_its_package('accel setup')}"
         )
     # A parser that only formats the help.
     own_parser = argparse.ArgumentParser(

@@ -23,12 +23,12 @@ _CCL_PACKAGE = "oneccl_bindings_for_pytorch"
 def communication_of(accelerator: Accelerator, requested: str | None = None) -> str:
     """Return the communication backend to pass to `torch.distributed.init_process_group`, such as `"hccl"`.
 
-    This is `requested` if given, or otherwise the value of `ACCEL_COMMUNICATION_BACKEND` (which `accel run`
-    sets), or otherwise the accelerator's default. Raises `LaunchError` if torch does not have this backend
-    for the device type.
+    The result is `requested` if it is not empty, or otherwise the value of `ACCEL_COMMUNICATION_BACKEND`
+    (which `accel run` sets), or otherwise the accelerator's default. Raises `LaunchError` if torch does not
+    have this backend for the device type.
     """
     if accelerator.device_name() != "cpu":
-        # "staged" may be requested even for a device with its own communication backend.
+        # Register the backend "staged", which may be requested for any device.
         register(accelerator)
     default = accelerator.communication_backend_name()
     configured = requested
@@ -37,12 +37,12 @@ def communication_of(accelerator: Accelerator, requested: str | None = None) -> 
     name = (configured or default).lower()
     if name == default:
         usable_name = prepare_communication(accelerator)
-        # A backend that the caller requested is not replaced with a usable one.
+        # Only a backend that the caller did not request is replaced with a usable one.
         if not requested:
             name = usable_name
     problem = unusable_reason(name, accelerator.device_name())
     if problem and not configured:
-        problem = f"{accelerator.name} declares the communication backend {name!r}, and {problem}"
+        problem = f"{accelerator.name} declares the communication backend {name!r}, but {problem}"
     if problem:
         raise LaunchError(problem)
     return name

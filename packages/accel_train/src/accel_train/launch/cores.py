@@ -32,6 +32,7 @@ def numa_nodes(root: str = "/") -> dict[int, tuple[int, ...]]:
             continue
         number = hardware.parse_number(name.removeprefix("node"))
         cores = parse_ranges(hardware.read_text(f"{_NODES}/{name}/cpulist", root))
+        # A node that has only memory has no cores.
         if number is not None and cores:
             nodes[number] = cores
     return nodes
@@ -56,6 +57,7 @@ def parse_ranges(text: str) -> tuple[int, ...] | None:
     """
     cores: set[int] = set()
     for part in text.strip().split(","):
+        # A part is a range such as "0-3", or a single core such as "8".
         first, dash, last = part.partition("-")
         begin = hardware.parse_number(first)
         end = hardware.parse_number(last) if dash else begin
@@ -75,20 +77,25 @@ def physical_cores(ids: Collection[int], root: str = "/") -> list[tuple[int, ...
         file = (
             f"/sys/devices/system/cpu/cpu{logical_core}/topology/thread_siblings_list"
         )
-        siblings = parse_ranges(hardware.read_text(file, root)) or (logical_core,)
+        siblings = parse_ranges(hardware.read_text(file, root))
+        if (
+            not siblings
+        ):  # Without the file, each logical core counts as a physical core.
+            siblings = (logical_core,)
         threads_of_core.setdefault(min(siblings), []).append(logical_core)
     return [tuple(threads_of_core[core]) for core in sorted(threads_of_core)]
 
 
 def format_ranges(cores: Sequence[int]) -> str:
     """Format sorted core numbers in the Linux kernel's format: `(0, 1, 2, 3, 8)` gives `"0-3,8"`."""
-    ranges: list[list[int]] = []
+    groups: list[list[int]] = []  # The numbers in each group are consecutive.
     for core in cores:
-        if ranges and core == ranges[-1][1] + 1:
-            ranges[-1][1] = core
+        if groups and core == groups[-1][-1] + 1:
+            groups[-1].append(core)
         else:
-            ranges.append([core, core])
+            groups.append([core])
     texts = []
-    for first, last in ranges:
+    for group in groups:
+        first, last = group[0], group[-1]
         texts.append(str(first) if first == last else f"{first}-{last}")
     return ",".join(texts)

@@ -28,9 +28,10 @@ _STORE = "store"
 class EndpointProblem(NamedTuple):
     """Why torchrun's store cannot be reached at the rendezvous endpoint, with the next step."""
 
+    #: The message for the user.
     text: str
     #: Whether the job cannot start. Otherwise the problem may end by itself, when another host starts.
-    is_final: bool
+    is_fatal: bool
 
 
 def find_endpoint_problem(
@@ -53,20 +54,23 @@ def find_endpoint_problem(
     except OSError as error:
         text = (
             f"this host cannot resolve {host}, the host of --rdzv-endpoint: {_reason(error)}. Next step: use "
-            "that host's address, or add the name to /etc/hosts"
+            "the host's IP address in --rdzv-endpoint, or add the name to /etc/hosts"
         )
-        return EndpointProblem(text, is_final=False)
+        return EndpointProblem(text, is_fatal=False)
     try:
         socket.create_connection((host, port), _CONNECT_SECONDS).close()
     except ConnectionRefusedError:
+        # No process listens yet. A host that starts later may start the store.
         return None
     except OSError as error:
-        address = addresses[0][4][0]
+        *_, socket_address = addresses[0]
+        address, *_port = socket_address
         text = (
             f"this host cannot connect to --rdzv-endpoint {host}:{port} ({address}): {_reason(error)}. Next "
-            f"step: check that {address} is an address of that host, and that its firewall permits the port"
+            f"step: check that {address} is an address of {host}, and that the firewall of {host} permits "
+            f"port {port}"
         )
-        return EndpointProblem(text, is_final=False)
+        return EndpointProblem(text, is_fatal=False)
     return _find_store_problem(host, port, import_timeout)
 
 
@@ -83,10 +87,13 @@ def _find_store_problem(
         report = child.run(connect_to_store, request, import_timeout + _STORE_SECONDS)
     except OSError:
         return None
+    # If importing torch failed or took too long, the store was not tested.
     if report.stage != _STORE or report.timed_out:
         return None
-    problem = f"no response within {_STORE_SECONDS:g} s"
-    if report.answer is not None:
+    if report.answer is None:
+        # The timer of `connect_to_store` ended the child process.
+        problem = f"no response within {_STORE_SECONDS:g} s"
+    else:
         problem = str(report.answer["error"])
     if not problem:
         return None
@@ -94,7 +101,7 @@ def _find_store_problem(
         f"a process listens at {host}:{port}, but does not respond like torchrun's store: {problem}. Next "
         f"step: end this process (on its host, `ss -ltnp 'sport = :{port}'` shows it), or use another port"
     )
-    return EndpointProblem(text, is_final=True)
+    return EndpointProblem(text, is_fatal=True)
 
 
 def connect_to_store(
@@ -103,11 +110,11 @@ def connect_to_store(
     """Connect to torch's store at `request["host"]` and `request["port"]`, in a child process.
 
     Returns the error under the key `error`, which is an empty string on success. If the store does not
-    respond, a signal ends the process, because torch ignores its own time limit then.
+    respond, a signal ends the process, because torch then ignores the time limit of its `TCPStore`.
     """
     torch = import_torch()
     stage(_STORE)
-    if hasattr(signal, "setitimer"):
+    if hasattr(signal, "setitimer"):  # Windows lacks this function.
         signal.setitimer(signal.ITIMER_REAL, _STORE_SECONDS)
     try:
         torch.distributed.TCPStore(

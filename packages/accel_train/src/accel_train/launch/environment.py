@@ -55,6 +55,7 @@ COMMON = (
     "TORCH_",
     *SEARCH_PATHS,
 )
+#: Matches the names of variables that a shell can set.
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -68,9 +69,9 @@ def forwarded(
     environment.
 
     The result contains the variables in `environ` whose names begin with a prefix in `COMMON` or in
-    `accelerator.export_envs()`, and the declaration's default values for variables that are not set. It
-    always contains `DS_ACCELERATOR`, set to the accelerator's name, so that every host makes the same choice.
-    It contains no visible-devices variables, because the devices differ between hosts.
+    `accelerator.export_envs()`, and the declaration's default values for variables that are not set. The
+    result always contains `DS_ACCELERATOR`, set to the accelerator's name, so that every host makes the same
+    choice. Visible-devices variables are left out, because the devices differ between hosts.
 
     Raises `LaunchError` if `export_envs()` returns an invalid prefix, or a prefix that matches too many
     variables.
@@ -85,6 +86,7 @@ def forwarded(
         vendor_prefixes = validate_prefixes(accelerator.name, accelerator.export_envs())
         excluded = {*accelerator.visible_devices_envs(), DS_ACCELERATOR.name}
     prefixes = (*COMMON, *vendor_prefixes)
+    # First the declaration's default values of variables that are not set.
     variables = dict(missing_defaults(backend, env))
     for name, value in env.items():
         # A shell could not set a name that is not an identifier, such as that of an exported function.
@@ -115,9 +117,9 @@ def validate_prefixes(name: str, prefixes: Iterable[str]) -> list[str]:
 def isolation_env(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the environment variables that stop torch from loading other vendors' packages in the ranks.
 
-    They are needed if another vendor's package breaks `import torch`. A `sitecustomize` module then loads
-    accel-train's integrations; its folder comes first in `PYTHONPATH`. The other entries of `PYTHONPATH` are
-    those in `environ`, which defaults to this process's environment.
+    The variables are needed if another vendor's package breaks `import torch`. A `sitecustomize` module then
+    loads accel-train's integrations, so its folder is the first entry of `PYTHONPATH` in the result. The
+    other entries are those in `environ`, which defaults to this process's environment.
     """
     env = os.environ if environ is None else environ
     # Python imports `sitecustomize` from this folder when it starts.
@@ -145,8 +147,9 @@ def import_variables(
         variables.update(isolation_env(env))
     package = _package_to_import(backend, autoload=not conflicts)
     if package:
+        user_packages = env.get(startup.IMPORT_VARIABLE, "").split(",")
         packages: list[str] = []
-        for part in [*env.get(startup.IMPORT_VARIABLE, "").split(","), package]:
+        for part in [*user_packages, package]:
             name = part.strip()
             if name and name not in packages:
                 packages.append(name)
@@ -161,8 +164,8 @@ def _package_to_import(backend: Backend, *, autoload: bool) -> str:
     points.
     """
     packages = installed_imports(backend) or backend.vendor_imports
-    vendor_package = packages[0]
-    if vendor_package != "torch":
+    vendor_package, *_ = packages
+    if vendor_package != "torch":  # If it is torch, torch itself contains the device.
         return vendor_package
     is_generic = backend.name == builtin.GENERIC.name
     if is_generic and backend.provenance is not None and not autoload:
@@ -195,7 +198,10 @@ def describe_difference(
             added.append(f"{name}={value}")
     left_out_text = "; ".join(left_out) or "nothing"
     added_text = ", ".join(added) or "nothing"
-    return f"left out for other hosts: {left_out_text}; added: {added_text}"
+    return (
+        f"variables that other hosts do not get: {left_out_text}; added or changed variables: "
+        f"{added_text}"
+    )
 
 
 def _exclusion_reason(
@@ -207,14 +213,14 @@ def _exclusion_reason(
     if not _IDENTIFIER.fullmatch(name):
         return "a shell cannot set a variable with this name"
     if name.startswith(prefixes):
-        return "this format leaves these variables out"
+        return "the output format leaves out these variables"
     return "not among the forwarded prefixes; set these variables on the other hosts if needed"
 
 
 def isolation_reason(conflicts: Sequence[AutoloadConflict]) -> str:
     """Return a sentence that explains why torch loads no vendor packages automatically in the ranks."""
     reasons = "; ".join(conflict.reason for conflict in conflicts)
-    return f"{AUTOLOAD}=0 is set for the ranks: {reasons}."
+    return f"{AUTOLOAD}=0 is set for the ranks, because {reasons}."
 
 
 def pin_of(accelerator: Accelerator | Backend) -> str:
@@ -233,7 +239,7 @@ def pin_of(accelerator: Accelerator | Backend) -> str:
             distributions.add(candidate.distribution)
     is_generic = accelerator.name == builtin.GENERIC.name
     if is_generic and distribution != builtin.OWN.distribution:
-        # The name `generic` alone selects a package before accel_core's own.
+        # Without a distribution, the name `generic` prefers any other distribution to accel_core's.
         distributions.discard(builtin.OWN.distribution)
     if len(distributions) > 1:
         return f"{accelerator.name}@{distribution}"
@@ -269,7 +275,8 @@ def quote_for_shell(value: str) -> str:
 
 
 def is_utf8(value: str) -> bool:
-    """Return whether a variable's value is valid UTF-8. Python reads any other byte as a lone surrogate."""
+    """Return whether the value of an environment variable is valid UTF-8."""
+    # Python reads a byte that is not UTF-8 as a lone surrogate, which cannot be encoded.
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -281,8 +288,8 @@ def as_deepspeed(variables: Mapping[str, str]) -> str:
     """Format the variables as lines for DeepSpeed's file `.deepspeed_env`, such as `NAME=value`.
 
     DeepSpeed (0.19.8, `launcher/runner.py`) reads the file as text, line by line, and strips each value. For
-    a shell, it puts the value between double quotes without escapes. For Slurm's `srun --export`, it joins
-    all values with commas. Raises `LaunchError` if these steps would change a value.
+    a shell, DeepSpeed puts the value between double quotes without escapes. For Slurm's `srun --export`,
+    DeepSpeed joins all values with commas. Raises `LaunchError` if these steps would change a value.
     """
     faulty = sorted(
         name for name, value in variables.items() if not _fits_deepspeed(value)

@@ -45,13 +45,17 @@ _STATUS = "status"
 _REPORTS = "reports"
 #: If this rank's own heartbeat is later than this many intervals, this process itself was stopped.
 _STOPPED_INTERVALS = 3
+#: How many heartbeats all ranks together send in a second, which limits rank 0's load: in normal operation,
+#: and at most while they wait for other ranks.
+_HEARTBEATS_PER_SECOND = 1250
+_MAX_HEARTBEATS_PER_SECOND = 20000
 
 
 @dataclass(frozen=True)
 class _Status:
     """The state of the job, as published by rank 0."""
 
-    #: For each lost rank, what happened to it, such as `"has been silent for 10 s"`.
+    #: For each lost rank, what happened to it, such as `"has sent no heartbeat for 10 s"`.
     lost: dict[int, str] = field(default_factory=dict)
     #: Ranks that ended without an error and without `shutdown()`.
     left_early: tuple[int, ...] = ()
@@ -79,8 +83,8 @@ class FailureDetector:
 
     `hosts` lists the host of each rank. `silence` is the number of seconds without a heartbeat after which a
     rank counts as lost. `store` is a connection to torch's store that nothing else uses, with a prefix that
-    is unique to the job. `communication` is the name of torch's communication backend. It is used to
-    recognize errors of collectives.
+    is unique to the job. `communication` is the name of torch's communication backend, by which errors of
+    collectives are recognized.
     """
 
     def __init__(
@@ -98,13 +102,16 @@ class FailureDetector:
         # Heartbeats are rarer in a large job, because rank 0 serves the heartbeats of all ranks. Rank 0
         # reads up to one interval late, twice, and the other ranks read its status up to one interval late.
         # So the longest interval of `silence / 2.5` still reports a loss within twice the silence.
-        shortest = min(1.0, silence / 5)
-        longest = silence / 2.5
+        min_interval = min(1.0, silence / 5)
+        max_interval = silence / 2.5
+        interval_for_load = len(hosts) / _HEARTBEATS_PER_SECOND
         #: Seconds between two heartbeats.
-        self.interval = max(shortest, min(len(hosts) / 1250, longest))
+        self.interval = max(min_interval, min(interval_for_load, max_interval))
+        short_interval = max(0.02, len(hosts) / _MAX_HEARTBEATS_PER_SECOND)
         #: Seconds between two heartbeats while this rank waits for other ranks.
-        self._short_interval = min(self.interval, max(0.02, len(hosts) / 20000))
-        #: The ranks whose heartbeats this rank reads: all on rank 0, and rank 0's on one other rank.
+        self._short_interval = min(self.interval, short_interval)
+        #: The ranks whose heartbeats this rank reads. Rank 0 reads those of all other ranks, and one other
+        #: rank reads those of rank 0.
         self._watched: list[int] = []
         if rank == 0:
             self._watched = sorted(self._others)
@@ -137,10 +144,10 @@ class FailureDetector:
         self._wake_up, self._stop = threading.Event(), threading.Event()
         self._process = os.getpid()
         self._heartbeat_thread = threading.Thread(
-            target=self._send_heartbeats, name="accel-heartbeat", daemon=True
+            target=self._run_heartbeat_thread, name="accel-heartbeat", daemon=True
         )
         self._store_thread = threading.Thread(
-            target=self._watch_store, name="accel-store", daemon=True
+            target=self._run_store_thread, name="accel-store", daemon=True
         )
 
     def start(self) -> None:
@@ -206,7 +213,7 @@ class FailureDetector:
         return RankLostError("; ".join(sentences), ranks=tuple(ranks))
 
     def _event_sentence(self, rank: int, event: str) -> str:
-        """Return a sentence about a rank, such as `"rank 2 (host b) has been silent for 10 s"`.
+        """Return a sentence about a rank, such as `"rank 2 (host b) has sent no heartbeat for 10 s"`.
 
         `event` is the part of the sentence after the rank.
         """
@@ -225,10 +232,10 @@ class FailureDetector:
         rank_lost_error = None
         if _is_collective_error(error, self._library_pattern):
             # The collective may have failed before the heartbeats show which rank was lost.
-            detection_time = self._silence + 4 * self.interval
+            max_detection_time = self._silence + 4 * self.interval
             with self._frequent_heartbeats():
                 self._state_changed.wait_for(
-                    lambda: self.has_lost_ranks, detection_time
+                    lambda: self.has_lost_ranks, max_detection_time
                 )
             rank_lost_error = self.lost_ranks_error()
         if rank_lost_error is None:
@@ -254,14 +261,13 @@ class FailureDetector:
             # The heartbeat thread reads which ranks have arrived, for the message.
             self._needs_reports = True
             self._state_changed.wait_for(lambda: not self._needs_reports, self._silence)
-        # If all others have arrived, rank 0 has not published this.
-        absent = sorted(self._others - self._arrived) or [0]
-        state = "which is still running or was stopped"
-        if len(absent) > 1:
-            state = "which are still running or were stopped"
+        absent = sorted(self._others - self._arrived)
+        if not absent:
+            # All other ranks have arrived, but rank 0 has not published that the job is complete.
+            absent = [0]
         error = RankLostError(
             f"rank {self._rank} (host {self._hosts[self._rank]}) waited {timeout:g} s at the end of the job "
-            f"for {format_ranks(absent, _MAX_LISTED)}, {state}",
+            f"for {format_ranks(absent, _MAX_LISTED)} (still running or stopped)",
             ranks=tuple(absent),
         )
         self.stop(f"RankLostError: {error}")
@@ -278,7 +284,7 @@ class FailureDetector:
         On rank 0, whose process may contain the store, this method first waits until the other ranks have
         stopped using the store. It waits for at most 5 seconds or `silence` seconds, whichever is longer.
         """
-        if self._rank == 0:  # The store is in this process.
+        if self._rank == 0:  # This process may contain the store.
             with self._frequent_heartbeats():
                 self._state_changed.wait_for(
                     lambda: self._ended.issuperset(self._others),
@@ -289,6 +295,7 @@ class FailureDetector:
     @contextmanager
     def _frequent_heartbeats(self) -> Iterator[None]:
         """Hold the lock and send heartbeats more often, while this rank waits for other ranks."""
+        # While a thread waits for a change of the state, it releases the lock.
         with self._state_changed:
             self._is_waiting = True
             self._wake_up.set()
@@ -310,8 +317,8 @@ class FailureDetector:
 
     # --- The heartbeat thread; no other thread uses the store --------------------------
 
-    def _send_heartbeats(self) -> None:
-        """Send heartbeats until the rank stops, or rank 0 ends; the target of the heartbeat thread."""
+    def _run_heartbeat_thread(self) -> None:
+        """Send heartbeats until the rank stops, or rank 0 ends."""
         previous = time.monotonic()
         for rank in self._watched:
             self._value_times[rank] = previous
@@ -322,8 +329,8 @@ class FailureDetector:
             while not self._stop.is_set() and not self._status.closing:
                 now = time.monotonic()
                 if now - previous > _STOPPED_INTERVALS * self.interval:
-                    # This process was stopped, or got no CPU time. So it could not read the heartbeats of
-                    # the other ranks, and these ranks do not count as silent.
+                    # This process was stopped, or got no CPU time. So this rank could not read the
+                    # heartbeats of the other ranks, which therefore do not count as silent.
                     for rank in set(self._watched) - self._status.lost.keys():
                         self._value_times[rank] = now
                 previous = now
@@ -370,7 +377,7 @@ class FailureDetector:
         key, new_value = str(self._rank), str(self._heartbeats_sent)
         while True:
             # The store sets the new value only if the key still has this rank's previous value. In either
-            # case, the store returns the key's present value.
+            # case, the store returns the key's current value.
             value = self._store.compare_set(key, self._own_value, new_value).decode()
             self._own_value = value
             if value == new_value:
@@ -427,7 +434,7 @@ class FailureDetector:
     def _read_heartbeats(self) -> dict[int, bytes]:
         """Return the value of each watched rank's key.
 
-        Returns an empty dict until all of them have sent a heartbeat.
+        Returns an empty dict until every watched rank has sent a heartbeat.
         """
         keys = [str(rank) for rank in self._watched]
         if not self._has_all_keys:
@@ -442,9 +449,10 @@ class FailureDetector:
     @property
     def _silence_event(self) -> str:
         """Return what happened to a silent rank, as the rest of a sentence that begins with the rank."""
-        return f"has been silent for {self._silence:g} s"
+        return f"has sent no heartbeat for {self._silence:g} s"
 
     def _publish_if_changed(self, status: _Status) -> None:
+        """Publish `status` if it differs from the status that this rank knows."""
         if status != self._status:
             self._publish_status(status)
 
@@ -510,9 +518,10 @@ class FailureDetector:
         if self._stop.is_set() or self._status.complete or self._status.closing:
             return
         if self._rank == 0:
+            first_line, _, _ = str(error).partition("\n")
             _log.warning(
                 "lost ranks can no longer be detected, because the job's store has failed: %s",
-                one_line(str(error).split("\n")[0]),
+                one_line(first_line),
             )
             return
         self._set_store_failure(
@@ -522,8 +531,8 @@ class FailureDetector:
     # --- The store thread. The heartbeat thread cannot do this work: its requests hang if the store's host
     # --- is lost.
 
-    def _watch_store(self) -> None:
-        """Detect a store that does not respond for `silence` seconds; the target of the store thread."""
+    def _run_store_thread(self) -> None:
+        """Detect a store that does not respond for `silence` seconds."""
         previous = time.monotonic()
         while not self._stop.wait(self.interval) and self._heartbeat_thread.is_alive():
             now = time.monotonic()
@@ -584,7 +593,7 @@ class _Reports:
 
 
 def _in_batches(keys: list[str]) -> Iterator[list[str]]:
-    """Yield the keys in batches of 500.
+    """Yield the keys in batches of at most 500.
 
     TCPStore's server parses a request from its start whenever another part of it arrives, so a request with
     many keys is slow.

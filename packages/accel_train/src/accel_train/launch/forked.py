@@ -25,6 +25,7 @@ def child_starter() -> Callable[..., Any] | None:
     """
     if sys.platform != "linux":
         return None
+    # A forked child could not undo the effects of importing torch, and would lack the other threads.
     if "torch" in sys.modules or threading.active_count() > 1:
         return None
     # A package in ACCEL_IMPORT may initialize a device in this process.
@@ -57,15 +58,16 @@ class ForkedChild:
         # because either may run first.
         with contextlib.suppress(OSError):
             os.setpgid(self.pid, self.pid)
-        if self.pid == 0:
+        if self.pid == 0:  # This is the child process.
             # The command's last argument is the folder in which the child finds its job.
             _run_child_and_exit([stdin, stdout, stderr], folder=command[-1])
 
     def poll(self) -> int | None:
         """Return the child's exit status, which is negative for a signal, or `None` while the child runs."""
         if self._status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
+            # The process id is 0 while the child runs.
+            ended_pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if ended_pid:
                 self._status = os.waitstatus_to_exitcode(status)
         return self._status
 
@@ -96,4 +98,5 @@ def _run_child_and_exit(files: list[Any], folder: str) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
+        # Reached only after an error, because child.main() ends the process.
         os._exit(1)

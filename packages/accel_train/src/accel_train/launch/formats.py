@@ -26,9 +26,9 @@ __all__ = [
 ]
 
 #: The prefixes of variables that a format leaves out. A container image has search paths of its own, Slurm's
-#: `--export=ALL` includes every variable, and DeepSpeed's launcher gets these from the accelerator. A path
-#: may also have characters that the format cannot hold, such as the spaces in Windows' paths.
-_LEFT_OUT = {
+#: `--export=ALL` includes every variable, and DeepSpeed's launcher gets these prefixes from the accelerator.
+#: A path may also have characters that the format cannot represent, such as the spaces in Windows' paths.
+_EXCLUDED_PREFIXES = {
     "docker": (*SEARCH_PATHS, "PYTHONHOME", "PYTHONPATH"),
     "slurm": SEARCH_PATHS,
     "deepspeed": SEARCH_PATHS,
@@ -39,11 +39,11 @@ def variables_in_format(
     output_format: str, variables: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the environment variables that a format (such as `"docker"`) passes to ranks."""
-    left_out = _LEFT_OUT.get(output_format, ())
+    excluded_prefixes = _EXCLUDED_PREFIXES.get(output_format, ())
     return {
         name: value
         for name, value in variables.items()
-        if not name.startswith(left_out)
+        if not name.startswith(excluded_prefixes)
     }
 
 
@@ -55,13 +55,14 @@ def as_ray(variables: Mapping[str, str]) -> str:
     value, provides no way to quote them, and accepts only UTF-8 text.
     """
     _check_values(
-        variables, _fits_ray, "Ray replaces $NAME in values, and accepts UTF-8 only"
+        variables, _fits_ray, "Ray replaces $NAME in values, and accepts only UTF-8"
     )
     return json.dumps({"env_vars": dict(variables)}, indent=2)
 
 
 def _fits_ray(value: str) -> bool:
     """Return whether Ray leaves the value unchanged."""
+    # Matches the beginning of $NAME and of ${NAME}.
     has_variable = re.search(r"\$(\w|\{)", value) is not None
     return is_utf8(value) and not has_variable
 
@@ -83,6 +84,7 @@ def as_slurm(variables: Mapping[str, str]) -> str:
 
 def _fits_slurm(value: str) -> bool:
     """Return whether the value needs no quotes in `--export`."""
+    # Matches a value of letters, digits and punctuation that no shell interprets.
     return re.fullmatch(r"[\w%+./:=@-]*", value, re.ASCII) is not None
 
 
@@ -99,7 +101,8 @@ def container_flags(backend: Backend) -> list[str]:
     """Return the declared `docker run` options that give a container access to the backend's devices.
 
     Each `--device` option in the declaration names one device node. The result has a `--device` option for
-    each such node that exists on this host, or the declared option if there is none.
+    each node on this host that matches the same pattern in `backend.hardware.nodes`. If there is no such
+    node, the result has the declared option.
     """
     flags: list[str] = []
     previous_word = ""
@@ -136,7 +139,7 @@ def as_transformers_spec(name: str) -> str:
     return f'''\
 """The accelerator {name!r} for the tests of Transformers.
 
-Run them in the folder of this file: TRANSFORMERS_TEST_DEVICE_SPEC=NAME_OF_THIS_FILE.py pytest ...
+Run the tests in the folder of this file: TRANSFORMERS_TEST_DEVICE_SPEC=NAME_OF_THIS_FILE.py pytest ...
 """
 
 import accel_core
@@ -152,7 +155,10 @@ DEVICE_COUNT_FN = _accelerator.device_count'''
 def _check_values(
     variables: Mapping[str, str], fits: Callable[[str], bool], reason: str
 ) -> None:
-    """Raise `LaunchError` with the names of the variables whose values do not fit, and `reason`."""
+    """Raise `LaunchError` with `reason` if a value does not fit the format.
+
+    The error names the variables of such values. `fits` returns whether a value fits the format.
+    """
     faulty = sorted(name for name, value in variables.items() if not fits(value))
     if faulty:
         raise LaunchError(

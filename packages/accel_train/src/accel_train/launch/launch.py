@@ -37,8 +37,8 @@ def check_script(arguments: argparse.Namespace) -> None:
     is_path = not (arguments.module or arguments.no_python)
     if is_path and not Path(arguments.training_script).exists():
         raise LaunchError(
-            f"{arguments.training_script}: no such script in {Path.cwd()}. For a module use -m; for a "
-            "command use --no-python."
+            f"{arguments.training_script}: no such script in {Path.cwd()}. To run a module, use -m. To run a "
+            "command, use --no-python."
         )
 
 
@@ -81,7 +81,7 @@ def examine_machine(
         )
     except AccelError as error:
         error_class = type(error)
-        if isinstance(error.__cause__, OSError):  # no process can be started
+        if isinstance(error.__cause__, OSError):  # The child process cannot be started.
             error_class = LaunchError
         raise error_class(str(error)) from error
     warnings = [f"{sentence}." for sentence in result.crashes]
@@ -200,7 +200,7 @@ def visibility_report(
 
 
 def _visibility_limit(assignments: str, count: int, total: int | None) -> str:
-    """Return a clause about hidden devices, such as `"CUDA_VISIBLE_DEVICES='0' shows 1 of 8"`.
+    """Return a clause about hidden devices, such as `"CUDA_VISIBLE_DEVICES='0' shows 1 of 8 devices"`.
 
     Returns an empty string if `assignments` is empty, or if `total` is known and no device is hidden.
     `assignments` is the text of the variables with their values. `count` is the number of visible devices.
@@ -209,9 +209,9 @@ def _visibility_limit(assignments: str, count: int, total: int | None) -> str:
     if not assignments:  # No variable is set.
         return ""
     if total is None:
-        return f"{assignments} shows {count}"
+        return f"{assignments} shows {count} of this host's devices"
     if total > count:
-        return f"{assignments} shows {count} of {total}"
+        return f"{assignments} shows {count} of {total} devices"
     return ""
 
 
@@ -236,11 +236,12 @@ def _single_device_error(accelerator: Any, ids: Any, count: int) -> str:
     """
     variables = accelerator.visible_devices_envs()
     if not variables:
-        return f"{accelerator.name} has no visible-devices variable"
+        return f"{accelerator.name} has no environment variable that selects the visible devices"
+    first_variable, *_ = variables
     if ids is None:
-        return f"cannot determine device ids from {variables[0]}"
+        return f"the device ids cannot be determined from {first_variable}"
     if len(ids) < count:
-        return f"{variables[0]} has {len(ids)} of {count} device ids: {ids}"
+        return f"{first_variable} contains only these device ids for {count} devices: {ids}"
     return ""
 
 
@@ -259,9 +260,9 @@ def _environments_with_one_device(
 def _pci_address(accelerator: Any, index: int) -> str | None:
     """Return the PCI address of the device with the index `index`, or `None` if it cannot be read.
 
-    The address is only used to find the device's NUMA node. Ranks without a known node are spread over all
-    nodes, so any error is ignored.
+    Ranks of devices without a known address are spread over all NUMA nodes.
     """
+    # The address is only needed to find the device's NUMA node, so any error is ignored.
     with suppress(Exception):
         address: str | None = accelerator.device_properties(index).pci_address
         return address
@@ -325,7 +326,7 @@ def _make_ranks_start_with_worker(
     elif arguments.no_python:
         script_option = "--command"
     job = {
-        "launcher": os.getpid(),  # A rank ends when this process ends.
+        "launcher": os.getpid(),  # The worker makes its rank end when this process ends.
         "started": started_file,
         "ranks": [plan._asdict() for plan in plans],
     }
@@ -340,6 +341,6 @@ def _make_ranks_start_with_worker(
         *worker_arguments,
         *arguments.training_script_args,
     ]
-    # torchrun starts this command as it is.
+    # With --no-python, torchrun starts this command unchanged.
     arguments.training_script = sys.executable
     arguments.module, arguments.no_python = False, True

@@ -33,12 +33,12 @@ class Launcher(NamedTuple):
 
     name: str
     #: The variable with the process's rank.
-    rank: str
+    rank_variable: str
     #: The variable with the number of ranks.
-    world_size: str = ""
+    world_size_variable: str = ""
     #: The variables with the rank's number on its host, and with the number of ranks on that host.
-    local_rank: str = ""
-    local_world_size: str = ""
+    local_rank_variable: str = ""
+    local_world_size_variable: str = ""
 
 
 #: The launchers, in the order in which their variables are looked up. MPI's variables precede Slurm's: if
@@ -78,11 +78,11 @@ _DEFAULT_PORT = 29500
 def find_launcher(environ: Mapping[str, str]) -> Launcher | None:
     """Return the launcher that started this process as one of several ranks, or `None` if no launcher did."""
     for launcher in LAUNCHERS:
-        rank = environ.get(launcher.rank)
+        rank = environ.get(launcher.rank_variable)
         if not rank:
             continue
-        if launcher.world_size:
-            world_size = environ.get(launcher.world_size, "")
+        if launcher.world_size_variable:
+            world_size = environ.get(launcher.world_size_variable, "")
             has_peers = world_size not in ("", "1")
         else:
             # Rank 0 may be the only rank, but any other rank has peers.
@@ -105,10 +105,10 @@ def torchrun_variables(environ: Mapping[str, str]) -> dict[str, str]:
     if launcher is None:
         return {}
     variables = {
-        RANK.name: environ[launcher.rank],
-        WORLD_SIZE.name: environ[launcher.world_size],
+        RANK.name: environ[launcher.rank_variable],
+        WORLD_SIZE.name: environ[launcher.world_size_variable],
         LOCAL_RANK.name: _local_rank(launcher, environ),
-        LOCAL_WORLD_SIZE.name: environ.get(launcher.local_world_size, ""),
+        LOCAL_WORLD_SIZE.name: environ.get(launcher.local_world_size_variable, ""),
         MASTER_ADDR.name: _rank_0_address(launcher, environ),
         MASTER_PORT.name: _rank_0_port(environ),
     }
@@ -122,7 +122,9 @@ def torchrun_variables(environ: Mapping[str, str]) -> dict[str, str]:
 def _launcher_with_size(environ: Mapping[str, str]) -> Launcher | None:
     """Return the first launcher that set both this process's rank and the number of ranks."""
     for launcher in LAUNCHERS:
-        if environ.get(launcher.rank) and environ.get(launcher.world_size):
+        if environ.get(launcher.rank_variable) and environ.get(
+            launcher.world_size_variable
+        ):
             return launcher
     return None
 
@@ -141,11 +143,18 @@ def _local_rank(launcher: Launcher, environ: Mapping[str, str]) -> str:
     A second launcher's variable may contain the number: `srun --mpi=pmi2` sets MPICH's rank and size, but
     Slurm's local rank. The second launcher's rank and size then equal those of `launcher`.
     """
-    rank_and_size = (environ[launcher.rank], environ[launcher.world_size])
-    # mpirun may be started by Slurm. Only variables with the same rank are about the same processes.
+    rank_and_size = (
+        environ[launcher.rank_variable],
+        environ[launcher.world_size_variable],
+    )
+    # If mpirun is started by Slurm, Slurm's variables may be about other processes. Variables with the same
+    # rank and size are about the same process.
     for other in LAUNCHERS:
-        other_rank_and_size = (environ.get(other.rank), environ.get(other.world_size))
-        local_rank = environ.get(other.local_rank)
+        other_rank_and_size = (
+            environ.get(other.rank_variable),
+            environ.get(other.world_size_variable),
+        )
+        local_rank = environ.get(other.local_rank_variable)
         if local_rank and other_rank_and_size == rank_and_size:
             return local_rank
     return ""
@@ -153,8 +162,8 @@ def _local_rank(launcher: Launcher, environ: Mapping[str, str]) -> str:
 
 def _rank_0_address(launcher: Launcher, environ: Mapping[str, str]) -> str:
     """Return the address of rank 0's host, or an empty string if it is unknown."""
-    world_size = environ[launcher.world_size]
-    ranks_on_this_host = environ.get(launcher.local_world_size)
+    world_size = environ[launcher.world_size_variable]
+    ranks_on_this_host = environ.get(launcher.local_world_size_variable)
     if launcher.name == "Slurm":
         is_one_host = environ.get("SLURM_STEP_NUM_NODES") == "1"
     else:
@@ -171,6 +180,7 @@ def _first_host(nodes: str) -> str:
     match = _FIRST_HOST.match(nodes)
     if match is None:
         return ""
+    # For node[03-05,9]-ib, the prefix is node, the first number is 03, and the suffix is -ib.
     parts = match.groupdict(default="")
     return f"{parts['prefix']}{parts['first_number']}{parts['suffix']}"
 
@@ -181,8 +191,8 @@ def _rank_0_port(environ: Mapping[str, str]) -> str:
     Slurm may run several jobs on one host. Therefore the port of a Slurm job depends on the job's number, and
     is between 20000 and 29999.
     """
-    job = environ.get("SLURM_JOB_ID", "")
-    if job.isdecimal():
-        # Two jobs on one host get different ports, from 20000 to 29999.
-        return str(20000 + int(job) % 10000)
+    job_number = environ.get("SLURM_JOB_ID", "")
+    if job_number.isdecimal():
+        # Two jobs on one host usually get different ports, from 20000 to 29999.
+        return str(20000 + int(job_number) % 10000)
     return str(_DEFAULT_PORT)

@@ -48,60 +48,60 @@ class NetworkSettings(NamedTuple):
 def network_settings(arguments: argparse.Namespace) -> NetworkSettings:
     """Return the network settings that a job on several hosts needs on this host.
 
-    There are no settings unless this host's name resolves only to a loopback address. If the rendezvous
+    The result has settings only if this host's name resolves only to loopback addresses. If the rendezvous
     endpoint is this host, torchrun gets `is_host=1` and starts the store here. `GLOO_SOCKET_IFNAME`, unless
     it is already set, becomes the network interface with the route to the endpoint. If the endpoint is a
-    loopback address, there are no settings, but a note that no other host can reach the endpoint.
+    loopback address, the result has only a note that no other host can reach the endpoint.
     """
     # The option is a number of hosts, or a minimum and a maximum such as "2:4".
     _, _, max_hosts = str(arguments.nnodes).rpartition(":")
+    variables: dict[str, str] = {}
+    rdzv_conf = ""
+    notes: list[str] = []
     if max_hosts == "1":
-        return NetworkSettings({}, "", [])
+        return NetworkSettings(variables, rdzv_conf, notes)
     host, port = rendezvous_endpoint(arguments)
     if _is_loopback(host):
-        return NetworkSettings({}, "", [_note_on_waiting(arguments, host, port)])
+        notes.append(_note_on_waiting(arguments, host, port))
+        return NetworkSettings(variables, rdzv_conf, notes)
     own_name = socket.gethostname()
     loopback = _loopback_address_of(own_name)
     if not loopback or not host:
-        return NetworkSettings({}, "", [])
-    cause = f"this host's name, {own_name}, resolves to {loopback}"
-    variables: dict[str, str] = {}
-    rdzv_conf = ""
-    notes = []
+        return NetworkSettings(variables, rdzv_conf, notes)
     if _needs_is_host(arguments, host):
         rdzv_conf = "is_host=1"
         notes.append(
-            f"{cause}, but {host} is an address of this host, so torchrun's store is started here "
-            "(--rdzv-conf is_host=1)."
+            f"this host's name, {own_name}, resolves to {loopback}, but {host} is an address of this host, "
+            "so torchrun's store is started here (--rdzv-conf is_host=1)."
         )
     if "GLOO_SOCKET_IFNAME" not in os.environ:
         interface = _interface_with_route_to(host, port)
         if interface:
             variables["GLOO_SOCKET_IFNAME"] = interface
             notes.append(
-                f"{cause}, which other hosts cannot reach, so GLOO_SOCKET_IFNAME={interface} is set for "
-                "the ranks."
+                f"this host's name, {own_name}, resolves to {loopback}, which other hosts cannot reach, so "
+                f"GLOO_SOCKET_IFNAME={interface} is set for the ranks."
             )
     return NetworkSettings(variables, rdzv_conf, notes)
 
 
 def _note_on_waiting(arguments: argparse.Namespace, host: str, port: int) -> str:
-    """Return a sentence on a job of several hosts whose endpoint no other host can reach."""
+    """Return a note for a job on several hosts whose endpoint is a loopback address of this host."""
     nnodes = str(arguments.nnodes)
     setting, step = f"--nnodes {nnodes}", "--nnodes 1"
     if os.environ.get("PET_NNODES") == nnodes:
         setting, step = f"PET_NNODES={nnodes} in the environment", "unset PET_NNODES"
     return (
         f"{setting} makes torchrun wait for other launchers at {host}:{port}, which only launchers on this "
-        f"host can reach. For a job of this launcher alone: {step}. For several hosts: --rdzv-endpoint "
-        "HOST:PORT"
+        f"host can reach. For a job with only this launcher: {step}. For a job on several hosts: "
+        "--rdzv-endpoint HOST:PORT"
     )
 
 
 class LoopbackFailure(NamedTuple):
     """Why this host cannot connect to itself, and the next step."""
 
-    #: The address, such as `"127.0.0.1"` or `"10.0.0.7, the address of its name node7"`.
+    #: The address, such as `"127.0.0.1"` or `"10.0.0.7, the address of this host's name node7"`.
     address: str
     error: str
     #: The next step, or an empty string if none is known.
@@ -128,10 +128,12 @@ def check_own_name() -> LoopbackFailure | None:
     `None` if a connection to one of the addresses succeeds, and otherwise the last failure.
     """
     name = socket.gethostname()
+    # The failure if the name has no addresses, so that the loop below does nothing.
     failure = LoopbackFailure(
-        f"its name {name}", "the name cannot be resolved",
-        f"add the line `127.0.1.1 {name}` to /etc/hosts",
-    )  # fmt: skip
+        address=f"this host's name {name}",
+        error="the name cannot be resolved",
+        step=f"add the line `127.0.1.1 {name}` to /etc/hosts",
+    )
     for address in dict.fromkeys(_addresses(name)):
         try:
             _connect_to_itself(address)
@@ -139,10 +141,10 @@ def check_own_name() -> LoopbackFailure | None:
             reason = error.strerror or str(error)
             step = _step_for_loopback(error)
             if error.errno == errno.EADDRNOTAVAIL:
-                reason = "it is not an address of this host"
+                reason = "the address does not belong to this host"
                 step = f"correct the address of {name} in /etc/hosts or in the DNS"
             failure = LoopbackFailure(
-                f"{address}, the address of its name {name}", reason, step
+                f"{address}, the address of this host's name {name}", reason, step
             )
         else:
             return None
@@ -155,7 +157,7 @@ def _connect_to_itself(address: str) -> None:
     with socket.socket(family) as listener:
         listener.bind((address, 0))
         listener.listen()
-        port = listener.getsockname()[1]
+        _address, port, *_ = listener.getsockname()
         socket.create_connection((address, port), _LOOPBACK_SECONDS).close()
 
 
@@ -189,11 +191,11 @@ def _needs_is_host(arguments: argparse.Namespace, host: str) -> bool:
 def rendezvous_endpoint(arguments: argparse.Namespace) -> tuple[str, int]:
     """Return the rendezvous host and port from torchrun's options.
 
-    They come from `--rdzv-endpoint`, or otherwise from `--master-addr` and `--master-port`. For an endpoint
-    without a port, torchrun's default port is returned.
+    The host and port come from `--rdzv-endpoint`, or otherwise from `--master-addr` and `--master-port`. For
+    an endpoint without a port, torchrun's default port is returned.
     """
     if not arguments.rdzv_endpoint:
-        # torch 2.13 leaves the port open, to use a free one on a single host.
+        # In torch 2.13, master_port may be None: on a single host, torchrun then uses a free port.
         return str(arguments.master_addr), int(arguments.master_port or _DEFAULT_PORT)
     endpoint = str(arguments.rdzv_endpoint)
     host, colon, port = endpoint.rpartition(":")
@@ -205,9 +207,9 @@ def rendezvous_endpoint(arguments: argparse.Namespace) -> tuple[str, int]:
 
 
 def _loopback_address_of(name: str) -> str:
-    """Return the loopback address of `name`.
+    """Return the loopback address that `name` resolves to.
 
-    Returns an empty string if `name` resolves to any other address, or to none.
+    Returns an empty string if `name` also resolves to another address, or to no address.
     """
     addresses = _addresses(name)
     if addresses and all(_is_loopback(address) for address in addresses):
@@ -245,7 +247,7 @@ def _is_this_host(host: str) -> bool:
 
 
 def _interface_with_route_to(host: str, port: int) -> str:
-    """Return the interface with the IPv4 route to `host`.
+    """Return the network interface that this host uses to send IPv4 packets to `host`.
 
     Returns an empty string if there is none, or on Windows.
     """
@@ -265,7 +267,8 @@ def _interface_with_route_to(host: str, port: int) -> str:
 def addressed_interfaces() -> list[str]:
     """Return the network interfaces of this host that have an IPv4 address, with `lo` first.
 
-    If no address can be found, for example on Windows, all interfaces are returned.
+    If no address can be found, for example on Windows, all interfaces are returned. If the interfaces cannot
+    be listed, the result is empty.
     """
     try:
         names = [name for _, name in socket.if_nameindex()]
@@ -273,6 +276,7 @@ def addressed_interfaces() -> list[str]:
             addressed = [name for name in names if _ipv4_address_of(name, probe)]
     except (AttributeError, OSError):
         return []
+    # False is sorted before True, so `lo` comes first.
     return sorted(addressed or names, key=lambda name: name != "lo")
 
 
@@ -285,6 +289,7 @@ def _ipv4_address_of(interface: str, any_socket: socket.socket) -> str:
         from fcntl import ioctl
     except ImportError:  # Windows
         return ""
+    # Linux's names of interfaces have at most 15 bytes.
     request = struct.pack("256s", interface.encode()[:15])
     with suppress(OSError):
         answer = ioctl(any_socket.fileno(), _SIOCGIFADDR, request)

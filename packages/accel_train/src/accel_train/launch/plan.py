@@ -40,7 +40,7 @@ _MAX_RANKS = 1 << 12
 
 
 class Machine(NamedTuple):
-    """A description of this host's accelerator, with all that the launcher needs to know."""
+    """A description of this host's accelerator, with the values that the launcher uses."""
 
     #: The backend's name.
     name: str
@@ -165,16 +165,16 @@ def _rank_count(arguments: argparse.Namespace, machine: Machine) -> int:
 
 def _too_few_devices_error(option: str, ranks: int, machine: Machine) -> LaunchError:
     """Return the error for more ranks than devices. `option` is the value of `--nproc-per-node`."""
-    plural = "" if machine.device_count == 1 else "s"
+    count = machine.device_count
     message = (
-        f"--nproc-per-node {option}: {ranks} ranks but {machine.device_count} {machine.name} "
-        f"device{plural}"
+        f"--nproc-per-node {option}: the number of ranks ({ranks}) exceeds the number of {machine.name} "
+        f"devices ({count})"
     )
     cause = machine.visibility_problem or machine.visibility_limit
     if cause:
         message += f": {cause}"
     step = machine.visibility_limit_step or "choose another accelerator with --backend"
-    return LaunchError(f"{message}. Start at most {machine.device_count}, or {step}.")
+    return LaunchError(f"{message}. Start no more ranks than devices, or {step}.")
 
 
 def _torchrun_rank_count(option: str) -> int:
@@ -258,23 +258,23 @@ def assign_cores(
     cores_of_node = _usable_cores_of_nodes(allowed, root)
     nodes = sorted(cores_of_node)
     node_of_rank = []
-    ranks = len(device_nodes)
+    rank_count = len(device_nodes)
     for rank, device_node in enumerate(device_nodes):
         if device_node is not None and device_node in cores_of_node:
             node_of_rank.append(device_node)
         else:
             # Ranks without a known node are spread evenly over all nodes.
-            node_of_rank.append(nodes[rank * len(nodes) // ranks])
+            node_of_rank.append(nodes[rank * len(nodes) // rank_count])
     max_threads = None
     if quota is not None:
-        max_threads = max(1, int(quota / ranks))
+        max_threads = max(1, int(quota / rank_count))
     cores_by_rank = []
     for rank, node in enumerate(node_of_rank):
         earlier_ranks_on_node = node_of_rank[:rank].count(node)
         cores = _cores_of_one_rank(
             cores_of_node[node],
             position=earlier_ranks_on_node,
-            ranks=node_of_rank.count(node),
+            rank_count=node_of_rank.count(node),
             node=node,
             max_threads=max_threads,
         )
@@ -300,33 +300,36 @@ def _usable_cores_of_nodes(
 
 
 def _cores_of_one_rank(
-    physical: list[tuple[int, ...]],
+    cores_of_node: list[tuple[int, ...]],
     *,
     position: int,
-    ranks: int,
+    rank_count: int,
     node: int,
     max_threads: int | None,
 ) -> Cores:
     """Return the cores of one rank of a NUMA node.
 
-    `physical` has the logical cores of each physical core of the node. `position` is the rank's number among
-    the `ranks` ranks of the node, from 0. If there are more ranks than physical cores, each rank gets all
-    cores and one thread.
+    `cores_of_node` has the logical cores of each physical core of the node. `position` is the rank's number
+    among the `rank_count` ranks of the node, from 0. If there are more ranks than physical cores, each rank
+    gets all cores and one thread.
     """
-    if ranks <= len(physical):
+    core_count = len(cores_of_node)
+    if rank_count <= core_count:
         # Divide the cores evenly, without overlap.
-        start = position * len(physical) // ranks
-        end = (position + 1) * len(physical) // ranks
-        cores_of_rank = physical[start:end]
+        start = position * core_count // rank_count
+        end = (position + 1) * core_count // rank_count
+        cores_of_rank = cores_of_node[start:end]
         threads = len(cores_of_rank)
     else:
         # There are too few cores, so the ranks share all of them.
-        cores_of_rank = physical
+        cores_of_rank = cores_of_node
         threads = 1
     if max_threads is not None:
         threads = min(threads, max_threads)
-    logical = [core for siblings in cores_of_rank for core in siblings]
-    return Cores(tuple(sorted(logical)), threads, node)
+    logical_cores: list[int] = []
+    for hyper_threads in cores_of_rank:
+        logical_cores.extend(hyper_threads)
+    return Cores(tuple(sorted(logical_cores)), threads, node)
 
 
 # --- The plan as text ----------------------------------------------------------------------------------
@@ -378,5 +381,5 @@ def common_variables(machine: Machine, arguments: argparse.Namespace) -> dict[st
 
 
 def _communication(machine: Machine, arguments: argparse.Namespace) -> str:
-    """Return the communication backend that the user chose, or otherwise the accelerator's."""
+    """Return the communication backend that the user chose, or otherwise the accelerator's default."""
     return str(arguments.communication_backend or machine.communication)

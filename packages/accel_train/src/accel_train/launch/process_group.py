@@ -107,7 +107,8 @@ class RankContext:
         self._server = server
         self._detector = detector
         self._timeout = timeout
-        self._active = True
+        #: Whether torch's process group exists.
+        self._has_group = True
         self._process = os.getpid()
         # If a process ends with its group alive, torch warns, and some vendors' libraries hang.
         atexit.register(self._at_exit)
@@ -142,9 +143,9 @@ class RankContext:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         if error is None:
             self.shutdown()
@@ -155,8 +156,8 @@ class RankContext:
         """Wait until every rank has called this method, then destroy the process group.
 
         On rank 0, the port of the job's store is free afterwards. A second call does nothing. Raises
-        `RankLostError` if a rank is lost, ends without calling this method, or does not call it within the
-        timeout.
+        `RankLostError` if a rank is lost, ends without calling this method, or does not call this method
+        within the timeout.
         """
         if not self._is_active:
             return
@@ -177,7 +178,7 @@ class RankContext:
     @property
     def _is_active(self) -> bool:
         """Return whether the group is alive, and this process is not a forked child of the rank."""
-        return self._active and os.getpid() == self._process
+        return self._has_group and os.getpid() == self._process
 
     def _end_with_error(self, error: BaseException) -> None:
         """End this rank because of `error`, and report the error to the other ranks.
@@ -220,7 +221,7 @@ class RankContext:
 
     def _destroy_group(self) -> None:
         """Destroy torch's process group, unless the user has destroyed it."""
-        self._active = False
+        self._has_group = False
         atexit.unregister(self._at_exit)
         distributed = import_torch().distributed
         if distributed.is_initialized():
@@ -269,7 +270,7 @@ def init_process_group(
     distributed = import_torch().distributed
     if not distributed.is_available():
         raise LaunchError(
-            "this build of torch has no torch.distributed. Install a build that has it."
+            "this build of torch has no torch.distributed. Install a build with torch.distributed."
         )
     group_timeout = arguments.to_timedelta("timeout", timeout)
     arguments.check_seconds("silence", silence)
@@ -279,7 +280,7 @@ def init_process_group(
     arguments.check_type(
         "init_method", init_method, str, "a URL such as 'tcp://host:port'"
     )
-    arguments.check_type("rank", rank, int, "this process's number, from 0")
+    arguments.check_type("rank", rank, int, "this process's rank, an integer from 0")
     arguments.check_type("world_size", world_size, int, "the number of ranks")
     start_timeout = group_timeout or distributed.constants.default_pg_timeout
     if single_process and _is_single_process(rank, init_method, store):
@@ -404,7 +405,7 @@ def _start_group(
 _had_job = False
 #: The time in which a rank that already has a process group tries to report that to the other ranks.
 _REPORT_TIMEOUT = timedelta(seconds=10)
-#: Seconds that rank 0 needs to close the store of one job and open the store of the next.
+#: Seconds that rank 0 needs to close the store of one job and to open the store of the next job.
 _REOPEN_SECONDS = 0.1
 #: The number of files that a process may have open in addition to its connections, for data loaders and
 #: libraries.
@@ -501,6 +502,7 @@ def _connect_heartbeat_store(me: Rank, start: _Start, timeout: timedelta) -> Sto
     distributed = import_torch().distributed
     shared = start.rendezvous
     store = shared.store
+    # Only a `TCPStore` has a host. A single rank sends no heartbeats.
     if shared.host and me.world_size > 1:
         try:
             store = distributed.TCPStore(
@@ -512,8 +514,8 @@ def _connect_heartbeat_store(me: Rank, start: _Start, timeout: timedelta) -> Sto
             )
         except RuntimeError as error:
             raise RankLostError(
-                f"{me} cannot connect to the store at {shared} for its heartbeats: {first_line(error)}. Read "
-                "what rank 0 printed, and check that its host can be reached.",
+                f"{me} cannot connect to the store at {shared} for its heartbeats: {first_line(error)}. Next "
+                "step: read what rank 0 printed, and check that rank 0's host can be reached.",
                 ranks=(0,),
             ) from error
     heartbeats: Store = distributed.PrefixStore(
@@ -562,7 +564,7 @@ def _choose_device(
 def _device_index(me: Rank, accelerator: Accelerator) -> int:
     """Return the index of this rank's device.
 
-    Raises `LaunchError` if there is no device, or no device with the index `LOCAL_RANK`. Also raises it if
+    Raises `LaunchError` if there is no device, if there is no device with the index `LOCAL_RANK`, or if
     `LOCAL_RANK` is not set and there are more ranks than devices.
     """
     if accelerator.device_name() == "cpu":
@@ -570,21 +572,21 @@ def _device_index(me: Rank, accelerator: Accelerator) -> int:
     count = accelerator.device_count()
     if count == 0:
         raise LaunchError(
-            f"{accelerator.name} has no device here. See: accel why {accelerator.name}"
+            f"{accelerator.name} has no device on this host. To see why, run accel why {accelerator.name}"
         )
     if count == 1:
         return 0  # Only one device is visible.
     if me.local_rank is None:
         if me.world_size <= count:
-            return me.rank  # No two ranks have the same number.
+            return me.rank  # No two ranks get the same device.
         raise LaunchError(
             f"LOCAL_RANK is not set, and {accelerator.name} has {count} devices for {me.world_size} ranks, "
             "so this rank's device is unknown. Start the script with accel run, or set LOCAL_RANK."
         )
     if me.local_rank >= count:
         raise LaunchError(
-            f"LOCAL_RANK is {me.local_rank}, but {accelerator.name} has {count} devices here (0 to "
-            f"{count - 1}). Start at most {count} ranks on this host."
+            f"LOCAL_RANK is {me.local_rank}, but {accelerator.name} has {count} devices on this host, 0 "
+            f"to {count - 1}. Start at most {count} ranks per host."
         )
     return me.local_rank
 
@@ -608,7 +610,8 @@ def _own_record(
         backend=chosen.accelerator.name,
         communication=chosen.communication,
         build=_torch_build_kind(chosen),
-        selection_reason=How.SET.label,  # "set by the program", unless replaced below.
+        # "set by the program", which holds inside `use_accelerator`. Otherwise replaced below.
+        selection_reason=How.SET.label,
     )
     provenance = chosen.accelerator.backend.provenance
     if provenance:

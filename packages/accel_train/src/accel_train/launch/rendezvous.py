@@ -75,7 +75,7 @@ def read_rank(
         local_rank = LOCAL_RANK.read(env)
     if not 0 <= rank < world_size:
         raise LaunchError(
-            f"rank {rank} of {world_size} ranks: expected 0 to {world_size - 1}"
+            f"rank {rank} is not valid in a job of {world_size} ranks, expected 0 to {world_size - 1}"
         )
     return Rank(rank, world_size, local_rank, socket.gethostname())
 
@@ -90,6 +90,7 @@ def _needed_variables(
     if world_size is None:
         needed.append(WORLD_SIZE.name)
     if needs_address and rank is None:
+        # The rank comes from a launcher, which must also set this variable.
         needed.append(LOCAL_RANK.name)
     if needs_address:
         needed += [MASTER_ADDR.name, MASTER_PORT.name]
@@ -112,30 +113,27 @@ def _missing_variables_message(
     missing: Sequence[str], environ: Mapping[str, str]
 ) -> str:
     """Return the message for variables that are not set, with the next step."""
-    if len(missing) == 1:
-        verb, pronoun = "is", "it"
-    else:
-        verb, pronoun = "are", "them"
-    problem = f"{', '.join(missing)} {verb} not set"
+    verb = "is" if len(missing) == 1 else "are"
+    names = ", ".join(missing)
     launcher = find_launcher(environ)
     if launcher is not None:
+        rank = environ[launcher.rank_variable]
         return (
-            f"{problem}: {launcher.name} started this process as rank {environ[launcher.rank]}, but does "
-            f"not set {pronoun}. Set {' and '.join(missing)} for all ranks; MASTER_ADDR is the host of "
-            "rank 0."
+            f"{names} {verb} not set, although {launcher.name} started this process as rank {rank}. Set "
+            f"{names} for all ranks. MASTER_ADDR is the host of rank 0."
         )
     return (
-        f"{problem}: this process was not started by a launcher. Run accel run train.py (or torchrun), or "
-        "pass single_process=True."
+        f"{names} {verb} not set, because no launcher started this process. Run accel run train.py (or "
+        "torchrun), or pass single_process=True."
     )
 
 
 def is_launched() -> bool:
     """Return whether a launcher (torchrun, MPI's or Slurm's) started this process as a rank."""
-    has_torchrun_variables = _is_variable_set(
-        RANK.name, os.environ
-    ) or _is_variable_set(WORLD_SIZE.name, os.environ)
-    return has_torchrun_variables or find_launcher(os.environ) is not None
+    for torchrun_variable in (RANK, WORLD_SIZE):
+        if _is_variable_set(torchrun_variable.name, os.environ):
+            return True
+    return find_launcher(os.environ) is not None
 
 
 class Rendezvous(NamedTuple):
@@ -143,15 +141,17 @@ class Rendezvous(NamedTuple):
 
     #: This rank's connection.
     store: Store
-    #: The listening store, on rank 0 only, or `None` if the caller passed a store. It listens as long as it
-    #: is referenced, so no other object may hold a reference.
+    #: The listening store, on rank 0 only, or `None` if the caller passed a store. The store listens as long
+    #: as a reference to it exists, so no other object may hold a reference.
     server: Store | None
     #: The store's address, or `None` and 0 for a store that is not a `TCPStore`.
     host: str | None
     port: int
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}" if self.host else "the store that was passed"
+        if self.host:
+            return f"{self.host}:{self.port}"
+        return "the store that the caller passed"
 
 
 def rendezvous(
@@ -207,16 +207,14 @@ def _convert_torch_errors(
         if "EADDRINUSE" in str(error):
             raise LaunchError(
                 f"{me} cannot listen at {address}: the port is in use on this host, perhaps by a run that "
-                "has not ended. Give every rank another port, with MASTER_PORT or torchrun's --master-port."
+                "has not ended. Use another port for all ranks, with MASTER_PORT or torchrun's --master-port."
             ) from error
-        if had_earlier_job:  # The network let the ranks connect before.
-            step = (
-                "every rank left the previous job and calls init_process_group() again"
-            )
+        if had_earlier_job:  # The ranks could connect before, so the network works.
+            check = "every rank has left the previous job and has called init_process_group() again"
         else:
-            step = (
-                "rank 0's host is up, that a firewall lets this port through, and that every host runs the "
-                "same command"
+            check = (
+                "rank 0's host is up, that the firewall permits this port, and that every host runs the same "
+                "command"
             )
         other_count = me.world_size - 1
         if other_count == 1:
@@ -226,7 +224,7 @@ def _convert_torch_errors(
         seconds = f"{timeout.total_seconds():.3g}"
         raise RankLostError(
             f"{me} did not connect to {others} at {address} within {seconds} s: {first_line(error)}. Check "
-            f"that {step}."
+            f"that {check}."
         ) from error
 
 

@@ -28,6 +28,7 @@ ACCEL_COMMUNICATION_BACKEND = Variable("ACCEL_COMMUNICATION_BACKEND", str, "")
 def _parse_ignore(text: str) -> bool:
     """Return True if `text` is `ignore`. Raises `ValueError` if it is anything else."""
     if text.lower() != "ignore":
+        # The error's text is the expected value, for the message about the variable.
         raise ValueError("ignore")
     return True
 

@@ -23,8 +23,8 @@ from accel_train.launch.cores import parse_ranges
 
 __all__ = ["REFUSED", "main"]
 
-#: If the module before the script exits with this status, the script is not started. It is EX_CONFIG of
-#: sysexits.h.
+#: If the module before the script exits with this status, the script is not started. The value is EX_CONFIG
+#: in sysexits.h.
 REFUSED = 78
 #: The prctl() option that sets the signal to receive when the parent process dies (linux/prctl.h).
 _PR_SET_PDEATHSIG = 1
@@ -51,7 +51,8 @@ def main(arguments: Sequence[str]) -> None:
     if module_before:
         _run_module_before_script(module_before, plan_of_rank["environment"])
     if script_option != "--command":
-        python = os.environ.get("PYTHON_EXEC", sys.executable)  # torchrun's variable
+        # torchrun reads the same variable.
+        python = os.environ.get("PYTHON_EXEC", sys.executable)
         python_command = [python, "-u"]
         if script_option == "--module":
             python_command.append("-m")

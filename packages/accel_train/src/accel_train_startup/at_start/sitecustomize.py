@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-_HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - before every program: as little as can be
+_HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - runs before every program, so imports little
 
 
 class _TorchFinder:
@@ -26,7 +26,7 @@ class _TorchFinder:
     ) -> ModuleSpec | None:
         if name != "torch" or _TorchFinder not in sys.meta_path:
             return None
-        # Without this finder, the next call finds torch as usual.
+        # This finder is removed, so that the call below finds torch as usual.
         sys.meta_path.remove(_TorchFinder)
         spec = importlib.util.find_spec("torch")
         if spec is not None and spec.loader is not None:

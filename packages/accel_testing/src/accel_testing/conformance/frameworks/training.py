@@ -186,9 +186,8 @@ class Reference(NamedTuple):
         worst = max(errors, key=lambda name: errors[name])
         if errors[worst] > tolerance:
             yield (
-                f"after {STEPS} steps {worst} is off by {errors[worst]:.1e} of what plain torch "
-                "changes on the "
-                f"processor, bound {tolerance:.0e}"
+                f"after {STEPS} steps, {worst} is off by {errors[worst]:.1e} of the largest change that "
+                f"plain torch makes on the CPU; the tolerance is {tolerance:.0e}"
             )
 
 

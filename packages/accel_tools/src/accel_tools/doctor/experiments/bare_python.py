@@ -1,6 +1,6 @@
 """Try what every program needs, in a Python without torch: threads, processes, `/dev/null` and CPU time.
 
-If such a Python fails too, neither torch nor the vendor's package is the cause, and no change to them helps.
+If a Python without torch fails too, neither torch nor the vendor's package is the cause of the failure.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from accel_core import hardware
 from accel_core.text import one_line
 from accel_tools.doctor.experiments.trial import Outcome
 
-#: The program. It prints the name of each need before it tries it, and the last line is the failed need, with
-#: the error after a tab. The arguments are the number of threads to start, as torch's libraries do, and the
-#: seconds of CPU time to use.
+#: The program that tries the needs. It prints the name of each need before it tries the need. If a need
+#: fails, the last line is the need's name, a tab and the error; otherwise the last line is "end". The
+#: arguments are the number of threads to start, as torch's libraries do, and the seconds of CPU time to use.
 _PROGRAM = """
 import os, subprocess, sys, threading, time
 
@@ -51,7 +51,7 @@ needs = [
     ("use " + os.devnull, use_null_device),
 ]
 if int(sys.argv[2]):
-    needs.append(("compute for " + sys.argv[2] + " s", compute))
+    needs.append(("run for " + sys.argv[2] + " s of CPU time", compute))
 for name, need in needs:
     print(name, flush=True)
     try:
@@ -77,11 +77,12 @@ class FailedNeed(NamedTuple):
 
 
 def find_failed_need(environ: Mapping[str, str], outcome: Outcome) -> FailedNeed | None:
-    """Run a Python without torch, and return what it cannot do, or `None` if it can do everything.
+    """Run a Python without torch, and return the first need that fails, or `None` if no need fails.
 
     The result is also `None` if no next step is known, because other experiments may find one.
 
-    `outcome` is that of the failed program. CPU time is used only if a limit of CPU time may have ended it.
+    `outcome` is the outcome of the failed program. The need for CPU time is tried only if a limit on CPU time
+    may have ended the failed program.
     """
     threads = _threads_to_start()
     cpu_seconds = _cpu_seconds_to_try(outcome)
@@ -113,17 +114,19 @@ def find_failed_need(environ: Mapping[str, str], outcome: Outcome) -> FailedNeed
     if not error:
         error = _describe_end(completed.returncode)
     step = _step(need, error, threads)
-    return FailedNeed(f"{need}: {one_line(error)}", step) if step else None
+    if not step:
+        return None
+    return FailedNeed(f"{need}: {one_line(error)}", step)
 
 
 def _describe_end(returncode: int) -> str:
     if returncode >= 0:
-        return f"exit status {returncode}"
-    return f"died of {signal.Signals(-returncode).name}"
+        return f"its process ended with exit status {returncode}"
+    return f"{signal.Signals(-returncode).name} ended its process"
 
 
 def _threads_to_start() -> int:
-    """Return the number of threads to start: 0 if a limit of memory may prevent the start of a thread."""
+    """Return the number of threads to start, or 0 if a limit on memory may prevent the start of a thread."""
     for name in ("RLIMIT_AS", "RLIMIT_DATA"):
         if _soft_limit(name) is not None:
             return 0
@@ -131,8 +134,8 @@ def _threads_to_start() -> int:
 
 
 def _cpu_seconds_to_try(outcome: Outcome) -> int:
-    """Return the CPU time to use, or 0 if no limit of CPU time can have ended the failed program."""
-    # Other experiments raise a soft limit.
+    """Return the seconds of CPU time to use, or 0 if no limit on CPU time can have ended the program."""
+    # Other experiments raise a soft limit, so only the hard limit counts.
     limit = _hard_limit("RLIMIT_CPU")
     is_killed = re.search("SIGKILL|SIGXCPU", outcome.failure) is not None
     if limit is None or not is_killed or limit > _MAX_CPU_SECONDS:
@@ -140,58 +143,75 @@ def _cpu_seconds_to_try(outcome: Outcome) -> int:
     return limit + 2
 
 
+class _Limit(NamedTuple):
+    """The soft and the hard value of a resource limit; `None` means unlimited."""
+
+    soft: int | None
+    hard: int | None
+
+
 def _soft_limit(name: str) -> int | None:
     """Return the soft value of the resource limit called `name`, or `None` if it is unlimited."""
-    return _limits(name)[0]
+    return _read_limit(name).soft
 
 
 def _hard_limit(name: str) -> int | None:
     """Return the hard value of the resource limit called `name`, or `None` if it is unlimited."""
-    return _limits(name)[1]
+    return _read_limit(name).hard
 
 
-def _limits(name: str) -> tuple[int | None, int | None]:
+def _read_limit(name: str) -> _Limit:
+    """Return this process's resource limit called `name`, such as `"RLIMIT_CPU"`."""
     try:
         import resource
-    except ImportError:  # Windows
-        return None, None
+    except ImportError:  # Windows has no such limits.
+        return _Limit(None, None)
     soft, hard = resource.getrlimit(getattr(resource, name))
-    unlimited = resource.RLIM_INFINITY
-    return (None if soft == unlimited else soft, None if hard == unlimited else hard)
+    return _Limit(
+        soft=None if soft == resource.RLIM_INFINITY else soft,
+        hard=None if hard == resource.RLIM_INFINITY else hard,
+    )
 
 
 def _step(need: str, error: str, threads: int) -> str:
-    """Return the next step for a failed need, or an empty string if none is known."""
-    if need.startswith("compute"):
+    """Return the next step after a need failed with `error`, or an empty string if none is known.
+
+    `need` is one of the names that `_PROGRAM` prints, and `threads` is the number of threads that it starts.
+    """
+    if need.startswith("run for "):
         limit = _hard_limit("RLIMIT_CPU")
-        return f"run the program where more CPU time is permitted than {limit} s (ulimit -t)"
-    if need.startswith("use"):
+        return f"run the program where a process may use more than {limit} s of CPU time (ulimit -t)"
+    if need == f"use {os.devnull}":
         return f"run as root: rm -f {os.devnull} && mknod -m 666 {os.devnull} c 1 3"
-    if re.search(
-        r"can't start new thread|temporarily unavailable|not permitted", error
-    ):
+    # The texts of errors that a limit on processes and threads, or a seccomp filter, leads to.
+    pattern = r"can't start new thread|temporarily unavailable|not permitted"
+    if re.search(pattern, error):
         return _step_for_processes(error, threads)
     return ""
 
 
 def _step_for_processes(error: str, threads: int) -> str:
-    """Return the next step if no thread or process can be started."""
+    """Return the next step if no thread or process can be started, or an empty string if none is known.
+
+    `threads` is the number of threads that the failed program starts.
+    """
     group_limit = hardware.cgroup_process_limit(threads)
     if group_limit is not None:
         return (
-            "raise the control group's limit of processes and threads, pids.max, which is "
+            "raise the control group's limit on processes and threads: pids.max is "
             f"{group_limit}"
         )
     limit = _soft_limit("RLIMIT_NPROC")
     is_limited_user = limit is not None and hasattr(os, "getuid") and os.getuid() != 0
     if is_limited_user and "not permitted" not in error:
         return (
-            f"raise this user's limit of processes and threads, which is {limit} (ulimit -u), or end "
-            "processes of this user"
+            f"raise this user's limit on processes and threads (`ulimit -u` is {limit}), or end some of this "
+            "user's processes"
         )
-    if hardware.read_text("/proc/self/status").find("Seccomp:\t2") >= 0:
+    # The value 2 means that a seccomp filter is active (proc_pid_status(5)).
+    if "Seccomp:\t2" in hardware.read_text("/proc/self/status"):
         return (
-            "ask the container's administrator whether its seccomp filter of system calls forbids it: "
-            "/proc/self/status has Seccomp 2"
+            "ask the container's administrator whether a seccomp filter forbids new processes or threads: "
+            "/proc/self/status contains `Seccomp: 2`, so a filter is active"
         )
     return ""

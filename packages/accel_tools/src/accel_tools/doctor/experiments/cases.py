@@ -132,8 +132,8 @@ def describe_computed_devices(outcome: Outcome) -> str:
 class Proof:
     """The result of experiments that look for the cause of a failure, as text for the report."""
 
-    #: The proven cause, such as `"Proven: without …"`. If no cause is proven, the text states this, and
-    #: names the changes without effect.
+    #: The proven cause, such as `"without ZAP='on', `import torch` works"`. If no cause is proven, the text
+    #: states this, and names the changes without effect.
     text: str
     #: The next step, or an empty string if none is known.
     step: str = ""
@@ -154,7 +154,7 @@ def find_cause(
         on_experiment: A function called with the description of each experiment.
     """
     program = _limit_time(failed_program, deadline)
-    if "SIGKILL" in failed_program.outcome.error:
+    if failed_program.outcome.is_killed:
         on_experiment("the same program again")
         proof = _prove_kill_by_control_group(program)
         if proof is not None:
@@ -162,7 +162,7 @@ def find_cause(
     on_experiment("a Python without torch")
     failed_need = find_failed_need(program.environ, failed_program.outcome)
     if failed_need is not None:
-        text = f"Proven: a Python without torch fails too: it cannot {failed_need.what}"
+        text = f"even a Python without torch cannot {failed_need.what}"
         return Proof(text, failed_need.step, is_proven=True)
     max_parallel = min(hardware.usable_cores(), _MAX_PARALLEL)
     if failed_program.phase is Phase.COMPUTE:
@@ -202,12 +202,12 @@ def _prove_kill_by_control_group(program: Program) -> Proof | None:
     outcome = trial.run(program)
     after = hardware.cgroup_memory_kills()
     limit = hardware.cgroup_memory_limit()
-    if "SIGKILL" not in outcome.error or after <= before or limit is None:
+    if not outcome.is_killed or after <= before or limit is None:
         return None
     size = f"{limit // 2**20} MiB"
     text = (
-        f"Proven: the control group's memory limit of {size} ends it: the number of kills "
-        f"for memory rose from {before} to {after} in one more run"
+        f"the kernel kills the program because of the control group's memory limit, {size}: the "
+        f"number of such kills rose from {before} to {after} in one more run"
     )
     step = f"give the container or job more memory than {size}"
     return Proof(text, step, is_proven=True)
@@ -234,13 +234,13 @@ def _prove_failing_autoload_function(
             return None
         if failed_module(alone, outcome) == function.path:
             text = (
-                f"Proven: {function.path} of {function.distribution}, which torch's autoload runs, "
-                f"fails by itself: {outcome.error}"
+                f"{function.path} of {function.distribution}, which torch's autoload calls, "
+                f"fails even without the autoload: {outcome.error}"
             )
             name, _, _version = function.distribution.partition(" ")
             step = (
                 f"repair {name}, or pip uninstall {name}; "
-                f"a program that does not need it runs with {AUTOLOAD}=0"
+                f"for a program that does not need {name}: export {AUTOLOAD}=0"
             )
             return Proof(text, step, is_proven=True)
     return None
@@ -288,26 +288,32 @@ def _limit_time(failed_program: FailedProgram, deadline: float) -> Program:
 
 
 def _proof_of_result(failed_program: FailedProgram, result: Result) -> Proof:
-    """Return the text of the proof for the result of a search, whether or not a cause was found."""
-    if result.causes and result.outcome is not None:
-        causes = " and ".join(str(cause) for cause in result.causes)
-        success = failed_program.describe_success(result.outcome)
-        steps = [cause.step(failed_program.outcome) for cause in result.causes]
-        unique_steps = dict.fromkeys(steps)
-        text = f"Proven: {causes}, {success}"
-        return Proof(text, "; ".join(unique_steps), is_proven=True)
-    clauses = list(describe_unproven(result))
-    denied = _denied_nodes(failed_program.program)
-    if denied:
-        clauses.insert(
-            0, f"This process has no permission to open {bus.enumerated(denied)}"
-        )
-    holders = _describe_holders(failed_program)
-    if holders:
-        clauses.insert(0, holders)
+    """Return the proof of the causes in the result of a search, or a proof without a cause."""
+    if not result.causes or result.outcome is None:
+        return _proof_without_cause(failed_program, result)
+    causes = " and ".join(str(cause) for cause in result.causes)
+    success = failed_program.describe_success(result.outcome)
+    steps = [cause.step(failed_program.outcome) for cause in result.causes]
+    unique_steps = dict.fromkeys(steps)
+    text = f"{causes}, {success}"
+    return Proof(text, "; ".join(unique_steps), is_proven=True)
+
+
+def _proof_without_cause(failed_program: FailedProgram, result: Result) -> Proof:
+    """Return what is known about a failure whose cause the search has not found."""
+    clauses = []
     awaited = failed_program.outcome.awaited
     if awaited:
-        clauses.insert(0, f"The program waits in {awaited}")
+        clauses.append(f"The program waits in {awaited}")
+    holders = _describe_holders(failed_program)
+    if holders:
+        clauses.append(holders)
+    denied = _denied_nodes(failed_program.program)
+    if denied:
+        clauses.append(
+            f"This process has no permission to open {bus.enumerated(denied)}"
+        )
+    clauses += describe_unproven(result)
     fixed_limits = table.describe_fixed_limits(failed_program.outcome)
     if fixed_limits:
         clauses.append(f"Not tried: {', '.join(fixed_limits)}")
@@ -338,7 +344,9 @@ def _describe_holders(failed_program: FailedProgram) -> str:
         return ""
     nodes = bus.device_nodes(verdict.declaration.hardware.nodes)
     holders = describe_holders(nodes)
-    return f"Perhaps the device serves one process only: {holders}" if holders else ""
+    if not holders:
+        return ""
+    return f"Perhaps only one process at a time can use the device: {holders}"
 
 
 def step_for_awaited(awaited: str) -> str:
@@ -379,14 +387,16 @@ def _clauses_on_experiments(result: Result) -> Iterator[str]:
     """Yield clauses about the experiments that had another effect, that had none, and that were not run."""
     if result.altering:
         names = _list_first_names(result.altering)
-        yield f"The program fails with a different error {names}: this may be one of several causes"
+        yield f"Changes that lead to a different error, so each may remove one of several causes: {names}"
     if result.tried:
         names = _list_first_names(result.tried)
         yield f"Changes without effect ({len(result.tried)}): {names}"
     if result.untried:
         names = _list_first_names(result.untried)
+        count = len(result.untried)
         yield (
-            f"No time was left for {len(result.untried)} more ({names}): pass --experiment-seconds 300"
+            f"No time was left for {count} more experiment{'' if count == 1 else 's'} ({names}): "
+            "pass --experiment-seconds 300"
         )
     if not (result.altering or result.tried or result.untried):
         yield "No experiment applies to this program"

@@ -1,7 +1,8 @@
-"""Experiments with what a program finds at a default place: pipes, caches and configuration files.
+"""Experiments with the default folders of a program's pipes, caches and configuration files.
 
-No variable points to such a place, so no experiment that unsets a variable can show its effect. Here an
-experiment sets the variable that replaces the default place, to an empty folder.
+No environment variable names a default folder, so unsetting variables does not show the folder's effect.
+Each experiment here sets the variable that replaces a default folder, so that the program uses an empty
+folder.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from accel_tools.doctor.experiments.trial import Change, Outcome
 
 
 class DefaultPlace(NamedTuple):
-    """A folder that is used unless a variable names another one."""
+    """A folder that a program uses unless an environment variable names a different folder."""
 
     #: The variable that replaces the folder.
     variable: str
-    #: The folder, in which `~` is the user's home.
+    #: The path of the folder, in which `~` stands for the user's home folder.
     folder: str
     #: What the folder contains, for people.
     content: str
@@ -80,7 +81,8 @@ def _is_likely(folder: str, outcome: Outcome) -> bool:
 def _step(variable: str, folder: str, _outcome: Outcome) -> str:
     """Return the next step if a program works without the content of `folder`."""
     if variable == "TMPDIR":
-        return (
-            f"export TMPDIR=FOLDER, an empty folder, or remove old files from {folder}"
-        )
-    return f"rename {folder} if no running program uses it, or export {variable}=FOLDER, an empty folder"
+        return f"export TMPDIR=FOLDER, where FOLDER is an empty folder; or remove old files from {folder}"
+    return (
+        f"if no running program uses {folder}, rename this folder; or export {variable}=FOLDER, where FOLDER "
+        "is an empty folder"
+    )

@@ -10,30 +10,31 @@ _MAX_NAMES = 3
 
 
 def describe_holders(nodes: Sequence[str]) -> str:
-    """Return a clause about the other processes that have a device node open, or an empty string.
+    """Return a clause that names other processes with one of the device nodes open, or an empty string.
 
-    Only processes are found whose open files this user may see. None is found if psutil cannot be imported.
+    Processes whose open files this user may not see are left out. The string is empty if psutil cannot be
+    imported.
     """
     try:
         import psutil
-    except ImportError:  # The cause may be the one that the doctor is looking for.
+    except (
+        ImportError
+    ):  # This import may fail for the same reason as the examined program.
         return ""
     descriptions = []
     for process in psutil.process_iter(["pid", "name"]):
-        pid = process.info["pid"]
-        node = next((n for n in _open_nodes(pid) if n in nodes), "")
-        if node and pid != os.getpid():
-            descriptions.append(f"{pid} ({process.info['name']}) has {node} open")
-    if not descriptions:
-        return ""
-    clause = f"process {', process '.join(descriptions[:_MAX_NAMES])}"
+        pid, name = process.info["pid"], process.info["name"]
+        open_nodes = [node for node in _open_devices(pid) if node in nodes]
+        if open_nodes and pid != os.getpid():
+            descriptions.append(f"process {pid} ({name}) has {open_nodes[0]} open")
+    clause = ", ".join(descriptions[:_MAX_NAMES])
     others = len(descriptions) - _MAX_NAMES
     if others > 0:
         clause += f" and {others} more"
     return clause
 
 
-def _open_nodes(pid: int) -> Iterator[str]:
+def _open_devices(pid: int) -> Iterator[str]:
     """Yield the paths of the devices that a process has open, on Linux."""
     folder = f"/proc/{pid}/fd"
     try:

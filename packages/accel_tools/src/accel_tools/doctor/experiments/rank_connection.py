@@ -23,7 +23,8 @@ _CONNECT_SECONDS = 10.0
 #: Prefixes of variables that torch.distributed and gloo read.
 _VARIABLE_PREFIXES = ("GLOO_", "TP_", "TORCH_DISTRIBUTED", "MASTER_")
 #: The stages of a rank, in order.
-_IMPORT, _STORE, _ALL_REDUCE = _STAGES = ("import of torch", "store", "all_reduce()")
+_IMPORT, _STORE, _ALL_REDUCE = "import of torch", "store", "all_reduce()"
+_STAGES = (_IMPORT, _STORE, _ALL_REDUCE)
 
 
 @dataclass(frozen=True)
@@ -125,22 +126,22 @@ def experiments(job: RankJob) -> Iterator[Experiment]:
     for name, value in sorted(job.environ.items()):
         if name.startswith(_VARIABLE_PREFIXES):
             yield Experiment(
-                Change(unset_variables=frozenset({name})),
-                f"{name}={value!r}",
-                fixed_step(f"unset {name}"),
+                change=Change(unset_variables=frozenset({name})),
+                name=f"{name}={value!r}",
+                step=fixed_step(f"unset {name}"),
                 is_likely=lambda _outcome: True,
             )
     yield Experiment(
-        Change(set_variables=(("MASTER_ADDR", "127.0.0.1"),)),
-        f"the store at 127.0.0.1 instead of {socket.gethostname()}",
-        fixed_step("export MASTER_ADDR=127.0.0.1, for a job on this host alone"),
+        change=Change(set_variables=(("MASTER_ADDR", "127.0.0.1"),)),
+        name=f"the store at 127.0.0.1 instead of {socket.gethostname()}",
+        step=fixed_step("for a job on this host alone: export MASTER_ADDR=127.0.0.1"),
         preposition="with",
     )
     for interface in addressed_interfaces():
         yield Experiment(
-            Change(set_variables=(("GLOO_SOCKET_IFNAME", interface),)),
-            f"the network interface {interface} instead of gloo's default interface",
-            fixed_step(f"export GLOO_SOCKET_IFNAME={interface}"),
+            change=Change(set_variables=(("GLOO_SOCKET_IFNAME", interface),)),
+            name=f"the network interface {interface} instead of gloo's default interface",
+            step=fixed_step(f"export GLOO_SOCKET_IFNAME={interface}"),
             preposition="with",
         )
 

@@ -215,10 +215,12 @@ class Search:
             causes = self._try_combinations(likely, experiments)
         if not causes:
             causes = self._try_together(experiments, failed)
-        is_rest_promising = self._fails_differently_together or len(experiments) == 1
-        if not causes and is_rest_promising:
-            rest = [e for e in experiments if e not in likely]
-            causes = self._try_each(_harmless_first(rest), failed)
+        # If the failure is the same with all changes together, no single change can help either. A single
+        # experiment is not tried together with others, so it is tried here.
+        may_one_help = self._fails_differently_together or len(experiments) == 1
+        if not causes and may_one_help:
+            not_likely = [e for e in experiments if e not in likely]
+            causes = self._try_each(_harmless_first(not_likely), failed)
         return causes
 
     def _require_failures(self, count: int) -> None:

@@ -115,9 +115,9 @@ def _start_file_experiments(program: Program) -> Iterator[Experiment]:
     """Yield one experiment without each start-up file."""
     distributions = {file.path: file.distribution for file in find_start_files()}
     # This process has run the files too, so its variables contain what the files have set.
-    before = variables_at_start(program.environ)
-    added = frozenset(program.environ.keys() - before.keys())
-    earlier_values = before.items() - program.environ.items()
+    earlier_environ = variables_at_start(program.environ)
+    added_names = frozenset(program.environ.keys() - earlier_environ.keys())
+    earlier_values = earlier_environ.items() - program.environ.items()
     for file in program.start_files:
         if PurePath(file.path).name in _ACCEL_START_FILES:
             continue
@@ -129,7 +129,7 @@ def _start_file_experiments(program: Program) -> Iterator[Experiment]:
         yield Experiment(
             change=Change(
                 without_start_files=frozenset({file.path}),
-                unset_variables=added,
+                unset_variables=added_names,
                 set_variables=tuple(sorted(earlier_values)),
             ),
             name=f"the start-up file {file.path}",
@@ -190,9 +190,7 @@ def _step_for_shadowing_modules(folder: str, outcome: Outcome) -> str:
         return f"start the program in a folder other than {folder}"
     paths = " and ".join(sorted(files.values()))
     modules = ", ".join(sorted(files))
-    return (
-        f"rename {paths}: Python imports it instead of the installed module {modules}"
-    )
+    return f"rename {paths}, which Python imports instead of the installed {modules}"
 
 
 def _has_loaded_from(folder: str, outcome: Outcome) -> bool:
@@ -206,7 +204,7 @@ def _modules_loaded_from(folder: str, outcome: Outcome) -> dict[str, str]:
     """
     prefix = folder + os.sep
     # A subfolder that Python searches by itself, such as site-packages, has modules of its own.
-    subfolders = tuple(e + os.sep for e in sys.path if e.startswith(prefix))
+    subfolders = tuple(entry + os.sep for entry in sys.path if entry.startswith(prefix))
     modules: dict[str, str] = {}
     for file in (*outcome.module_files.values(), *outcome.traceback_files):
         if not file.startswith(prefix) or file.startswith(subfolders):
@@ -325,15 +323,15 @@ def _loader_variable_experiments(program: Program) -> Iterator[Experiment]:
 
 def _library_copy_experiments(program: Program) -> Iterator[Experiment]:
     """Yield experiments with each folder in which the loader finds a second copy of a library."""
-    old = program.environ.get("LD_LIBRARY_PATH", "")
+    current_path = program.environ.get("LD_LIBRARY_PATH", "")
     for folder, names in other_copies_of_libraries().items():
-        value = f"{folder}:{old}" if old else folder
+        new_path = f"{folder}:{current_path}" if current_path else folder
         yield Experiment(
-            change=Change(set_variables=(("LD_LIBRARY_PATH", value),)),
-            name=f"the libraries in {folder} before other copies of them",
+            change=Change(set_variables=(("LD_LIBRARY_PATH", new_path),)),
+            name=f"{folder} first in the search for libraries",
             step=fixed_step(
-                f"export LD_LIBRARY_PATH={shlex.quote(value)}, or remove the folder of the wrong copy from "
-                "/etc/ld.so.conf.d and run ldconfig as root"
+                f"export LD_LIBRARY_PATH={shlex.quote(new_path)}, or remove the folder of the wrong copy "
+                "from /etc/ld.so.conf.d and run ldconfig as root"
             ),
             is_likely=functools.partial(_mentions_any, frozenset(names)),
             preposition="with",
@@ -477,8 +475,8 @@ def _variable_step(name: str, program: Program, outcome: Outcome) -> str:
         if files:
             modules = ", ".join(sorted(files))
             return (
-                f"remove {path} from PYTHONPATH: its {modules} is imported instead of "
-                "the installed one"
+                f"remove {path} from PYTHONPATH: Python imports {modules} from there instead of the "
+                f"installed {modules}"
             )
     return f"unset {name}"
 
@@ -564,7 +562,7 @@ def _limit_experiments(_program: Program) -> Iterator[Experiment]:
 
 def _describe_limit(limit: _Limit, value: _LimitValue) -> str:
     number = value.soft // limit.unit
-    return f"the limit of {limit.what}, {number} (ulimit {limit.option})"
+    return f"the limit on {limit.what} (`ulimit {limit.option}` is {number})"
 
 
 def describe_fixed_limits(outcome: Outcome) -> list[str]:
@@ -574,7 +572,7 @@ def describe_fixed_limits(outcome: Outcome) -> list[str]:
         is_fixed = _highest_permitted(limit, value) is None
         if is_fixed and _failure_matches(limit.pattern, outcome):
             clauses.append(
-                f"{_describe_limit(limit, value)}, which this user may not raise"
+                f"{_describe_limit(limit, value)}, which this user is not permitted to raise"
             )
     return clauses
 
@@ -595,9 +593,9 @@ def _finite_limits() -> Iterator[tuple[_Limit, _LimitValue]]:
 
 
 def _highest_permitted(limit: _Limit, value: _LimitValue) -> _LimitValue | None:
-    """Return a higher value that this user may set: the hard limit, or unlimited if it is reached.
+    """Return the highest value to which this user may raise the limit, or `None` if there is none.
 
-    Returns `None` if this user may not raise the limit.
+    The value is the hard limit. If the soft limit already equals the hard limit, the value is unlimited.
     """
     if value.soft != value.hard:
         return _LimitValue(value.hard, value.hard)
@@ -634,13 +632,16 @@ def _folder_experiments(program: Program) -> Iterator[Experiment]:
                 is_likely=functools.partial(_is_access_failure, value),
                 preposition="with an empty folder instead of",
             )
-    current = _current_folder() or "the current one, which does not exist"
+    current = _current_folder()
+    name = "an existing working folder"
+    if current is not None:
+        name = f"an empty working folder instead of {current}"
     yield Experiment(
         change=Change(working_folder=empty),
-        name=str(current),
+        name=name,
         step=_step_for_working_folder,
         is_likely=lambda _outcome: not os.access(".", os.W_OK),
-        preposition="started in a folder other than",
+        preposition="in",
     )
 
 
@@ -679,12 +680,10 @@ def _step_for_folder_variable(name: str, folder: str, outcome: Outcome) -> str:
                 f"check {path}: the file is damaged, or you lack permission to use it"
             )
     if name == "TMPDIR":
-        return (
-            f"export TMPDIR=FOLDER, an empty folder, or remove old files from {folder}"
-        )
+        return f"export TMPDIR=FOLDER, where FOLDER is an empty folder; or remove old files from {folder}"
     return (
-        f"rename the hidden files and folders in {folder}, such as .cache and .config, one by one: the "
-        "program works without them"
+        f"to find the cause, rename the hidden files and folders in {folder} one by one, such as .cache and "
+        ".config: the program works without them"
     )
 
 
@@ -692,7 +691,7 @@ def _step_for_working_folder(outcome: Outcome) -> str:
     """Return the next step if the program works in another working folder."""
     folder = _current_folder()
     if folder is None:
-        return "cd to a folder that exists: the current one was removed or replaced"
+        return "cd to a folder that exists: the working folder was removed or replaced"
     if not os.access(folder, os.W_OK):
         return f"start the program in a folder that you may write to, not in {folder}"
     names_in_error = re.findall(r"[\w.-]+", outcome.failure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -137,6 +138,11 @@ class Outcome:
     #: The number of devices, or `None` if the program did not count them.
     count: int | None = None
     devices: tuple[Device, ...] = ()
+    #: How the process ended if it crashed or was stopped, such as `"died of SIGSEGV"`. Otherwise, an empty
+    #: string.
+    ending: str = ""
+    #: Whether SIGKILL ended the process. The kernel sends it to a process that needs too much memory.
+    is_killed: bool = False
     #: Whether the program exceeded the time limit.
     is_timed_out: bool = False
     #: Whether the process could not be started, which proves nothing about the program.
@@ -301,6 +307,8 @@ def _crashed_outcome(program: Program, report: child.ChildReport) -> Outcome:
     return Outcome(
         imported=program.modules[:imported_count],
         error=f"its process {report.ending}{report.last_words}",
+        ending=report.ending,
+        is_killed=report.returncode == -signal.SIGKILL,
         is_timed_out=report.timed_out,
         stage=stage,
         awaited=report.awaited,

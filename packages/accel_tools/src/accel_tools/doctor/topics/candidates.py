@@ -17,7 +17,7 @@ from accel_core.plugins import installed_names
 from accel_core.sandbox.guard import CodeOwner
 from accel_core.survey import Survey
 from accel_core.text import did_you_mean, strip_period
-from accel_core.verdict import How
+from accel_core.verdict import How, Words
 from accel_tools.doctor.damage import Damage, find_damage_of_import
 from accel_tools.doctor.evidence import (
     describe_hardware,
@@ -89,10 +89,13 @@ def _add_root_cause_of_torch(finding: Finding, torch_finding: Finding) -> Findin
 
     Findings with the same root cause are merged later.
     """
-    root_cause = torch_finding.facts.get("root cause", "")
-    if torch_finding.level is Level.OK or not root_cause:
+    if torch_finding.level is Level.OK or not torch_finding.cause:
         return finding
-    return finding._replace(facts={**finding.facts, "root cause": root_cause})
+    # A text that shows its own cause shows no other one.
+    what = finding.text
+    return finding._replace(
+        what=what, details="", cause=torch_finding.cause, shows_cause=False
+    )
 
 
 def _unknown_name_findings(
@@ -155,13 +158,17 @@ class _BackendExaminer:
         step = ""
         if level is not Level.OK:
             step = _next_step(verdict, unmet)
+        words = _main_words(verdict)
         finding = Finding(
             level=level,
             code=f"candidates.{verdict.status.value.replace('_', '-')}",
-            what=_describe_verdict(verdict, unmet),
+            what=_describe_verdict(verdict, words),
             step=step,
             about=verdict.name,
             facts=known_facts,
+            cause=verdict.cause,
+            shows_cause=words.cause != "",
+            details="; ".join(_detail_clauses(verdict, unmet)),
         )
         damage = _damage_of_failing_backend(verdict, packages)
         if damage is not None:
@@ -218,7 +225,6 @@ class _BackendExaminer:
             yield "missing device", verdict.hardware
         yield "vendor's package", ", ".join(package_texts)
         yield "reason", "" if is_reason_shown else verdict.reason
-        yield "root cause", verdict.cause
         yield "raised by", verdict.where
         yield "symbol", _demangled_symbol(verdict.cause)
         if packages and _is_failure(verdict):
@@ -342,22 +348,33 @@ def _next_step(verdict: Verdict, unmet: Sequence[UnmetDependency]) -> str:
     if verdict.hint or not unmet:
         return verdict.hint
     library = unmet[0].name
-    return f"install the package with {library}, or add its folder to LD_LIBRARY_PATH"
+    return f"install the package that contains {library}, or add the library's folder to LD_LIBRARY_PATH"
 
 
-def _describe_verdict(verdict: Verdict, unmet: Sequence[UnmetDependency]) -> str:
-    """Return a clause about the backend, with its failure and missing libraries before a missing device."""
+def _main_words(verdict: Verdict) -> Words:
+    """Return the words for the failure of the backend's package, or otherwise for the verdict."""
+    if verdict.package_failure is not None:
+        return words_of(verdict.package_failure)
+    return words_of(verdict, plain=True)
+
+
+def _describe_verdict(verdict: Verdict, words: Words) -> str:
+    """Return a clause about the backend, without the cause of its failure."""
     if verdict.usable:
         return _describe_usable(verdict)
-    library_clauses = _missing_library_clauses(verdict, unmet)
-    failure = verdict.package_failure
-    if failure is None:
-        reason = words_of(verdict, plain=True).text
-        return f"{verdict.status.label}: {reason}{library_clauses}"
-    # The backend fails, and its device is missing too.
-    without_failure = replace(verdict, package_failure=None)
-    missing_device = words_of(without_failure, plain=True).text
-    return f"{failure.reason}{library_clauses}; and {missing_device}"
+    if verdict.package_failure is not None:
+        return words.text_without_cause
+    return f"{verdict.status.label}: {words.text_without_cause}"
+
+
+def _detail_clauses(
+    verdict: Verdict, unmet: Sequence[UnmetDependency]
+) -> Iterator[str]:
+    """Yield clauses about missing libraries, and a device that is missing in addition to the failure."""
+    yield from _missing_library_clauses(verdict, unmet)
+    if verdict.package_failure is not None:
+        without_failure = replace(verdict, package_failure=None)
+        yield f"and {words_of(without_failure, plain=True).text}"
 
 
 def _describe_usable(verdict: Verdict) -> str:
@@ -370,19 +387,21 @@ def _describe_usable(verdict: Verdict) -> str:
     return clause
 
 
-def _missing_library_clauses(verdict: Verdict, unmet: Sequence[UnmetDependency]) -> str:
-    """Return clauses about the missing libraries that the verdict's reason does not name.
+def _missing_library_clauses(
+    verdict: Verdict, unmet: Sequence[UnmetDependency]
+) -> Iterator[str]:
+    """Yield clauses about the missing libraries that the verdict's reason does not name.
 
     The loader's error, which the reason contains, names only the first missing library.
     """
     if not _is_failure(verdict):
-        return ""
+        return
     is_loader_error = "shared object file" in verdict.cause
     why_unknown = why_not_examined()
     if why_unknown and is_loader_error:
-        return f"; other missing libraries are {why_unknown}"
-    clauses = _library_clauses(verdict.reason, unmet)
-    return "".join(f"; {clause}" for clause in clauses)
+        yield f"other missing libraries are {why_unknown}"
+        return
+    yield from _library_clauses(verdict.reason, unmet)
 
 
 def _library_clauses(reason: str, unmet: Sequence[UnmetDependency]) -> Iterator[str]:

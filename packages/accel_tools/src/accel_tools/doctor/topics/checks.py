@@ -207,7 +207,8 @@ def _read_progress(report: child.ChildReport) -> _Progress:
     """
     if not report.stage_facts:
         raise RuntimeError(
-            f"the process that runs the checks {report.ending}: {report.stderr[-200:]}"
+            f"before the first check, the process that runs the checks {report.ending}: "
+            f"{report.stderr[-200:]}"
         )
     current = report.stage_facts["check"]
     finished = report.stage_facts["finished"]
@@ -240,7 +241,7 @@ def _crashed_report(check: CheckReport, report: child.ChildReport) -> CheckRepor
 def _sentence_subject(check: CheckReport) -> str:
     """Return the subject of a sentence on the check, or on the plugin's hook if no check has begun."""
     if check.name:
-        return f"its check {check.title!r}"
+        return f"the plugin's check {check.title!r}"
     return "the hook accel_checks()"
 
 
@@ -429,11 +430,11 @@ def _run_check(report: CheckReport, check: Check) -> CheckReport:
         with guard.preserved_state(report.origin):
             result: object = check.run()
     except PLUGIN_ERRORS as error:
-        what = f"its check {report.title!r} failed: {root_cause(error)}"
+        what = f"the plugin's check {report.title!r} failed: {root_cause(error)}"
         return _faulty_report(report, "checks.raised", what)
     if not isinstance(result, CheckResult) or not _is_valid_result(result):
         what = (
-            f"its check {report.title!r} returned {result!r:.80}, expected an "
+            f"the plugin's check {report.title!r} returned {result!r:.80}, expected an "
             f"accel_core.CheckResult with one of the levels {', '.join(_LEVELS)}"
         )
         return _faulty_report(report, "checks.invalid", what)

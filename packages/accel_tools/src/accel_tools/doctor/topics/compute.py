@@ -153,11 +153,9 @@ def _make_program(
 def _expected_devices(
     context: DiagnosticContext, verdict: Verdict | None, survey: Survey
 ) -> int | None:
-    """Return the number of devices that a program should have.
+    """Return the number of devices that a program should find, or `None` if no device is expected.
 
-    Returns `None` if it needs no device.
-
-    Devices that a valid variable hides do not count.
+    Devices that a valid variable hides do not count. `verdict` is the verdict on the program's backend.
     """
     if verdict is None or verdict.name == "cpu":
         return None
@@ -232,7 +230,7 @@ def _missing_devices_findings(
 
 def missing_devices_finding(backend: str, count: int, expected: int) -> Finding:
     """Return the finding that a program counts only `count` of a backend's `expected` devices."""
-    what = f"{count} of {expected} devices can be counted"
+    what = f"only {count} of {expected} devices can be counted"
     return Finding(Level.WARNING, "compute.missing", what, about=backend)
 
 
@@ -278,27 +276,46 @@ def _stopped_program_finding(
     program: Program, outcome: Outcome, level: Level
 ) -> Finding:
     """Return the finding about a program that ended before it had computed on all devices."""
-    error, last_step = outcome.error, outcome.stage
+    last_step = outcome.stage
     module = failed_module(program, outcome)
     about = ""
     if program.verdict is not None and module != "torch":
         about = program.verdict.name
-    facts = {"root cause": error, "failed at": last_step}
+    facts = {"failed at": last_step}
+    details = f"last step: {last_step}"
     if outcome.is_timed_out:
-        ending = error.removeprefix("its process ")
-        what = f"{program.name} {ending}; last step: {last_step}"
+        what = f"{program.name} {outcome.ending}"
         step = "allow more time: --timeout 300"
         if outcome.awaited:
-            what += f", in {outcome.awaited}"
+            details += f", in {outcome.awaited}"
             step = step_for_awaited(outcome.awaited)
-        return Finding(level, "compute.late", what, step, about, facts)
+        return Finding(
+            level,
+            "compute.late",
+            what,
+            step,
+            about,
+            facts,
+            cause=outcome.error,
+            shows_cause=False,
+            details=details,
+        )
     if module:
         code = "compute.import"
-        what = f"a program in {_working_folder()} cannot import {module}: {error}"
+        what = f"a program in {_working_folder()} cannot import {module}"
+        details = ""
     else:
         code = "compute.died"
-        what = f"{program.name}: {error}; last step: {last_step}"
-    return Finding(level, code, what, about=about, facts=facts)
+        what = f"{program.name} failed"
+    return Finding(
+        level,
+        code,
+        what,
+        about=about,
+        facts=facts,
+        cause=outcome.error,
+        details=details,
+    )
 
 
 def _unusable_devices_finding(
@@ -310,12 +327,15 @@ def _unusable_devices_finding(
         subject = f"{len(failed)} of {len(outcome.devices)} devices"
     else:
         subject = " and ".join(device.device for device in failed)
-    error = f"{first.reason}: {first.error}" if first.reason else first.error
-    facts = {"root cause": first.error}
+    what = f"{subject} cannot be used"
+    if first.reason:
+        what = f"{what}: {first.reason}"
+    facts = {}
     for device in outcome.devices:
         facts[device.device] = device.error or "computed"
-    what = f"{subject} cannot be used: {error}"
-    return Finding(level, "compute.fails", what, first.hint, about, facts)
+    return Finding(
+        level, "compute.fails", what, first.hint, about, facts, cause=first.error
+    )
 
 
 def _working_folder() -> str:

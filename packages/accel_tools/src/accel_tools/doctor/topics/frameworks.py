@@ -90,9 +90,8 @@ def _installed_frameworks() -> dict[Framework, str]:
             versions = [metadata.version(name) for name in framework.distributions]
         except metadata.PackageNotFoundError:
             continue
-        installed[framework] = versions[
-            0
-        ]  # The framework's own distribution comes first.
+        version_of_framework = versions[0]  # Its own distribution comes first.
+        installed[framework] = version_of_framework
     return installed
 
 

@@ -50,13 +50,13 @@ _GROUPS = (
     _EntryPointGroup(
         "torch_dynamo_backends",
         "torch",
-        "when a program passes its name to torch.compile()",
+        "when a program passes the entry point's name to torch.compile()",
         by_name=True,
     ),
     _EntryPointGroup(
         "torch.distributed.backends",
         "torch",
-        "when a program passes its name to torch.distributed",
+        "when a program passes the entry point's name to torch.distributed",
         by_name=True,
     ),
     _EntryPointGroup("triton.backends", "triton", "when triton is imported"),
@@ -301,11 +301,9 @@ def _failure_finding(failures: Sequence[_Failure]) -> Finding:
         )
         step = "allow more time: --timeout 300"
         return Finding(Level.WARNING, "import-hooks.unknown", what, step)
-    what = f"{owner} ({where}) fails {when}: {first.error}"
-    facts = {"root cause": first.error}
-    return Finding(
-        Level.WARNING, "import-hooks.fails", what, first.hook.step, facts=facts
-    )
+    what = f"{owner} ({where}) fails {when}"
+    step = first.hook.step
+    return Finding(Level.WARNING, "import-hooks.fails", what, step, cause=first.error)
 
 
 def _autoload_finding(conflict: AutoloadConflict) -> Finding:
@@ -313,8 +311,14 @@ def _autoload_finding(conflict: AutoloadConflict) -> Finding:
     is_certain = conflict.known
     level = Level.ERROR if is_certain else Level.WARNING
     code = "import-hooks.torch-fails" if is_certain else "import-hooks.unknown"
-    facts = {"root cause": conflict.cause} if conflict.cause else {}
-    return Finding(level, code, conflict.reason, conflict.hint, facts=facts)
+    return Finding(
+        level,
+        code,
+        conflict.reason,
+        conflict.hint,
+        cause=conflict.cause,
+        shows_cause=False,
+    )
 
 
 # --- In child processes --------------------------------------------------------------

@@ -355,8 +355,8 @@ def _container_findings(
                 f"but this {container_name(environment)} lacks its device node"
             )
             step = (
-                "start the container with the devices; `accel why "
-                f"{vendor.backend}` shows how, with {vendor.distribution} installed"
+                "start the container with access to the device; if "
+                f"{vendor.distribution} is installed, `accel why {vendor.backend}` shows how"
             )
             level = _level_of_hardware_problem(context, vendor.backend)
             yield Finding(level, "machine.no-nodes", what, step, vendor.backend)
@@ -387,7 +387,7 @@ def _cpu_time_findings() -> Iterator[Finding]:
     soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
     if soft == resource.RLIM_INFINITY:
         return
-    what = f"a process is ended after {soft} s of CPU time (ulimit -t)"
+    what = f"the system ends a process after {soft} s of CPU time (ulimit -t)"
     step = "train where no such limit is set, such as in a job of the scheduler"
     if hard == resource.RLIM_INFINITY:
         step = "ulimit -S -t unlimited"
@@ -433,9 +433,9 @@ def _stale_lock_findings(context: DiagnosticContext) -> Iterator[Finding]:
     stale = [lock for lock in locks if _seconds_since_change(lock) > _LONGEST_BUILD]
     if stale:
         folders = ", ".join(str(lock.parent) for lock in stale)
-        what = f"builds of extensions wait for a lock in {folders} that is more than an hour old"
+        what = f"builds of torch extensions wait for a lock in {folders} that is more than an hour old"
         paths = shlex.join(str(lock) for lock in stale)
-        step = f"if no build is running there: rm {paths}"
+        step = f"if no build is running in this folder: rm {paths}"
         yield Finding(Level.WARNING, "machine.stale-lock", what, step)
 
 

@@ -170,9 +170,7 @@ def _change_findings(
             new_value_by_name[one_line(change.name)] = one_line(change.to)
         step = ""
         if category.level is not Level.OK:
-            step = (
-                f"ACCEL_BLOCK={candidate.name} keeps accel_core from importing {module}"
-            )
+            step = f"to keep accel_core from importing {module}: export ACCEL_BLOCK={candidate.name}"
         objects = _list_first_names(list(new_value_by_name))
         yield Finding(
             level=category.level,

@@ -76,7 +76,7 @@ def _claimants_finding(
     )
     other = names[0] if names[0] != chosen else names[1]
     step = (
-        f"DS_ACCELERATOR={other} selects {other} in a separate process; "
+        f"use {other} in a separate process (export DS_ACCELERATOR={other}), "
         "or uninstall the package that you do not use"
     )
     return Finding(Level.WARNING, "privateuse1.several", what, step)
@@ -168,12 +168,12 @@ def _unregistered_package_findings(context: DiagnosticContext) -> Iterator[Findi
 def _unregistered_package_finding(package: UnregisteredPackage) -> Finding:
     if package.device_type:
         what = package.description
-        step = f"write its plugin: accel new {package.device_type} --no-private-use1"
+        step = f"write a plugin for the device: accel new {package.device_type} --no-private-use1"
     else:
         what = f"{package.description} ({package.file}), but neither torch nor a plugin imports it"
         step = (
-            f"import {package.module} before the accelerator is chosen, try "
-            f"`accel --import {package.module} list`, or write its plugin: accel new"
+            f"import {package.module} before the accelerator is chosen, as in "
+            f"`accel --import {package.module} list`, or write a plugin for the device: accel new"
         )
     code = "privateuse1.no-entry-point"
     return Finding(Level.WARNING, code, what, step, package.module)

@@ -19,8 +19,8 @@ __all__ = ["topic"]
 def topic(rank_count: int, experiment_seconds: float) -> Topic:
     """Return the topic that checks whether `rank_count` ranks on this host can connect.
 
-    If the ranks cannot connect, experiments look for the cause for `experiment_seconds` seconds. If this is
-    0, no experiments run.
+    If the ranks cannot connect, experiments look for the cause, for at most `experiment_seconds` seconds.
+    With 0 seconds, no experiments run.
     """
     return Topic(
         "ranks",
@@ -49,15 +49,17 @@ def _examine_rank_connections(
         what = f"{rank_count} ranks on this host can connect over gloo"
         yield Finding(Level.OK, "ranks.met", what)
         return
-    what = (
-        f"{rank_count} ranks on this host cannot connect over gloo; "
-        f"last step: {outcome.stage}; error: {outcome.error}"
+    finding = Finding(
+        Level.ERROR,
+        "ranks.not-met",
+        f"{rank_count} ranks on this host cannot connect over gloo",
+        details=f"last step: {outcome.stage}; error: {outcome.error}",
     )
-    finding = Finding(Level.ERROR, "ranks.not-met", what)
     name_failure = check_own_name()
     if name_failure is not None:
-        proof = f"Proven: {name_failure}"
-        finding = finding._replace(proof=proof, step=name_failure.step)
+        finding = finding._replace(
+            proof=str(name_failure), is_proven=True, step=name_failure.step
+        )
     elif experiment_seconds:
         finding = _add_proof(finding, job, outcome, experiment_seconds)
     yield finding
@@ -77,14 +79,14 @@ def _torchrun_variable_findings(context: DiagnosticContext) -> Iterator[Finding]
         effects["PET_NNODES"] = "wait for other hosts"
     if context.environ.get("PET_RDZV_ENDPOINT"):
         effects["PET_RDZV_ENDPOINT"] = "connect to this address before ranks start"
-    # Only these two need no server besides the ranks.
+    # torchrun needs a server only for other rendezvous backends, such as etcd.
     backend = context.environ.get("PET_RDZV_BACKEND") or "c10d"
     if backend not in ("c10d", "static"):
-        effects["PET_RDZV_BACKEND"] = "ask a server before ranks start"
+        effects["PET_RDZV_BACKEND"] = "contact a server before ranks start"
     for variable, effect in effects.items():
         value = context.environ[variable]
         what = f"{variable}={value!r} makes accel run and torchrun {effect}"
-        step = f"unset {variable}, for a job on this host alone"
+        step = f"for a job on this host alone: unset {variable}"
         yield Finding(Level.WARNING, "ranks.other-hosts", what, step)
 
 
@@ -112,5 +114,5 @@ def _add_proof(
     if not result.causes:
         return finding._replace(proof=". ".join(describe_unproven(result)))
     [cause] = result.causes
-    proof = f"Proven: {cause}, the ranks connect"
-    return finding._replace(proof=proof, step=cause.step(outcome))
+    proof = f"{cause}, the ranks connect"
+    return finding._replace(proof=proof, is_proven=True, step=cause.step(outcome))

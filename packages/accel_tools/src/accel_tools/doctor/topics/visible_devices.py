@@ -24,6 +24,9 @@ _MAPPED_CODE = "visible-devices.mapped"
 #: device is not visible.
 _PHYSICAL = "physical"
 _NOT_VISIBLE = "not visible"
+#: The name of the fact with the number of physical devices, and its value if nothing reports the number.
+_PHYSICAL_COUNT = "physical devices"
+_UNKNOWN = "unknown"
 
 #: The maximum number of ancestors to examine, which ends the loop if /proc is inconsistent.
 _MAX_ANCESTORS = 64
@@ -103,7 +106,7 @@ def _why_variables_have_no_effect(backend: Backend, verdict: Verdict | None) -> 
     if build is not None and required_builds:
         is_required_build = any(getattr(build, name) for name in required_builds)
         if not is_required_build:
-            return f"{build} does not support such devices"
+            return f"{build} does not support this backend's devices"
     if verdict is None or verdict.evidence or verdict.usable:
         return ""
     if verdict.status is Status.NOT_INSTALLED or verdict.absent:
@@ -133,6 +136,8 @@ def _describe_mapping(
     """Return the value of each variable, and the logical device of each physical device, as facts."""
     facts = {effect.variable: repr(effect.value) for effect in visibility.effects}
     if visibility.devices is not None:
+        if not count:
+            facts[_PHYSICAL_COUNT] = _UNKNOWN
         for physical_index in range(count or 0):
             facts[f"{_PHYSICAL} {physical_index}"] = _NOT_VISIBLE
         # torch numbers the visible devices from 0.
@@ -191,10 +196,7 @@ def may_hide_devices(finding: Finding) -> bool:
     hides_device = _NOT_VISIBLE in finding.facts.values()
     if hides_device:
         return True
-    lists_devices = any(name.startswith(_PHYSICAL) for name in finding.facts)
-    # With a known number of devices, the text contains for example "1 of 2 devices".
-    is_number_known = " of " in finding.what
-    return lists_devices and not is_number_known
+    return finding.facts.get(_PHYSICAL_COUNT) == _UNKNOWN
 
 
 def _describe_late_variables(visibility: visible_devices.VisibleDevices) -> str:
@@ -307,7 +309,7 @@ def _gpu_order_findings(
             models.add(device.device)
     if len(models) > 1:
         what = (
-            "the GPUs are of different models: CUDA numbers them by speed, nvidia-smi by "
+            "the GPUs are of different models: CUDA numbers them by speed, but nvidia-smi numbers them by "
             "their position on the bus"
         )
         step = "export CUDA_DEVICE_ORDER=PCI_BUS_ID"
@@ -323,10 +325,10 @@ def origin_of_variable(
 ) -> str:
     """Return which ancestor process first had the variable, and which process started it.
 
-    The result is text such as `"process 42 (raylet), started by process 1 (bash)"`. `/proc` lists the
-    variables with which each process was started, so the parent of the first process with the variable set
-    it. The result is an empty string if `/proc` does not list the variables, or if the examined process was
-    not started with this value.
+    The result is text such as `"process 42 (raylet), started by process 1 (bash)"`: process 42 was started
+    with the variable, but process 1 was not, so process 1 has set the variable. `/proc` lists the variables
+    with which each process was started. The result is an empty string if `/proc` does not list the variables,
+    or if the examined process was not started with this value.
 
     Args:
         name: The name of the variable.

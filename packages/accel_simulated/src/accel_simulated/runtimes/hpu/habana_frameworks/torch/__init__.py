@@ -12,7 +12,7 @@ __version__ = "1.19.0+simulated"
 
 _lazy = os.environ.get("PT_HPU_LAZY_MODE", "1") != "0"
 assert not (_lazy and os.environ.get("ACCEL_SIMULATE_STOCK_TORCH") == "1"), (
-    "lazy mode needs Habana's torch"
+    "lazy mode needs Habana's build of torch"
 )
 
 vendor_package.load_device("hpu")
