@@ -157,7 +157,10 @@ def _import_vendor(
     overtaker = checks.imported_overtaker(backend)
     if overtaker:  # A start-up hook may load this package when torch is imported.
         reason = f"torch.{backend.device_type} is overridden by {overtaker}"
-        hint = f"choose the backend that uses {overtaker}, or do not load {overtaker}"
+        hint = (
+            "choose the backend that uses this package, or do not load the package: "
+            f"{overtaker}"
+        )
         raise errors.DeclinedError(reason, hint=hint, deferred=True)
 
 
@@ -371,7 +374,7 @@ def failure(verdict: Verdict, error: BaseException, group: Group) -> Verdict:
         traceback.clear_frames(error.__traceback__)
     step = current_step.get()
     # Plugins are called to explain the error, and their code may fail too.
-    log_step(f"{step.text}, or the explanation of its error", step.owner)
+    log_step(f"{step.text} (explaining its error)", step.owner)
     failed = verdict_with_error(verdict, error)
     if step.owner is CodeOwner.PLUGIN:
         mismatch = core_mismatch_verdict(failed, error, step.text)

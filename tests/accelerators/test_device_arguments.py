@@ -42,7 +42,7 @@ WRONG = [
     (
         "cuda:0",
         InvalidDeviceError,
-        r"{0}: cuda:0 is not a device of type '{1}': expected an index, a string",
+        r"{0}: cuda:0 is not a device of type '{1}': expected an index, a torch.device",
     ),
     (
         torch.device("xpu", 1),

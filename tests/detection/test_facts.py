@@ -250,7 +250,10 @@ class TestNamespace:
         outcome, _ = machine.examine(backend)
         assert outcome.status is Status.DEFERRED
         assert outcome.reason == f"torch.acme is overridden by {by}"
-        assert outcome.hint == f"choose the backend that uses {by}, or do not load {by}"
+        assert (
+            outcome.hint
+            == f"choose the backend that uses this package, or do not load the package: {by}"
+        )
 
     def test_another_packages_functions_or_module(self, machine, monkeypatch):
         self.taken(monkeypatch, "torch_other.patch")

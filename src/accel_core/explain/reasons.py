@@ -276,7 +276,8 @@ def _namespace_taken(verdict: Verdict, why: Why, _plain: bool) -> Words:
     package = why["by"]
     return Words(
         f"torch.{verdict.device_type} is overridden by {package}",
-        f"choose the backend that uses {package}, or do not load {package}",
+        "choose the backend that uses this package, or do not load the package: "
+        f"{package}",
     )
 
 

@@ -116,7 +116,8 @@ class Base:
         if type(device) is int:  # the most frequent argument
             return device
         own_type = self._device_type
-        hint = f"expected an index, a string such as '{own_type}:0' or a torch.device of that type"
+        example = f"{own_type}:0"
+        hint = f"expected an index, a torch.device of this type or a string such as {example!r}"
         try:
             if isinstance(device, str):
                 if device.isdecimal():  # as in os.environ["LOCAL_RANK"]

@@ -278,7 +278,10 @@ def _vendor_hints(
         _INVALID_INDEX_HINT,
         (
             _NO_DEVICE_PATTERN,
-            f"check that `{tool}` lists the device, and that {variable} does not hide it",
+            (
+                f"check that {variable} does not hide the device, and that this command lists "
+                f"the device: {tool}"
+            ),
         ),
         (
             _OUT_OF_MEMORY_PATTERN,
@@ -293,7 +296,7 @@ def _vendor_hints(
         ),
         (
             r"no attribute 'accelerator'",
-            f"install a newer {vendor} release, with torch 2.6 or newer: {url}",
+            f"install a release of {vendor}'s software with torch 2.6 or newer: {url}",
         ),
     )
 

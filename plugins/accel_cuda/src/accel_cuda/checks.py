@@ -104,7 +104,7 @@ def container_capabilities(environ: Mapping[str, str] | None = None) -> CheckRes
     return CheckResult(
         "error",
         f"{name}={value!r} leaves libcuda.so out of this container",
-        f"restart the container with -e {name}=compute,utility",
+        "restart the container with -e NVIDIA_DRIVER_CAPABILITIES=compute,utility",
     )
 
 

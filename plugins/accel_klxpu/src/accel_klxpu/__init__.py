@@ -43,7 +43,10 @@ _HINTS = (
     ),
     (
         r"undefined symbol|_xmlirc\b|deregister cuda",
-        f"{_DOCTOR}; `{_INSTALL}` shows the instructions to install them",
+        (
+            "`python -m torch_xmlir --doctor` checks the driver, the runtime and torch_xmlir, "
+            "and `accel setup klxpu` shows how to install them"
+        ),
     ),
     (r"initialize default context|device abnormal", f"{_DRIVER}; {_DOCTOR}"),
     (r"out of memory", "`xpu-smi` shows which processes hold the device's memory"),

@@ -206,7 +206,7 @@ def cann_setup_step() -> str:
     script = cann_script()
     if script is None:
         return "accel setup npu"
-    return f"run `source {script}` in the shell that starts Python"
+    return f"in the shell that starts Python, run `source {script}`"
 
 
 def cann_script() -> Path | None:

@@ -177,8 +177,8 @@ def accel_probe(backend: Backend) -> ProbeResult | None:
         return ProbeResult(
             False,
             f"{LIBRARY_VARIABLE}={str(library)!r} {problem}",
-            f"unset {LIBRARY_VARIABLE} to load libtpu, or set it to the path of a PJRT "
-            "library, as `accel try tpu` does",
+            "unset TPU_LIBRARY_PATH to load libtpu, or set TPU_LIBRARY_PATH to the path of a "
+            "PJRT library, as `accel try tpu` does",
         )
     return ProbeResult(
         True, f"TorchTPU runs on {library.name} ({LIBRARY_VARIABLE}) instead of libtpu"
