@@ -52,7 +52,7 @@ WRONG = [
     (
         "gpu 1",
         InvalidDeviceError,
-        r"{0}: 'gpu 1' is not a device: expected .* such as '{1}:0' or a torch",
+        r"{0}: 'gpu 1' is not a device: expected .* torch.device .* such as '{1}:0'",
     ),
     (
         1.5,
