@@ -170,7 +170,7 @@ class Dtypes(Devices):
         if isinstance(result, Exception):
             first_line, _, _ = str(result).partition("\n")
             warnings.warn(
-                f"{self.name}: {name}() returns False, because a trial of torch.{dtype} "
+                f"{self.name}: {name}() returns False, because the trial of torch.{dtype} "
                 "failed. The next call tries again. The error was: "
                 f"{type(result).__name__}: {first_line}",
                 RuntimeWarning,
