@@ -157,10 +157,7 @@ def _import_vendor(
     overtaker = checks.imported_overtaker(backend)
     if overtaker:  # A start-up hook may load this package when torch is imported.
         reason = f"torch.{backend.device_type} is overridden by {overtaker}"
-        hint = (
-            "choose the backend that uses this package, or do not load the package: "
-            f"{overtaker}"
-        )
+        hint = f"choose the backend of {overtaker}'s vendor, or do not load {overtaker}"
         raise errors.DeclinedError(reason, hint=hint, deferred=True)
 
 

@@ -357,7 +357,7 @@ def autoload_failure(
     cause, _ = torch_import.cause_and_step(error)
     place = f"{torch_import.TORCH_GROUP}: {package.name} = {package.value}"
     reason = one_line(f"{package} fails when torch loads it ({place}): {cause}")
-    hint = f"`import torch` fails with this package: {remedy(package)}"
+    hint = f"`import torch` fails because of this package: {remedy(package)}"
     return errors.BackendUnavailableError(reason, hint=hint)
 
 

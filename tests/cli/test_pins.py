@@ -187,7 +187,7 @@ def test_generic_alone_does_not_say_which_of_two_is_meant(torch_world):
     install(torch_world, "two unknown")
     code = PROGRAM.format(ask="accel_core.get_accelerator()")
     refused = torch_world.child(code, variables={"DS_ACCELERATOR": "generic"}).answer
-    assert "Use one of: generic@torch-bar or generic@torch-foo." in refused["error"]
+    assert "Next step: use generic@torch-bar or generic@torch-foo." in refused["error"]
 
 
 def test_one_device_has_one_object_by_all_its_names(torch_world):

@@ -34,7 +34,7 @@ def bad(accel):
 
 
 #: What a backend says whose probe ends the process.
-ENDS = "bad (accel-bad 1.0) would crash a program before it has an accelerator. Next step: "
+ENDS = "bad (accel-bad 1.0) would crash a program while the program chooses an accelerator. Next step: "
 STEP = "set ACCEL_PROBE=isolated, or ACCEL_BLOCK=bad."
 
 
@@ -178,5 +178,5 @@ def test_an_operator_whose_process_dies_is_one_error(accel):
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr.startswith(
-        "Error: card (accel-card 1.0): the child process that called it exited with status 3 at: SortBuilder"
+        "Error: the child process that was using card (accel-card 1.0) exited with status 3 at: SortBuilder"
     )

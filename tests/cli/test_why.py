@@ -118,7 +118,7 @@ def test_what_breaks_import_torch_is_named_by_every_command(accel):
     accel.world.backend("bad", vendor_import="torch_bad", extra=NO_DEVICE)
     fails = "torch-bad 2.0 fails when torch loads it (torch.backends: bad = torch_bad:autoload)"
     helps = (
-        "`import torch` fails with this package: pip uninstall torch-bad, or set "
+        "`import torch` fails because of this package: pip uninstall torch-bad, or set "
         "TORCH_DEVICE_BACKEND_AUTOLOAD=0"
     )
     cause, same = ": ImportError: libbad.so", ", for the same reason as bad"
@@ -182,7 +182,9 @@ def test_what_the_policy_left_unloaded_has_no_priority(accel):
 
 def test_without_torch_the_first_line_says_what_to_install(accel):
     done = accel("why", torch=False)
-    assert done.stdout.startswith("No backend can be chosen. torch is not installed: ")
+    assert done.stdout.startswith(
+        "No backend can be chosen. torch is not installed. Next step: "
+    )
 
 
 @pytest.mark.parametrize(

@@ -50,8 +50,8 @@ def test_a_pin_that_is_changed_after_the_choice_is_told_once_here_and_in_a_child
             accel_core.get_accelerator()
         return [str(each.message) for each in caught]
 
-    said = "DS_ACCELERATOR was None when mlu was chosen and is 'cpu' now, which has no effect any more. "
-    once = [[f"{said}Next step: set it before Python starts."], []]
+    said = "DS_ACCELERATOR was changed from None to 'cpu' after mlu was chosen, so the change has no effect. "
+    once = [[f"{said}Next step: set DS_ACCELERATOR before Python starts."], []]
     assert (
         in_fork(lambda: (os.environ.update(DS_ACCELERATOR="cpu"), told(), told())[1:])
         == once

@@ -28,7 +28,7 @@ SAID = (
     "OSError: libhccl.so: cannot open shared object file"
 )
 HELPS = (
-    "`import torch` fails with this package: pip uninstall torch-npu, or set "
+    "`import torch` fails because of this package: pip uninstall torch-npu, or set "
     "TORCH_DEVICE_BACKEND_AUTOLOAD=0"
 )
 
@@ -126,7 +126,7 @@ def test_a_package_that_ends_the_process_is_named(autoload_world):
     [said] = told()
     assert said == (
         "torch-dying 2.13 fails when torch loads it (torch.backends: dying = torch_dying:autoload): "
-        "its process exited with status 3. `import torch` fails with this package: "
+        "its process exited with status 3. `import torch` fails because of this package: "
         "pip uninstall torch-dying, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
     )
 
@@ -148,8 +148,8 @@ def test_of_a_package_that_gives_no_answer_nothing_is_known(autoload_world):
     announce(autoload_world, "slow", "import time; time.sleep(60)")
     [said] = told(timeout=1)
     assert said == (
-        "whether torch can load torch-slow 2.13 is not known: it gave no response within 1 s. "
-        "raise ACCEL_PROBE_TIMEOUT, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+        "could not determine whether torch can load torch-slow 2.13: the package gave no "
+        "response within 1 s. raise ACCEL_PROBE_TIMEOUT, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
     )
 
 
@@ -166,7 +166,7 @@ def test_who_takes_the_slot_from_the_chosen_one_is_to_blame(autoload_world):
         [said] = told(mine)
         assert said.startswith(f"torch-{other} 2.13")
         assert (
-            f"it: pip uninstall torch-{other}, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+            f"this package: pip uninstall torch-{other}, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
             in said
         )
     assert (
@@ -179,10 +179,11 @@ def test_who_takes_over_the_namespace_of_the_chosen_one_is_to_blame(autoload_wor
     announce(autoload_world, "supa", override)
     autoload_world.backend("cuda", vendor_import="torch", device_type="cuda")
     [said] = told("cuda")
-    assert said.startswith("torch-supa 2.13, which torch loads (torch_supa:autoload), ")
-    assert "puts torch_supa.cuda in the place of torch.cuda" in said
+    assert said.startswith(
+        "torch-supa 2.13 replaces torch.cuda with torch_supa.cuda when torch loads torch_supa:autoload. "
+    )
     assert (
-        "`import torch` loads it: pip uninstall torch-supa, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+        "`import torch` loads this package: pip uninstall torch-supa, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
         in said
     )
 

@@ -94,7 +94,7 @@ def test_what_torchs_import_takes_over_is_the_other_vendors(taken_over):
     assert found.verdicts[0].reason == "torch.cuda is overridden by torch_deep"
     assert (
         found.verdicts[0].hint
-        == "choose the backend that uses this package, or do not load the package: torch_deep"
+        == "choose the backend of torch_deep's vendor, or do not load torch_deep"
     )
     assert found.verdicts[0].reason in str(error(DS_ACCELERATOR="cuda"))
     taken_over.backend(

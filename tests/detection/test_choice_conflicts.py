@@ -51,9 +51,12 @@ def test_a_pin_to_rivals_that_are_both_blocked_is_a_conflict(rivals):
 def test_a_pin_to_rivals_asks_which_is_meant(rivals):
     found = error(DS_ACCELERATOR="npu")
     assert isinstance(found, BackendConflictError)
-    assert "DS_ACCELERATOR='npu': accel-npu 1.0 and better-npu 1.0 declare npu." in str(
-        found
-    ).replace("better-npu 1.0 and accel-npu 1.0", "accel-npu 1.0 and better-npu 1.0")
+    assert (
+        "DS_ACCELERATOR='npu': several distributions declare npu: accel-npu 1.0 and better-npu 1.0."
+        in str(found).replace(
+            "better-npu 1.0 and accel-npu 1.0", "accel-npu 1.0 and better-npu 1.0"
+        )
+    )
     assert "npu@accel-npu" in str(found)
     assert "npu@better-npu" in str(found)
     assert not [m for m in sys.modules if m in ("accel_npu", "better_npu")]

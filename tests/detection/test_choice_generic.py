@@ -53,7 +53,7 @@ def test_what_registers_a_device_and_counts_none_is_named(torch_world):
     assert told.name == "generic"
     assert told.status is Status.NO_DEVICE
     assert (
-        told.reason == "torch-foo 1.0 registers 'foo' with torch, and counts no device"
+        told.reason == "torch-foo 1.0 registers 'foo' with torch, but counts no device"
     )
     assert told.hint.startswith("run the vendor's tool")
 
@@ -136,8 +136,8 @@ def test_a_package_that_a_plugin_claims_is_left_to_the_plugin(torch_world):
     }
     assert (
         found.verdicts[1].reason
-        == "torch 2.99.0+simulated (CPU build) has no accelerator, and plugins declare the packages that add "
-        "one (torch-foo: foo)"
+        == "torch 2.99.0+simulated (CPU build) has no accelerator of its own; the "
+        "packages that add one belong to other backends (torch-foo: foo)"
     )
     assert "torch_foo" not in sys.modules
 

@@ -73,6 +73,6 @@ def test_a_pinned_entry_point_whose_plugin_declares_another_name_is_told(torch_w
         f"from accel_core import *\n{hook('accel_backends', '', f'return {declares}')}",
     )
     assert str(error(DS_ACCELERATOR="bad")) == (
-        "DS_ACCELERATOR='bad': the plugin of entry point bad declares a backend of another name: "
-        "`accel list` shows its name."
+        "DS_ACCELERATOR='bad': the plugin with the entry point bad declares a backend with another "
+        "name. `accel list` shows that name."
     )

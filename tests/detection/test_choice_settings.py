@@ -80,7 +80,7 @@ FAR = backend(
     "far", hardware=Hardware(nodes=("/dev/no-such-card[0-9]*",), pci_ids=("fade:0001",))
 )
 BAD = backend("bad", source="raise ImportError('libbad.so')")
-INSTEAD = "Or set DS_ACCELERATOR=cpu; `accel list` shows the usable backends."
+INSTEAD = "To use the CPU instead, set DS_ACCELERATOR=cpu. `accel list` shows the usable backends."
 UNKNOWN = (
     "no installed distribution declares {0}. Installed: mlu, npu, sdaa, generic, cpu. "
 )
@@ -106,7 +106,7 @@ REFUSED = {
     "a slip of a backend beside": ([XPU], pin("xpa"), NOT_FOUND, ["Did you mean 'xpu'", "!pip install"]),
     "gpu": (
         [CUDA, XPU], pin("gpu"), NOT_FOUND,
-        ["For a GPU, use one of cuda, xpu: `accel list` shows which are usable."],
+        ["For a GPU, use one of these backends: cuda, xpu. `accel list` shows which of them are usable."],
     ),
     "gpu, of none": ((), pin("gpu"), NOT_FOUND, [f"No backend for a GPU is installed. {INSTEAD}"]),
     "no vendor's package": (
@@ -128,7 +128,7 @@ REFUSED = {
                 "bad (accel-bad 1.0) is not usable: the plugin failed to load "
                 "(entry point bad = 'accel_bad'): OSError: libbad.so"
             ),
-            "Next step: pip install --force-reinstall accel-bad, or pip uninstall it.",
+            "Next step: pip install --force-reinstall accel-bad, or pip uninstall accel-bad.",
         ],
     ),
     "none of a list": (
@@ -223,7 +223,7 @@ def test_a_pin_whose_devices_are_all_hidden_is_honoured_and_told(
     monkeypatch.setenv("DS_ACCELERATOR", "npu")
     note = Note(
         (
-            "DS_ACCELERATOR='npu' selects a backend of which no device is usable: "
+            "DS_ACCELERATOR='npu' selects a backend that has no usable device: "
             "NPU_VISIBLE='' hides every device"
         ),
         "unset NPU_VISIBLE, or set it to the devices to use",

@@ -44,12 +44,14 @@ class Row(NamedTuple):
 
 NONE = "no Acme XLA card found (looked for /dev/acme[0-9]*, PCI fade:0001)"
 NO_NODE = "/dev/acme[0-9]* not found"
-ON_THE_BUS = f"an Acme XLA card is on the bus ({CARD}), but its driver is not loaded"
+ON_THE_BUS = (
+    f"an Acme XLA card is on the PCI bus ({CARD}), but its driver is not loaded"
+)
 UNSET = "export {0}=0"
-SLURMS = "request it from Slurm: #SBATCH --gres={0}:1, or srun --gres={0}:1"
-LIMITS = "request it under the container's resources.limits in the pod's spec"
+SLURMS = "request a device from Slurm: #SBATCH --gres={0}:1, or srun --gres={0}:1"
+LIMITS = "request a device in the pod's spec, under resources.limits of the container"
 ASK_POD = f"{LIMITS}; `kubectl describe node` lists the resource names"
-NOT_GIVEN = "…; Slurm gave the job 4711 none"
+NOT_GIVEN = "…; Slurm assigned no such device to job 4711"
 
 
 def hidden(name):
@@ -101,7 +103,7 @@ ROWS = {
         (
             "/dev/acme[0-9]* not found in this container",
             (
-                "if the host has an Acme XLA card, start the container with its devices: "
+                "if the host has an Acme XLA card, start the container with access to the devices: "
                 "docker run --device /dev/acme0"
             ), 0,
         ),
@@ -161,7 +163,7 @@ ROWS = {
     "not loaded": Row((ON_THE_BUS, "install Acme's driver", 0), (BUS,)),
     **{
         f"not loaded: {name}": Row(
-            (f"{name} is on the bus…", "install Acme's driver", 0), (BUS,), {},
+            (f"{name} is on the PCI bus…", "install Acme's driver", 0), (BUS,), {},
             acme(hardware={"name": name.partition(" ")[2]}),
         )
         for name in ("an NVIDIA GPU", "an AMD GPU", "a TPU", "a Biren GPU", "an Intel GPU", "an MTT GPU")
@@ -170,7 +172,7 @@ ROWS = {
     "a container": Row(
         (
             f"the host has an Acme XLA card ({CARD}), but this Podman container has no {OURS}",
-            "start the container with its devices: podman run --device /dev/acme0", 0,
+            "start the container with access to the devices: podman run --device /dev/acme0", 0,
         ),
         (BUS, DRIVER, PODMAN),
     ),
@@ -217,7 +219,7 @@ def test_a_pin_forgives_a_missing_device_and_asks_on(machine):
         "no Acme XLA card found; and torch 2.13.0+cpu is a CPU build, without XPU"
     )
     assert outcome.hint.startswith(
-        "run on a machine that has one; on a login node or in an image build: "
+        "run on a machine that has an Acme XLA card; or, on a login node or in an image build: "
     )
     assert absence is not None
 
@@ -251,8 +253,7 @@ class TestNamespace:
         assert outcome.status is Status.DEFERRED
         assert outcome.reason == f"torch.acme is overridden by {by}"
         assert (
-            outcome.hint
-            == f"choose the backend that uses this package, or do not load the package: {by}"
+            outcome.hint == f"choose the backend of {by}'s vendor, or do not load {by}"
         )
 
     def test_another_packages_functions_or_module(self, machine, monkeypatch):

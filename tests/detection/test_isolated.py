@@ -307,7 +307,7 @@ class TestPolicy:
         assert found.name == "cpu"
         assert generic.status is Status.NO_DEVICE
         assert (
-            "plugins declare the packages that add one (torch-spy: spy)"
+            "the packages that add one belong to other backends (torch-spy: spy)"
             in generic.reason
         )
 
@@ -340,11 +340,11 @@ def test_a_plugin_that_fails_only_beside_others_is_told_with_how_to_find_the_cul
     assert {name for name, each in found.items() if each.backend is None} == {"mlu"}
     assert found["mlu"].status is Status.BROKEN
     assert found["mlu"].reason == (
-        "the plugin failed to load (entry point mlu = 'accel_mlu') because of another plugin, as it loads "
-        "alone: ModuleNotFoundError: import of colorsys halted; None in sys.modules"
+        "the plugin loads alone, but failed to load together with other plugins (entry point "
+        "mlu = 'accel_mlu'): ModuleNotFoundError: import of colorsys halted; None in sys.modules"
     )
     assert found["mlu"].hint == (
-        "to find that plugin, name the other plugins in ACCEL_BLOCK, one at a time"
+        "to find the cause, name the other plugins in ACCEL_BLOCK, one at a time"
     )
     for name, loads in (("npu", False), ("bbb", True)):
         again = {

@@ -14,7 +14,7 @@ from accel_core import Status
 from accel_core.exceptions import root_cause
 
 REPORT = "report this to the maintainers of accel-npu"
-REINSTALL = "pip install --force-reinstall accel-npu, or pip uninstall it"
+REINSTALL = "pip install --force-reinstall accel-npu, or pip uninstall accel-npu"
 FAILED_TO_LOAD = "the plugin failed to load (entry point npu = 'accel_npu'): "
 #: Each place with what a reason says of it, and the next step.
 PLACES = {

@@ -28,7 +28,7 @@ def test_a_plugin_that_needs_a_newer_core_is_incompatible(torch_world, source, m
     assert found.backend is None
     assert found.status is Status.INCOMPATIBLE
     assert found.reason.startswith(
-        f"needs another version of accel-core than {__version__} ("
+        f"needs a version of accel-core other than {__version__} ("
     )
     assert missing in found.reason
     assert found.hint == UPGRADE

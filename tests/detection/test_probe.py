@@ -101,7 +101,7 @@ ABSENT = "absent is not installed"
 BOTH = (Pin("npu", "accel-npu"),), (Pin("npu", "other"),)
 USABLE, INVALID = (
     (Status.USABLE, "", ""),
-    (Status.INVALID, "its requirement {} cannot be checked", ""),
+    (Status.INVALID, "the requirement {} cannot be checked", ""),
 )
 #: Fields of npu, what is allowed and blocked; its status, what the reason begins with, the next step.
 KNOWN = {
@@ -127,7 +127,7 @@ KNOWN = {
     "too old": (
         needs("torch-npu>=3"), (), (),
         (
-            Status.INCOMPATIBLE, "it needs torch-npu>=3, but torch-npu 2.6.0rc1 is installed",
+            Status.INCOMPATIBLE, "the backend requires torch-npu>=3, but torch-npu 2.6.0rc1 is installed",
             "pip install 'torch-npu>=3'",
         ),
     ),
@@ -139,7 +139,7 @@ KNOWN = {
     "a private build in no range": (
         needs("private>=1"), (), (),
         (
-            Status.INCOMPATIBLE, "it needs private>=1, but private our build 7 is installed",
+            Status.INCOMPATIBLE, "the backend requires private>=1, but private our build 7 is installed",
             "pip install 'private>=1'",
         ),
     ),

@@ -159,7 +159,7 @@ def test_no_child_to_be_had_is_a_verdict(torch_world, monkeypatch):
     monkeypatch.setattr(sys, "executable", None)
     found = judge(isolated=True)
     assert found.status is Status.CRASHED
-    assert found.reason.startswith("no child process could be started to probe it: ")
+    assert found.reason.startswith("could not start a child process for the probe: ")
     assert found.hint == ""
     monkeypatch.setenv("ACCEL_PROBE", "isolated")
     assert judge(isolated=True).hint == "unset ACCEL_PROBE to probe in this process"

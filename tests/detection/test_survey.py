@@ -86,7 +86,7 @@ def test_a_broken_package_without_its_device_is_to_be_uninstalled(torch_world):
     )
     assert (
         npu.hint
-        == "pip uninstall torch-npu. (On a machine that has one: source set_env.sh.)"
+        == "pip uninstall torch-npu. (On a machine with the device, do this instead: source set_env.sh.)"
     )
 
 

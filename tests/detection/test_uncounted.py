@@ -63,8 +63,8 @@ SAID = {
     # Apptainer shows the host's /dev, and brings the driver's libraries in with a flag.
     "nodes, and no libraries": (
         {"APPTAINER_CONTAINER": "/a.sif"}, {},
-        f"{ZERO} in this Apptainer container, which shows /dev/acme0, /dev/acme1",
-        "start the container with the host's devices: apptainer exec --acme",
+        f"{ZERO} in this Apptainer container, although the container has /dev/acme0, /dev/acme1",
+        "start the container with access to the devices: apptainer exec --acme",
     ),
     # A pod has nodes only if it was started with them: no step repeats that.
     "nodes, in a container that was started with them": (
@@ -110,9 +110,9 @@ def test_a_container_lacks_the_group_of_a_node_that_it_shows(monkeypatch, tmp_pa
         permission_step(Placement(kind), backend, "/kfd", str(tmp_path))
         for kind in ("docker", "kubernetes")
     )
-    run = "start the container with its devices: docker run --device /kfd"
+    run = "start the container with access to the devices: docker run --device /kfd"
     assert docker == f"{run} --group-add {os.getgid()}"
-    assert pod.startswith("request it under the container's resources.limits")
+    assert pod.startswith("request a device in the pod's spec, under resources.limits")
 
 
 @pytest.mark.skipif(not hasattr(os, "setuid"), reason="permissions as POSIX has them")
@@ -140,9 +140,12 @@ def test_nodes_that_this_process_may_not_open():
             f"join the group {name}: sudo usermod -aG {name} $USER, then log in again"
         )
     else:
-        step = "see `ls -l /dev/acme0`, and check which devices this process's control group allows"
+        step = (
+            "check the permissions with `ls -l /dev/acme0`, and check which devices the "
+            "cgroup of this process allows"
+        )
     assert outside == f"{reason} | {step}"
     assert in_job == (
-        f"{reason}; Slurm gave the job 4711 none | "
-        "request it from Slurm: #SBATCH --gres=gpu:1, or srun --gres=gpu:1"
+        f"{reason}; Slurm assigned no such device to job 4711 | "
+        "request a device from Slurm: #SBATCH --gres=gpu:1, or srun --gres=gpu:1"
     )

@@ -51,7 +51,7 @@ def test_the_state_is_restored_and_the_log_names_the_package(torch, caplog):
     with guard.preserved_state("accel-faulty 1.2"):
         disturb()
     assert state() == before
-    assert "accel-faulty 1.2 changed the environment: restored" in caplog.text
+    assert "accel-faulty 1.2 changed environment variables: restored" in caplog.text
     assert "accel-faulty 1.2 changed torch.cuda: restored" in caplog.text
 
 

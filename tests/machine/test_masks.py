@@ -54,11 +54,11 @@ ONE_MIG = "CUDA shows a process only the first MIG instance; start one process f
 VALUES = [
     (NVIDIA, 1, "0,1", (0,), "there is no device 1", "0"),
     (NVIDIA, 16, "1,10", (1, 10), "", ""),
-    (NVIDIA, 4, "1,9,0", (1,), "there is no device 9, which ends the list: 0 not read", "1,0"),
+    (NVIDIA, 4, "1,9,0", (1,), "there is no device 9; the entries after 9 are not read: 0", "1,0"),
     (NVIDIA, None, "0,99", (0, 99), "", ""),  # nobody knows how many there are
     (NVIDIA, None, "GPU-1a2b,0", ("GPU-1a2b",), "'0' ends the list", "GPU-1a2b"),
     (NVIDIA, 1, ",".join(MIGS), MIGS[:1], ONE_MIG, MIGS[0]),
-    (ASCEND, 4, "1,7,8", (1,), "there is no device 7, which ends the list: 8 not read", "1"),
+    (ASCEND, 4, "1,7,8", (1,), "there is no device 7; the entries after 7 are not read: 8", "1"),
     (ASCEND, 4, "3, 1,3", (3,), "' 1,3' ends the list", "1,3"),
     (ASCEND, 4, "2,1", (), "the ids must ascend", "1,2"),
     (INTEL, 2, "2,1,0.1", ("0.1", 1), "there is no device 2", "0.1,1"),
@@ -69,7 +69,7 @@ VALUES = [
     (NVIDIA, UUIDS, "GPU-7,GPU-1A2B3C4", (UUIDS[2], UUIDS[0]), "", ""),
     (NVIDIA, UUIDS, "GPU-7,GPU-77", (), f"{UUIDS[2]} is listed twice", UUIDS[2]),
     (NVIDIA, UUIDS, "GPU-1a2b3c4,GPU-5,GPU-7", UUIDS[:1],
-     f"there is no device GPU-5, which ends the list: {UUIDS[2]} not read", f"{UUIDS[0]},{UUIDS[2]}"),
+     f"there is no device GPU-5; the entries after GPU-5 are not read: {UUIDS[2]}", f"{UUIDS[0]},{UUIDS[2]}"),
     (NVIDIA, UUIDS, "GPU-7,GPU-1a", UUIDS[2:], "GPU-1a is the beginning of 2 UUIDs", UUIDS[2]),
     (NVIDIA, 3, "GPU-5", ("GPU-5",), "", ""),  # nobody knows
     (NVIDIA, UUIDS, "MIG-5", ("MIG-5",), "", ""),  # of a part of a GPU only the driver knows
@@ -99,12 +99,12 @@ def test_one_variable(backend, count, value, seen, lost, better):
 #: AMD's: variables on a machine with four; what is seen, what is said, and the next step.
 COMPOSED = [
     ({ROCR: "1", CUDA: "1"}, (),
-     f"{CUDA}='1' hides every device: there is no device 1 among the devices that {ROCR} leaves",
+     f"{CUDA}='1' hides every device: there is no device 1 among the devices that {ROCR} leaves visible",
      f"export {CUDA}=0"),
     ({ROCR: "7", HIP: "0"}, (), f"{ROCR}='7' hides every device: there is no device 7",
      f"export {ROCR}=0,1,2,3"),
     ({ROCR: "3,1", HIP: "0,3"}, (3,),
-     f"{HIP}='0,3': there is no device 3 among the devices that {ROCR} leaves",
+     f"{HIP}='0,3': there is no device 3 among the devices that {ROCR} leaves visible",
      f"export {HIP}=0"),
 ]  # fmt: skip
 

@@ -84,15 +84,15 @@ def test_the_innermost_is_named(machine, marks, environ, name):
 
 
 SLURM = {"SLURM_JOB_ID": "7"}
-FROM_SLURM = "request it from Slurm: #SBATCH --gres=gpu:1, or srun --gres=gpu:1"
+FROM_SLURM = "request a device from Slurm: #SBATCH --gres=gpu:1, or srun --gres=gpu:1"
 START, EXEC = (
-    "start the container with its devices: ",
-    "start the container with the host's devices: ",
+    "start the container with access to the devices: ",
+    "start the container with access to the devices: ",
 )
 OF_ACME = "--bind /dev/acme0"
 SING = f"{EXEC}singularity exec"
-POD = "request it in the pod's spec, under the container: resources: {limits: {nvidia.com/gpu: 1}}"
-LIMITS = "request it under the container's resources.limits in the pod's spec"
+POD = "request a device in the pod's spec, under the container: resources: {limits: {nvidia.com/gpu: 1}}"
+LIMITS = "request a device in the pod's spec, under resources.limits of the container"
 
 
 @pytest.mark.parametrize(
@@ -149,6 +149,6 @@ def test_the_step_that_brings_the_devices_in(machine, environ, mark, nvidia, acm
 def test_a_name_that_nobody_declared_is_looked_up(machine):
     place = detect_placement(machine.path, {"SLURM_JOB_ID": "7"})
     assert scheduler_step(place, ACME) == (
-        "request it from Slurm: #SBATCH --gres=gpu:1, or srun --gres=gpu:1; "
+        "request a device from Slurm: #SBATCH --gres=gpu:1, or srun --gres=gpu:1; "
         "`sinfo -o %G` lists the resource names"
     )

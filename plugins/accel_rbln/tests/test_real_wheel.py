@@ -92,5 +92,8 @@ def test_the_verdict_has_no_device_and_names_the_compiler(wheel):
 def test_the_doctor_has_one_remedy_for_one_cause(wheel):
     """That torch's autoload fails too is not a second finding."""
     found = run(wheel, "-m", "accel_core", "doctor", "--no-experiments").stdout
-    assert f"pip uninstall torch-rbln. (On a machine that has one: {COMPILER}" in found
+    assert (
+        f"pip uninstall torch-rbln. (On a machine with the device, do this instead: {COMPILER}"
+        in found
+    )
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD" not in found

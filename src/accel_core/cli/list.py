@@ -55,7 +55,7 @@ def _reject_names(
 @click.option(
     "--no-probe",
     is_flag=True,
-    help="Do not import torch or a vendor's package, and show only what is known without.",
+    help="Show only what is known without importing torch or a vendor's package.",
 )
 @probe_timeout
 @as_json
@@ -160,7 +160,8 @@ def _is_left_out(verdict: Verdict) -> bool:
 
 def _sort_group(verdict: Verdict, marked: Verdict | None) -> int:
     """Return the number of the verdict's group in the table, counting from 0."""
-    if marked is not None and verdict.is_about(marked):
+    is_chosen_or_pinned = marked is not None and verdict.is_about(marked)
+    if is_chosen_or_pinned:
         return 0
     if verdict.usable:
         return 1

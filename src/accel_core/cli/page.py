@@ -134,8 +134,8 @@ def _narrowed_columns(widths: Sequence[int], width: int) -> list[int]:
     narrowed = list(widths)
     gaps = _GAP * (len(widths) - 1)
     while sum(narrowed) + gaps > width and max(narrowed) > _MIN_COLUMN:
-        widest = narrowed.index(max(narrowed))
-        narrowed[widest] -= 1
+        widest_column = narrowed.index(max(narrowed))
+        narrowed[widest_column] -= 1
     return narrowed
 
 
@@ -190,9 +190,10 @@ def _longest_word(cell: Cell) -> int:
 def _indented(cells: Sequence[Cell], width: int) -> Iterator[_Line]:
     """Yield the lines of each cell, indented. Each cell begins on a new line."""
     indent = 2
-    empty: list[Cell] = []
+    empty_column: list[Cell] = []  # only indents the text
+    text_width = width - indent - _GAP
     for cell in cells:
-        yield from _side_by_side([empty, [cell]], [indent, width - indent - _GAP])
+        yield from _side_by_side([empty_column, [cell]], [indent, text_width])
 
 
 # --- Lines --------------------------------------------------------------------------
@@ -240,13 +241,15 @@ def _wrap(cells: Row, width: int) -> Iterator[_Line]:
 
 
 def _with_styles(text: str, styles: Iterator[str]) -> _Line:
-    """Give each character the next style. A space gets the style of the character
-    before it.
+    """Return the characters of `text`, each with its style.
+
+    `styles` has a style for each character that is not a space. A space gets the style
+    of the character before it.
     """
     line = []
     style = ""
     for character in text:
-        if character != " ":
+        if character != " ":  # A space keeps the style of the character before it.
             style = next(styles)
         line.append((character, style))
     return line

@@ -80,7 +80,8 @@ def _choice_page(selection: Selection) -> list[page.Part]:
         parts.append(page.paragraph((one_line(str(note)), "yellow")))
     parts += _other_verdicts(selection)
     without_plugin = list(selection.missing_plugins)
-    # Only a ranked choice knows all backends that declare a package.
+    # The remarks are about packages that no backend uses. With pins, the verdicts lack
+    # most backends, so a package that one of them uses would be reported too.
     if selection.how in (How.RANKED, How.FALLBACK):
         without_plugin += remarks(selection.verdicts)
     parts += _section("Devices without a plugin", without_plugin)
@@ -383,6 +384,7 @@ def _backend_facts(standing: _Standing) -> dict[str, str]:
 
 def _device_type(verdict: Verdict) -> str:
     """Return the device type in torch, or an empty string if torch has not named the device yet."""
+    # The built-in backend `generic` gets its device type only when torch has a device.
     is_placeholder = verdict.builtin and verdict.status is Status.NO_DEVICE
     if is_placeholder:
         return ""

@@ -27,51 +27,50 @@ from accel_core.verdict import Selection, Verdict
 class AutoloadConflict:
     """An installed package's harmful effect on `import torch`, and the user's next step."""
 
-    #: A clause that names the package and its effect.
-    what: str
+    #: A clause that names the package and the problem.
+    problem: str
     #: The user's next step.
     step: str
     #: How loading the package failed: an error, or the end of the process; may be empty.
-    how: str = ""
-    #: A clause on the effect on `import torch` in a program, or an empty string if it
-    #: is not known.
+    failure: str = ""
+    #: A clause on the effect on `import torch` in a program, or an empty string if the
+    #: effect is not known.
     effect: str = ""
-    #: Type and message of the first error of `how`, or an empty string if there was
+    #: Type and message of the first error of `failure`, or an empty string if there was
     #: none.
     cause: str = ""
     #: The distribution of a package that does not work, or an empty string if the
     #: package works.
     distribution: str = ""
-    #: Whether the effect was observed. This is False if the child did not respond in
+    #: Whether the problem was observed. This is False if the child did not respond in
     #: time.
-    known: bool = True
+    is_certain: bool = True
 
     def text_with(self, verdicts: Sequence[Verdict]) -> str:
-        """Return the conflict in words, without repeating what the displayed `verdicts`
-        already contain.
+        """Return the conflict as a text to show together with `verdicts`.
 
-        If a verdict has the same cause, the text refers to that verdict. If the verdict
-        also has a next step, that step is not repeated.
+        If a verdict has the same cause, the text refers to that verdict instead of
+        repeating the cause. If that verdict also has a next step, the text has none.
         """
         for verdict in verdicts:
             has_same_cause = verdict.cause and verdict.cause == self.cause
             if not has_same_cause:
                 continue
-            # Advice to report the failure does not help the user.
+            # Advice to report the failure does not help the user, so it does not count.
             has_step = verdict.hint not in ("", report_to(verdict.distribution))
             if has_step and self.effect:
                 hint = self.effect
             else:
                 hint = self.hint
-            return f"{self.what}, for the same reason as {verdict.name}. {hint}"
+            return f"{self.problem}, for the same reason as {verdict.name}. {hint}"
         return str(self)
 
     @property
     def reason(self) -> str:
-        """The package's effect on `import torch` and how loading the package ended,
-        without the next step.
+        """The problem, and the error or the end of the process if loading the package
+        failed.
         """
-        return f"{self.what}: {self.how}" if self.how else self.what
+        return f"{self.problem}: {self.failure}" if self.failure else self.problem
 
     @property
     def hint(self) -> str:
@@ -83,17 +82,22 @@ class AutoloadConflict:
 
 
 def with_autoload_conflicts(selection: Selection, settings: Settings) -> Selection:
-    """Return the selection, with notes added on autoload conflicts that no verdict reports."""
+    """Return the selection with a text on each package that causes problems at
+    `import torch`, unless a verdict reports the package already.
+    """
     chosen = selection.chosen.backend if selection.chosen else None
     conflicts = autoload_conflicts(chosen, settings.probe_timeout)
-    reported = {v.distribution for v in selection.verdicts if v.status.is_failure}
-    notes = []
+    failing_distributions = set()
+    for verdict in selection.verdicts:
+        if verdict.status.is_failure:
+            failing_distributions.add(verdict.distribution)
+    texts = []
     for conflict in conflicts:
-        # `distribution` is empty if the package works.
-        is_reported = conflict.distribution and conflict.distribution in reported
-        if not is_reported:
-            notes.append(conflict.text_with(selection.verdicts))
-    return replace(selection, autoload=tuple(notes))
+        # If the package works, `distribution` is empty, and no verdict reports it.
+        package_works = not conflict.distribution
+        if package_works or conflict.distribution not in failing_distributions:
+            texts.append(conflict.text_with(selection.verdicts))
+    return replace(selection, autoload=tuple(texts))
 
 
 def autoload_conflicts(
@@ -131,8 +135,8 @@ def _relevant_conflicts(
     conflicts_by_package: Mapping[Provenance, AutoloadConflict],
     chosen_packages: set[str],
 ) -> tuple[AutoloadConflict, ...]:
-    """Return the conflicts of packages outside `chosen_packages`, or all conflicts if
-    there are none.
+    """Return the conflicts of packages outside `chosen_packages`. If there are no such
+    conflicts, return all conflicts.
 
     The chosen backend's package may fail only because another package was loaded first.
     """
@@ -140,16 +144,18 @@ def _relevant_conflicts(
     for package, conflict in conflicts_by_package.items():
         if package.top not in chosen_packages:
             conflicts_of_others.append(conflict)
-    return tuple(conflicts_of_others or conflicts_by_package.values())
+    if conflicts_of_others:
+        return tuple(conflicts_of_others)
+    return tuple(conflicts_by_package.values())
 
 
 def _would_autoload() -> bool:
     """Return whether a first `import torch` in a program would load the packages."""
-    is_already_loaded = "torch" in sys.modules and not torch_import.imported_by_us
-    if is_already_loaded:
+    is_imported_by_program = "torch" in sys.modules and not torch_import.imported_by_us
+    if is_imported_by_program:
         return False
-    # A package that failed in this process may have turned autoload off, as torch_npu
-    # does.
+    # A package that failed in this process may have turned autoload off here, as
+    # torch_npu does. In another process, autoload would still be on.
     return torch_import.autoload_is_on() or torch_import.has_failed_import()
 
 
@@ -219,33 +225,40 @@ def _step_name(package: Provenance) -> str:
     return f"importing {package.module}"
 
 
-def _load_conflict(package: Provenance, how: str, cause: str = "") -> AutoloadConflict:
-    place = f"{torch_import.TORCH_GROUP}: {package.name} = {package.value}"
+def _load_conflict(
+    package: Provenance, failure: str, cause: str = ""
+) -> AutoloadConflict:
+    entry_point = f"{torch_import.TORCH_GROUP}: {package.name} = {package.value}"
     return AutoloadConflict(
-        one_line(f"{package} fails when torch loads it ({place})"),
-        builtin.remedy(package),
-        how=one_line(how),
-        effect="`import torch` fails with this package",
+        problem=one_line(f"{package} fails when torch loads it ({entry_point})"),
+        step=builtin.remedy(package),
+        failure=one_line(failure),
+        effect="`import torch` fails because of this package",
         cause=one_line(cause),
         distribution=package.distribution,
     )
 
 
 def _unknown_conflict(package: Provenance, ending: str) -> AutoloadConflict:
-    off = f"{torch_import.AUTOLOAD}=0"
+    """Return the conflict of a package that did not finish loading in time. The package
+    may work.
+    """
     return AutoloadConflict(
-        f"whether torch can load {package} is not known: it {ending}",
-        f"raise ACCEL_PROBE_TIMEOUT, or set {off}",
-        known=False,
+        problem=(
+            f"could not determine whether torch can load {package}: "
+            f"the package {ending}"
+        ),
+        step=f"raise ACCEL_PROBE_TIMEOUT, or set {torch_import.AUTOLOAD}=0",
+        is_certain=False,
     )
 
 
-def _device_conflict(package: Provenance, effect: str) -> AutoloadConflict:
-    subject = f"{package}, which torch loads ({package.value}),"
+def _device_conflict(package: Provenance, problem: str) -> AutoloadConflict:
+    """Return the conflict of a package that takes over the chosen device."""
     return AutoloadConflict(
-        one_line(f"{subject} {effect}"),
-        builtin.remedy(package),
-        effect="`import torch` loads it",
+        problem=one_line(problem),
+        step=builtin.remedy(package),
+        effect="`import torch` loads this package",
     )
 
 
@@ -276,22 +289,29 @@ def _load_package(
 ) -> AutoloadConflict | None:
     """Load one package as torch does, and return its conflict, or `None` if it has none."""
     conflict = None
-    previous_slot = torch_import.private_use1_name()
+    previous_slot_name = torch_import.private_use1_name()
     try:
         register_device = package.load()
         register_device()  # torch calls the loaded object without a check of its type.
     except PLUGIN_ERRORS as error:
-        how, _step = torch_import.cause_and_step(error)
-        conflict = _load_conflict(package, how, root_cause(error))
+        failure, _step = torch_import.cause_and_step(error)
+        conflict = _load_conflict(package, failure, root_cause(error))
     if chosen is None:
         return conflict
-    slot = torch_import.private_use1_name()
-    is_slot_taken = slot not in (previous_slot, chosen.device_type)
+    # Even a package that failed may have taken over the chosen device before.
+    slot_name = torch_import.private_use1_name()
+    is_slot_taken = slot_name not in (previous_slot_name, chosen.device_type)
     if is_slot_taken and builtin.may_use_private_use1(chosen):
-        effect = f"takes torch's one PrivateUse1 slot, which {chosen.name} needs"
-        return _device_conflict(package, effect)
-    overtaker = checks.namespace_owner(chosen)
-    if overtaker:
-        effect = f"puts {overtaker} in the place of torch.{chosen.device_type}"
-        return _device_conflict(package, effect)
+        problem = (
+            f"{package} takes torch's only PrivateUse1 slot, which {chosen.name} needs, "
+            f"when torch loads {package.value}"
+        )
+        return _device_conflict(package, problem)
+    replacement = checks.namespace_owner(chosen)
+    if replacement:
+        problem = (
+            f"{package} replaces torch.{chosen.device_type} with {replacement} when "
+            f"torch loads {package.value}"
+        )
+        return _device_conflict(package, problem)
     return conflict

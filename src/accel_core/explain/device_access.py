@@ -18,18 +18,17 @@ def container_name(place: Placement) -> str:
 
 
 def withheld_clause(place: Placement, backend: Backend) -> str:
-    """Return a clause that Slurm gave the job none of `backend`'s devices, or an empty string.
-
-    The clause begins with a semicolon.
+    """Return a clause that Slurm gave the job none of `backend`'s devices, or an empty
+    string if that is not known.
     """
     if not place.is_withheld_by_slurm(backend):
         return ""
-    return f"; Slurm gave the job {place.slurm_job} none"
+    return f"Slurm assigned no such device to job {place.slurm_job}"
 
 
 def access_step(place: Placement, backend: Backend) -> str:
-    """Return the next step to make `backend`'s devices available in this container or
-    job, or an empty string if unknown.
+    """Return the next step that makes `backend`'s devices available in this container
+    or job, or an empty string if no such step is known.
     """
     steps = []
     if place.is_withheld_by_slurm(backend):
@@ -41,8 +40,8 @@ def access_step(place: Placement, backend: Backend) -> str:
 
 
 def scheduler_step(place: Placement, backend: Backend) -> str:
-    """Return the next step to request a device from Slurm, or otherwise from
-    Kubernetes. The result is empty if neither of them runs this process.
+    """Return the next step to request a device from Slurm or Kubernetes, whichever
+    started this process. If neither started this process, the result is empty.
     """
     if place.slurm_job:
         return _slurm_step(backend)
@@ -54,8 +53,8 @@ def scheduler_step(place: Placement, backend: Backend) -> str:
 def _slurm_step(backend: Backend) -> str:
     resource = backend.request.slurm or "gpu"
     option = f"--gres={resource}:1"
-    step = f"request it from Slurm: #SBATCH {option}, or srun {option}"
-    if not backend.request.slurm:
+    step = f"request a device from Slurm: #SBATCH {option}, or srun {option}"
+    if not backend.request.slurm:  # "gpu" may be the wrong name.
         step += "; `sinfo -o %G` lists the resource names"
     return step
 
@@ -71,35 +70,42 @@ def _container_step(place: Placement, backend: Backend) -> str:
         return ""
     if place.container == "apptainer":
         command = f"{place.command} exec {options}"
-        return f"start the container with the host's devices: {command}"
+        return f"start the container with access to the devices: {command}"
     program = "podman" if place.container == "podman" else "docker"
-    return f"start the container with its devices: {program} run {options}"
+    command = f"{program} run {options}"
+    return f"start the container with access to the devices: {command}"
 
 
 def _kubernetes_step(backend: Backend) -> str:
     resource = backend.request.kubernetes
     if not resource:
         return (
-            "request it under the container's resources.limits in the pod's spec; "
-            "`kubectl describe node` lists the resource names"
+            "request a device in the pod's spec, under resources.limits of the "
+            "container; `kubectl describe node` lists the resource names"
         )
     limits = f"resources: {{limits: {{{resource}: 1}}}}"
-    return f"request it in the pod's spec, under the container: {limits}"
+    return f"request a device in the pod's spec, under the container: {limits}"
 
 
 def permission_step(place: Placement, backend: Backend, node: str, root: str) -> str:
-    """Return the user's next step to get permission to open the device node `node`."""
+    """Return the user's next step to get permission to open the device node `node`.
+
+    The node is looked for below the folder `root`.
+    """
     step = access_step(place, backend)
     if step:
         return step + _group_option(place, backend, node, root)
     group = node_group(node, root)
-    listing = f"see `ls -l {node}`"
     if group is None or not group.name:
-        return listing
+        return f"check the permissions with `ls -l {node}`"
     if not group.is_missing:
-        return f"{listing}, and check which devices this process's control group allows"
+        # The process is in the group already, or the group may not open the node.
+        return (
+            f"check the permissions with `ls -l {node}`, and check which devices the "
+            "cgroup of this process allows"
+        )
     if not has_account():
-        return f"run as a user who is in the group {group.name} ({group.gid})"
+        return f"run as a user who is in the group {group.name} (group id {group.gid})"
     command = f"sudo usermod -aG {group.name} $USER"
     return f"join the group {group.name}: {command}, then log in again"
 
@@ -113,7 +119,7 @@ def _group_option(place: Placement, backend: Backend, node: str, root: str) -> s
     """
     has_group_option = place.container in ("podman", "docker", "container")
     if not has_group_option or not place.container_options(backend):
-        return ""  # The step does not start a container, so it takes no option.
+        return ""  # The next step does not contain `docker run` or `podman run`.
     group = node_group(node, root)
     if group is None or not group.is_missing:
         return ""

@@ -25,7 +25,9 @@ from accel_core.verdict import Reason, Status, Verdict, Why, Words
 
 @dataclass(frozen=True)
 class Row:
-    """A displayed verdict, with the combined reason of all verdicts in its group."""
+    """One line of a list of backends: the verdict on a backend, and a reason that
+    covers all verdicts that share the line.
+    """
 
     verdict: Verdict
     reason: str
@@ -35,43 +37,48 @@ class Row:
         return self.verdict.line([row.verdict for row in rows], self.reason)
 
 
-#: If at least this many backends lack only a package, they share one line.
+#: If at least this many backends lack only a package, one line names all of them.
 _MIN_ON_ONE_LINE = 3
 
 
 def fold_rows(
     verdicts: Iterable[Verdict], *, verbose: bool = False
 ) -> tuple[list[Row], list[Verdict]]:
-    """Return the verdicts that each get a row, and the verdicts that share one line.
+    """Return two lists: the rows to show, and the verdicts to show together in one line.
 
-    Backends that lack only a package share a line unless there are few of them. In that
-    case, each gets a row with its next step. A cause is written in full only where it
-    first occurs, because a torch that fails to import breaks all backends. With
-    `verbose`, the reasons contain the evidence.
+    Backends that lack only a package are shown together in one line, unless there are
+    few of them. In that case, each gets a row with its next step. An error that several
+    backends share, such as a failed import of torch, is written in full only in the
+    first row. With `verbose`, the reasons contain the signs of the hardware.
     """
     all_verdicts = list(verdicts)
-    shared = _verdicts_on_one_line(all_verdicts)
+    on_one_line = _verdicts_on_one_line(all_verdicts)
     rows: list[Row] = []
-    first_with_cause: dict[str, str] = {}
+    first_name_by_cause: dict[str, str] = {}
     for group in _group_namesakes(all_verdicts):
-        first = group[0]
-        if first in shared:
+        first_verdict = group[0]
+        if first_verdict in on_one_line:
             continue
-        stated_by = first_with_cause.setdefault(first.cause, first.name)
-        if stated_by == first.name or not first.cause:
-            reason = _group_reason(group, verbose=verbose)
-        else:
-            reason = _group_reason(group, verbose=verbose, cause_stated_by=stated_by)
-        rows.append(Row(first, reason))
-    shown = {_name_and_distribution(row.verdict) for row in rows}
-    not_shown = [v for v in shared if _name_and_distribution(v) not in shown]
-    return rows, not_shown
+        cause_stated_by = ""
+        if first_verdict.cause:
+            first_name = first_name_by_cause.setdefault(
+                first_verdict.cause, first_verdict.name
+            )
+            if first_name != first_verdict.name:
+                cause_stated_by = first_name
+        reason = _group_reason(group, verbose=verbose, cause_stated_by=cause_stated_by)
+        rows.append(Row(first_verdict, reason))
+    # A backend of which one declaration has a row is not repeated in the line.
+    in_rows = {_name_and_distribution(row.verdict) for row in rows}
+    not_in_rows = [v for v in on_one_line if _name_and_distribution(v) not in in_rows]
+    return rows, not_in_rows
 
 
 def _verdicts_on_one_line(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Return the verdicts that share one line, because only a package is missing."""
     uninstalled = [v for v in verdicts if _lacks_only_a_package(v)]
-    if len({v.name for v in uninstalled}) >= _MIN_ON_ONE_LINE:
+    uninstalled_names = {verdict.name for verdict in uninstalled}
+    if len(uninstalled_names) >= _MIN_ON_ONE_LINE:
         return uninstalled
     if torch_build() is not None:
         return []
@@ -103,6 +110,7 @@ def _group_namesakes(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
     """
     groups: dict[object, list[Verdict]] = {}
     for verdict in relevant(verdicts):
+        # Absent devices share one clause, even if their next steps differ.
         step = "" if _is_absent(verdict) else verdict.hint
         key = (_name_and_distribution(verdict), verdict.status, step)
         groups.setdefault(key, []).append(verdict)
@@ -110,11 +118,12 @@ def _group_namesakes(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
 
 
 def relevant(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Return the relevant verdicts, without those that a verdict on another backend of
-    the same name makes irrelevant.
+    """Return the verdicts without those that do not matter, because another backend of
+    the same name has more to report.
 
-    The owner of an NVIDIA GPU does not need to read that no AMD GPU was found, or that
-    a CUDA build of torch lacks ROCm.
+    CUDA and ROCm, for example, are two backends called `cuda`. The owner of an NVIDIA
+    GPU does not need to read that no AMD GPU was found, or that a CUDA build of torch
+    lacks ROCm.
     """
     verdicts_by_key: dict[object, list[Verdict]] = {}
     for verdict in verdicts:
@@ -167,9 +176,10 @@ def _join_reasons(reasons: Iterable[Words]) -> str:
     words_by_text = {words.text: words for words in reasons}  # each reason once
     different_words = list(words_by_text.values())
     endings = {(words.second_clause, words.cause) for words in different_words}
-    shared_clause, shared_cause = endings.pop()
-    has_other_ending = bool(endings)
-    if len(different_words) == 1 or has_other_ending or not shared_clause:
+    if len(different_words) == 1 or len(endings) > 1:
+        return "; ".join(words_by_text)
+    [(shared_clause, shared_cause)] = endings
+    if not shared_clause:
         return "; ".join(words_by_text)
     clauses = "; ".join(words.clause for words in different_words)
     joined = Words(clauses, second_clause=shared_clause, cause=shared_cause)
@@ -200,6 +210,7 @@ def _is_for_other_torch_build(verdict: Verdict) -> bool:
     """
     if verdict.status is not Status.NO_DEVICE or verdict.absent:
         return False
+    # None means that no probe counted the devices, because torch is built for others.
     return verdict.devices is None
 
 
@@ -215,8 +226,8 @@ def is_merely_absent(verdict: Verdict) -> bool:
 
 
 def uninstalled_clause(verdicts: Iterable[Verdict]) -> str:
-    """Return one clause for the backends that lack only a package, or an empty string
-    if there are none.
+    """Return a text such as `"need torch: cpu, cuda"` on backends that lack only a
+    package, or an empty string without `verdicts`.
     """
     names_by_reason: dict[str, list[str]] = {}
     for verdict in verdicts:
@@ -234,7 +245,7 @@ def uninstalled_clause(verdicts: Iterable[Verdict]) -> str:
 
 
 def troubleshooting_line() -> str:
-    """Return a line that refers to the troubleshooting page on devices that are not used."""
+    """Return a line that names the troubleshooting page for GPUs that are not found."""
     page = vendors.documentation_page("howto/not-found.md")
     return f"Why is my GPU not found? See {page}."
 
@@ -243,18 +254,20 @@ def troubleshooting_line() -> str:
 
 
 def fallback_message(
-    verdicts: Iterable[Verdict], missing: Sequence[str], *, verbose: bool
+    verdicts: Iterable[Verdict], missing_plugins: Sequence[str], *, verbose: bool
 ) -> str:
-    """Return a message on why the CPU is used although an accelerator is installed or present.
+    """Return a message on why the CPU is used although a plugin for an accelerator is
+    installed or an accelerator is present.
 
-    The message is one line, unless `verbose` is set, hardware is present, or an
-    installed package is broken.
+    `missing_plugins` has a line for each device without a plugin. The message is one
+    line, unless `verbose` is set, hardware is present, or an installed package is
+    broken.
     """
     reported = [v for v in verdicts if v.is_reported]
-    if verbose or missing or any(v.needs_attention for v in reported):
+    if verbose or missing_plugins or any(v.needs_attention for v in reported):
         return (
             "No usable accelerator; falling back to the CPU:\n"
-            f"{reason_lines(reported, missing)}\n"
+            f"{reason_lines(reported, missing_plugins)}\n"
             "Run `accel why` for details, or set DS_ACCELERATOR=cpu to use the CPU without "
             "this warning."
         )
@@ -290,9 +303,12 @@ def _labelled_reasons(reported: Sequence[Verdict]) -> list[str]:
     return [f"{row.verdict.label(shown)}: {row.reason}" for row in rows]
 
 
-def reason_lines(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
-    """Return one line for each installed or present accelerator, with the reason why it
-    is not used. Present accelerators come first.
+def reason_lines(verdicts: Iterable[Verdict], missing_plugins: Iterable[str]) -> str:
+    """Return a line on each accelerator that is present or has a plugin, with the
+    reason why the accelerator is not used.
+
+    The lines `missing_plugins`, on devices without a plugin, come first. Other present
+    accelerators follow, and then absent ones.
     """
 
     def sort_key(verdict: Verdict) -> tuple[bool, bool]:
@@ -301,7 +317,7 @@ def reason_lines(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
 
     reported = sorted([v for v in verdicts if v.is_reported], key=sort_key)
     rows, uninstalled = fold_rows(reported, verbose=True)
-    lines = [*missing]
+    lines = [*missing_plugins]
     for row in rows:
         lines.append(row.line(rows))
     if uninstalled:
@@ -320,12 +336,16 @@ def not_declared_verdict(pin: Pin) -> Verdict:
 
 
 def other_pins_advice(*, can_pin_cpu: bool) -> str:
-    """Return advice on using another pin, such as the CPU if `can_pin_cpu` is set.
+    """Return advice on how to choose another backend. If `can_pin_cpu` is set, the
+    advice includes the CPU.
 
-    Other accelerators are not probed for a message.
+    The usable backends are not named, because a message does not probe them.
     """
     if can_pin_cpu:
-        return "Or set DS_ACCELERATOR=cpu; `accel list` shows the usable backends."
+        return (
+            "To use the CPU instead, set DS_ACCELERATOR=cpu. `accel list` shows the "
+            "usable backends."
+        )
     return "`accel list` shows the usable backends."
 
 
@@ -337,15 +357,14 @@ def not_found_message(request: str, pin: Pin, *, can_pin_cpu: bool = False) -> s
     """
     names = installed_names()
     if pin.name in names and not pin.distribution:
-        plugin = f"the plugin of entry point {pin.name}"
+        # `names` are the names of entry points.
         return (
-            f"{request}: {plugin} declares a backend of another name: "
-            "`accel list` shows its name."
+            f"{request}: the plugin with the entry point {pin.name} declares a backend "
+            "with another name. `accel list` shows that name."
         )
-    message = (
-        f"{request}: {not_declared_verdict(pin).reason}. Installed: {', '.join(names)}."
-    )
-    return f"{message} {_unknown_name_advice(pin, names, can_pin_cpu=can_pin_cpu)}"
+    reason = not_declared_verdict(pin).reason
+    advice = _unknown_name_advice(pin, names, can_pin_cpu=can_pin_cpu)
+    return f"{request}: {reason}. Installed: {', '.join(names)}. {advice}"
 
 
 def _unknown_name_advice(pin: Pin, names: Sequence[str], *, can_pin_cpu: bool) -> str:
@@ -372,15 +391,20 @@ def _gpu_advice(names: Sequence[str], *, can_pin_cpu: bool) -> str:
     if not installed:
         advice = other_pins_advice(can_pin_cpu=can_pin_cpu)
         return f"No backend for a GPU is installed. {advice}"
-    which = ", ".join(installed)
-    return f"For a GPU, use one of {which}: `accel list` shows which are usable."
+    return (
+        f"For a GPU, use one of these backends: {', '.join(installed)}. `accel list` "
+        "shows which of them are usable."
+    )
 
 
 def conflict_message(request: str, pin: Pin, claimants: Sequence[Verdict]) -> str:
     """Return the message for a pinned name that several distributions declare."""
-    sources = " and ".join(str(v.provenance) for v in claimants)
+    distributions = " and ".join(str(v.provenance) for v in claimants)
     pins = " or ".join(f"{pin.name}@{v.distribution}" for v in claimants)
-    return f"{request}: {sources} declare {pin.name}. Use one of: {pins}."
+    return (
+        f"{request}: several distributions declare {pin.name}: {distributions}. "
+        f"Next step: use {pins}."
+    )
 
 
 def no_pin_usable_message(
@@ -409,9 +433,10 @@ def no_pin_usable_message(
 
 
 def unknown_choice_message(undecided: Sequence[Verdict]) -> str:
-    """Return the message for a choice of backend that a command cannot predict.
+    """Return the message for a choice that a command cannot predict.
 
-    The cause is that higher-ranking backends crash or did not respond in time.
+    `undecided` are the verdicts on backends with a higher priority that crashed the
+    process of the probe or did not respond in time.
     """
     label_by_name = {}
     for verdict in undecided:
@@ -421,7 +446,10 @@ def unknown_choice_message(undecided: Sequence[Verdict]) -> str:
         crashing = " and ".join(label_by_name.values())
         names = ",".join(label_by_name)
         step = _next_step(f"set ACCEL_PROBE=isolated, or ACCEL_BLOCK={names}")
-        return f"{crashing} would crash a program before it has an accelerator. {step}"
+        return (
+            f"{crashing} would crash a program while the program chooses an accelerator. "
+            f"{step}"
+        )
     reasons = [f"{v.name} ({v.provenance}): {v.reason}" for v in undecided]
     step = _next_step(undecided[0].hint)
     return f"The choice is unknown: {'; '.join(reasons)}. {step}"
@@ -433,7 +461,7 @@ def nothing_usable_message(verdicts: Sequence[Verdict]) -> str:
     cpu = _verdict_on_cpu(verdicts)
     if cpu is not None and cpu.status is Status.NOT_INSTALLED:
         setup = vendors.command_with_its_package("accel setup")
-        problem = f"torch is not installed: {setup}."
+        problem = f"torch is not installed. {_next_step(setup)}"
     elif cpu is not None and cpu.status.is_failure:
         problem = f"{cpu.reason}. {_next_step(cpu.hint)}".rstrip()
         # All built-in backends fail for the same reason, because they need torch.
@@ -450,12 +478,15 @@ def _verdict_on_cpu(verdicts: Iterable[Verdict]) -> Verdict | None:
 
 
 def cpu_refused_message(
-    settings: Settings, verdicts: Iterable[Verdict], missing: Iterable[str]
+    settings: Settings, verdicts: Iterable[Verdict], missing_plugins: Iterable[str]
 ) -> str:
-    """Return the message for a CPU fallback that `ACCEL_STRICT` forbids."""
-    reasons = reason_lines(verdicts, missing)
+    """Return the message for a CPU fallback that `ACCEL_STRICT` forbids.
+
+    `missing_plugins` has a line for each device without a plugin.
+    """
+    reasons = reason_lines(verdicts, missing_plugins)
     if not reasons:
-        reasons = "  no plugin of an accelerator is installed"
+        reasons = "  no plugin for an accelerator is installed"
     return (
         f"ACCEL_STRICT={settings.strict} forbids the CPU fallback, and no accelerator is usable:\n"
         f"{reasons}\n"

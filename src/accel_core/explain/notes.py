@@ -20,27 +20,33 @@ from accel_core.verdict import Note, Selection, Verdict, Why
 def setting_notes(settings: Settings, selection: Selection) -> tuple[Note, ...]:
     """Return a note for the user on each setting that is probably a mistake."""
     notes = []
-    for misspelt, suggestion in settings.misspelt:
-        text = f"accel-core has no setting {misspelt}. Did you mean {suggestion}?"
+    for misspelt_variable, suggestion in settings.misspelt:
+        text = (
+            f"accel-core has no setting {misspelt_variable}. Did you mean {suggestion}?"
+        )
         notes.append(Note(text))
-    if settings.pins:  # Pins make the other settings irrelevant for these notes.
+    if settings.pins:
+        # With a pin, misspelt names in ACCEL_ALLOW and ACCEL_BLOCK do not matter.
         return (*notes, *_notes_on_pin_without_device(settings, selection.chosen))
-    names = {verdict.name for verdict in selection.verdicts}
-    notes += _misspelt_names("ACCEL_ALLOW", settings.allow, names)
-    notes += _misspelt_names("ACCEL_BLOCK", settings.block, names)
+    installed_names = {verdict.name for verdict in selection.verdicts}
+    notes += _notes_on_misspelt_names("ACCEL_ALLOW", settings.allow, installed_names)
+    notes += _notes_on_misspelt_names("ACCEL_BLOCK", settings.block, installed_names)
     return tuple(notes)
 
 
-def _misspelt_names(variable: str, pins: Iterable[Pin], names: set[str]) -> list[Note]:
-    """Return a note for each name that is not installed but resembles an installed
-    name.
+def _notes_on_misspelt_names(
+    variable: str, pins: Iterable[Pin], installed_names: set[str]
+) -> list[Note]:
+    """Return a note for each name in `variable` that is not installed but resembles an
+    installed name.
     """
     notes = []
     for pin in pins:
-        if not pin.name or pin.name in names:
+        if not pin.name or pin.name in installed_names:
             continue
-        same_initial = [name for name in names if name[0] == pin.name[0]]
-        suggestion = did_you_mean(pin.name, same_initial)
+        # Short names resemble each other, so the first letter must be the same.
+        candidates = [name for name in installed_names if name[0] == pin.name[0]]
+        suggestion = did_you_mean(pin.name, candidates)
         if suggestion:
             problem = f"{variable} names {pin.name}, which is not installed."
             notes.append(Note(f"{problem}{suggestion}"))
@@ -50,11 +56,11 @@ def _misspelt_names(variable: str, pins: Iterable[Pin], names: set[str]) -> list
 def _notes_on_pin_without_device(
     settings: Settings, chosen: Verdict | None
 ) -> list[Note]:
-    """Return a note if the pinned backend's device is present or hidden, but cannot be
-    used.
+    """Return a note if the pinned backend's device cannot be used, although the device
+    is present or hidden by a visible-devices variable.
 
-    A program that uses the device will fail. On a login node without the device, no
-    note is needed.
+    A program that uses the device will fail. On a machine without the device, such as a
+    login node, no note is needed.
     """
     if chosen is None or chosen.backend is None or chosen.devices != 0:
         return []
@@ -62,7 +68,9 @@ def _notes_on_pin_without_device(
     if chosen.absent or not (chosen.hardware_signs or is_hidden):
         return []
     words = words_of(_with_reason_without_pin(chosen))
-    problem = f"{settings.request} selects a backend of which no device is usable: {words.text}"
+    problem = (
+        f"{settings.request} selects a backend that has no usable device: {words.text}"
+    )
     return [Note(problem, words.step, chosen.name)]
 
 
@@ -83,7 +91,7 @@ def late_change_note(
     Each is `None` if the variable was not set.
     """
     text = (
-        f"{variable} was {before!r} when {backend} was chosen and is {now!r} now, which "
-        "has no effect any more"
+        f"{variable} was changed from {before!r} to {now!r} after {backend} was chosen, so "
+        "the change has no effect"
     )
-    return Note(text, "set it before Python starts", backend)
+    return Note(text, f"set {variable} before Python starts", backend)

@@ -29,7 +29,11 @@ from accel_core.hardware.vendors import (
     install_command,
     reinstall_command,
 )
-from accel_core.hardware.visible_devices import inventory, read_visible_devices
+from accel_core.hardware.visible_devices import (
+    VisibleDevices,
+    inventory,
+    read_visible_devices,
+)
 from accel_core.packages import distribution_of_module
 from accel_core.sandbox.guard import CodeOwner
 from accel_core.settings import Pin
@@ -38,10 +42,10 @@ from accel_core.verdict import Reason, Status, Verdict, Why, Words
 
 
 def words_of(verdict: Verdict, *, plain: bool = False) -> Words:
-    """Return the reason for a verdict and the next step, in English.
+    """Return the reason for the backend's status and the next step, in English.
 
-    With `plain`, evidence and device node patterns are left out, and an absent device
-    is described only as "not found".
+    With `plain`, the reason contains no device nodes and PCI ids of this machine and no
+    patterns of device nodes. An absent device is then described only as "not found".
     """
     words = _words_of_verdict(verdict, plain)
     if plain and verdict.absent and verdict.status is Status.NO_DEVICE:
@@ -77,8 +81,10 @@ def _add_package_failure(words: Words, verdict: Verdict, broken: Verdict) -> Wor
     package = _installed_vendor_distribution(verdict)
     uninstall = f"pip uninstall {package}"
     if verdict.absent and package and uninstall not in step:
-        repair_elsewhere = f" (On a machine that has one: {step}.)" if step else ""
-        step = f"{uninstall}.{repair_elsewhere}"
+        repair = ""
+        if step:
+            repair = f" (On a machine with the device, do this instead: {step}.)"
+        step = f"{uninstall}.{repair}"
     reason = strip_period(one_line(words.text))
     clause = f"{reason}; besides, {strip_period(failure.text_without_cause)}"
     return Words(clause, step, cause=failure.cause)
@@ -163,16 +169,17 @@ def _not_loaded(_verdict: Verdict, _why: Why, _plain: bool) -> Words:
 def _plugin_fails(verdict: Verdict, why: Why, _plain: bool) -> Words:
     step = why.get("step")
     if not step:
-        step = f"{reinstall_command(verdict.distribution)}, or pip uninstall it"
+        reinstall = reinstall_command(verdict.distribution)
+        step = f"{reinstall}, or pip uninstall {verdict.distribution}"
     text = f"the plugin failed to load ({why['entry_point']})"
     return Words(text, step, cause=verdict.cause)
 
 
 def _plugin_fails_beside_others(verdict: Verdict, why: Why, _plain: bool) -> Words:
     return Words(
-        f"the plugin failed to load ({why['entry_point']}) because of another plugin, "
-        "as it loads alone",
-        "to find that plugin, name the other plugins in ACCEL_BLOCK, one at a time",
+        "the plugin loads alone, but failed to load together with other plugins "
+        f"({why['entry_point']})",
+        "to find the cause, name the other plugins in ACCEL_BLOCK, one at a time",
         cause=verdict.cause,
     )
 
@@ -187,9 +194,9 @@ def _report_step(verdict: Verdict) -> str:
 
 
 def _needs_other_core(verdict: Verdict, why: Why, _plain: bool) -> Words:
-    needs = f"needs another version of accel-core than {__version__}"
+    text = f"needs a version of accel-core other than {__version__} ({why['at']})"
     upgrade = "pip install --upgrade accel-core"
-    return Words(f"{needs} ({why['at']})", upgrade, cause=verdict.cause)
+    return Words(text, upgrade, cause=verdict.cause)
 
 
 def _hook_does_not_fit(verdict: Verdict, _why: Why, _plain: bool) -> Words:
@@ -238,12 +245,12 @@ def _requirement_not_met(verdict: Verdict, why: Why, _plain: bool) -> Words:
     text = why["requirement"]
     installed = f"{why['name']} {why['installed']} is installed"
     step = _setup_command(verdict) or f"pip install '{text}'"
-    return Words(f"it needs {text}, but {installed}", step)
+    return Words(f"the backend requires {text}, but {installed}", step)
 
 
 def _requirement_malformed(_verdict: Verdict, why: Why, _plain: bool) -> Words:
     requirement = short_repr(why["requirement"])
-    return Words(f"its requirement {requirement} cannot be checked: {why['text']}")
+    return Words(f"the requirement {requirement} cannot be checked: {why['text']}")
 
 
 def _made_for_other_torch(verdict: Verdict, why: Why, _plain: bool) -> Words:
@@ -253,10 +260,12 @@ def _made_for_other_torch(verdict: Verdict, why: Why, _plain: bool) -> Words:
     backend = verdict.declaration
     # The plugin's hints may match this reason, as they match errors.
     step = hint_for(BackendUnavailableError(text), backend.hints)
-    step = step or _setup_command(verdict)
     if not step:
-        install = f"pip install 'torch=={release}.*'"
-        step = _join([install, backend.install_hint], ", or: ")
+        step = _setup_command(verdict)
+    if not step:
+        step = f"pip install 'torch=={release}.*'"
+        if backend.install_hint:
+            step += f", or: {backend.install_hint}"
     return Words(text, step)
 
 
@@ -276,8 +285,7 @@ def _namespace_taken(verdict: Verdict, why: Why, _plain: bool) -> Words:
     package = why["by"]
     return Words(
         f"torch.{verdict.device_type} is overridden by {package}",
-        "choose the backend that uses this package, or do not load the package: "
-        f"{package}",
+        f"choose the backend of {package}'s vendor, or do not load {package}",
     )
 
 
@@ -336,8 +344,13 @@ def _expected_signs(backend: Backend, plain: bool) -> str:
     ids = [f"PCI {pattern}" for pattern in backend.hardware.pci_ids]
     signs = ", ".join([*backend.hardware.nodes, *ids])
     if plain:
-        return signs.replace("[0-9]*", "0")
+        return _with_first_number(signs)
     return signs
+
+
+def _with_first_number(node_patterns: str) -> str:
+    """Return `"/dev/nvidia0"`, for example, for `"/dev/nvidia[0-9]*"`."""
+    return node_patterns.replace("[0-9]*", "0")
 
 
 def _explain_missing_nodes(
@@ -373,7 +386,7 @@ def _driver_not_loaded(verdict: Verdict, _why: Why, plain: bool) -> Words:
     backend = verdict.declaration
     device = bus.with_article(backend.hardware.name)
     evidence = "" if plain else f" ({verdict.evidence})"
-    text = f"{device} is on the bus{evidence}, but its driver is not loaded"
+    text = f"{device} is on the PCI bus{evidence}, but its driver is not loaded"
     return Words(text, backend.hardware.driver_step)
 
 
@@ -381,11 +394,13 @@ def _nodes_withheld(verdict: Verdict, why: Why, plain: bool) -> Words:
     backend = verdict.declaration
     device = bus.with_article(backend.hardware.name)
     evidence = "" if plain else f" ({verdict.evidence})"
-    first_node = backend.hardware.nodes[:1]
-    first_shared_node = backend.hardware.shared_nodes[:1]
-    missing_nodes = " or ".join(first_node + first_shared_node)
+    node_patterns = []
+    for patterns in (backend.hardware.nodes, backend.hardware.shared_nodes):
+        if patterns:
+            node_patterns.append(patterns[0])
+    missing_nodes = " or ".join(node_patterns)
     if plain:
-        missing_nodes = missing_nodes.replace("[0-9]*", "0")
+        missing_nodes = _with_first_number(missing_nodes)
     place = detect_placement(why["root"])
     container = container_name(place)
     return Words(
@@ -403,30 +418,39 @@ def _hidden(verdict: Verdict, why: Why, _plain: bool) -> Words:
     # In a job without devices, Slurm sets the variable to NoDevFiles or an empty string.
     if place.is_withheld_by_slurm(backend):
         step = scheduler_step(place, backend)
-    return Words(f"{visible_devices}{withheld_clause(place, backend)}", step)
+    clauses = [str(visible_devices), withheld_clause(place, backend)]
+    return Words(_join(clauses), step)
 
 
 # --- The device -------------------------------------------------------------------------
 
 
-def _counts_none(verdict: Verdict, why: Why, _plain: bool) -> Words:
+def _counts_none(verdict: Verdict, why: Why, plain: bool) -> Words:
     """Explain why the vendor's runtime counts no device, by the most likely cause."""
     backend, root = verdict.declaration, why["root"]
     devices = inventory(backend, root)
     visible_devices = read_visible_devices(backend, why["environ"], devices)
     if visible_devices.faulty:
-        return _hidden(verdict, why, _plain)
+        return _hidden(verdict, why, plain)
     place = detect_placement(root)
     evidence = bus.evidence(backend, root) or bus.Evidence()
     denied = denied_nodes(evidence.nodes, root)
     if denied:
-        nodes = f"{bus.enumerated(denied)}{withheld_clause(place, backend)}"
+        nodes = bus.enumerated(denied)
+        text = f"this process has no permission to open {nodes}"
         step = permission_step(place, backend, denied[0], root)
-        return Words(f"this process has no permission to open {nodes}", step)
-    text = "the vendor's runtime counts no device"
-    explanation = _explain_by_libraries(text, place, evidence.nodes, backend)
+        return Words(_join([text, withheld_clause(place, backend)]), step)
+    explanation = _explain_by_libraries(place, evidence.nodes, backend)
     if explanation is not None:
         return explanation
+    return _explain_by_variables(visible_devices)
+
+
+def _explain_by_variables(visible_devices: VisibleDevices) -> Words:
+    """Explain that no device is counted, with the visible-devices variables that the
+    runtime reads. These variables may be the reason.
+    """
+    text = "the vendor's runtime counts no device"
     settings = []
     last_variable = ""
     for effect in visible_devices.effects:
@@ -440,7 +464,7 @@ def _counts_none(verdict: Verdict, why: Why, _plain: bool) -> Words:
 
 
 def _explain_by_libraries(
-    text: str, place: Placement, nodes: tuple[str, ...], backend: Backend
+    place: Placement, nodes: tuple[str, ...], backend: Backend
 ) -> Words | None:
     """Explain that no device is counted in a container that has device nodes but lacks
     the vendor's libraries.
@@ -454,8 +478,13 @@ def _explain_by_libraries(
     step = access_step(place, backend)
     if not step:
         return None
-    container = f"this {container_name(place)}"
-    return Words(f"{text} in {container}, which shows {bus.enumerated(nodes)}", step)
+    container = container_name(place)
+    existing_nodes = bus.enumerated(nodes)
+    return Words(
+        f"the vendor's runtime counts no device in this {container}, although the "
+        f"container has {existing_nodes}",
+        step,
+    )
 
 
 def _unavailable(_verdict: Verdict, why: Why, _plain: bool) -> Words:
@@ -467,11 +496,13 @@ def _vendor_fails(_verdict: Verdict, why: Why, _plain: bool) -> Words:
 
 
 def _registers(_verdict: Verdict, why: Why, _plain: bool) -> Words:
-    registers = f"{why['package']} registers {why['device_type']!r} with torch"
-    if why["count"]:
-        return Words(f"{registers}, and counts {why['count']}")
+    package, device_type, count = why["package"], why["device_type"], why["count"]
+    if count:
+        return Words(
+            f"{package} registers {device_type!r} with torch, and counts {count}"
+        )
     return Words(
-        f"{registers}, and counts no device",
+        f"{package} registers {device_type!r} with torch, but counts no device",
         "run the vendor's tool to see whether the driver finds the device",
     )
 
@@ -479,25 +510,30 @@ def _registers(_verdict: Verdict, why: Why, _plain: bool) -> Words:
 def _torch_has_none(_verdict: Verdict, why: Why, _plain: bool) -> Words:
     if not why.get("torch"):  # This torch was imported, so its build is not described.
         return Words("torch reports no accelerator")
-    text = f"{why['torch']} has no accelerator"
+    torch = why["torch"]
     if why["claims"]:
-        claims = ", ".join(why["claims"])
-        text += f", and plugins declare the packages that add one ({claims})"
-    elif not why["undeclared"]:
-        text += ", and no installed package adds one"
-    return Words(text)
+        # For example: "torch-npu: npu", a package and the backend that declares it.
+        packages_and_backends = ", ".join(why["claims"])
+        return Words(
+            f"{torch} has no accelerator of its own; the packages that add one belong to "
+            f"other backends ({packages_and_backends})"
+        )
+    if why["undeclared"]:
+        return Words(f"{torch} has no accelerator")
+    return Words(f"{torch} has no accelerator, and no installed package adds one")
 
 
 def _declared_by(_verdict: Verdict, why: Why, _plain: bool) -> Words:
     if why.get("backends"):
-        return Words(f"{', '.join(why['backends'])} declares it")
+        backends = ", ".join(why["backends"])
+        return Words(f"{backends} declares the device")
     return Words(f"an installed plugin declares {why['device_type']}")
 
 
 def _crashed(verdict: Verdict, why: Why, _plain: bool) -> Words:
     # For example: "the process that probed it died of SIGSEGV at: importing torch_npu".
-    crash = f"the process that {why['did']} {why['ending']}"
-    text = f"{crash} at: {why['stage']}{why['last_words']}"
+    process = f"the process that {why['did']}"
+    text = f"{process} {why['ending']} at: {why['stage']}{why['last_words']}"
     owner = why["owner"]
     if owner == CodeOwner.PLUGIN:
         step = _report_step(verdict)
@@ -516,7 +552,7 @@ def _timed_out(verdict: Verdict, why: Why, _plain: bool) -> Words:
 def _no_process(_verdict: Verdict, why: Why, _plain: bool) -> Words:
     is_isolated = os.environ.get("ACCEL_PROBE", "").strip().lower() == "isolated"
     step = "unset ACCEL_PROBE to probe in this process" if is_isolated else ""
-    return Words(f"no child process could be started to probe it: {why['text']}", step)
+    return Words(f"could not start a child process for the probe: {why['text']}", step)
 
 
 # --- Two reasons in one -----------------------------------------------------------------
@@ -533,11 +569,16 @@ def _pinned_without_device(verdict: Verdict, why: Why, plain: bool) -> Words:
 
 
 def _nor_hardware(verdict: Verdict, why: Why, plain: bool) -> Words:
-    missing = _missing_hardware_clause(verdict.declaration, why["hardware"])
+    backend = verdict.declaration
+    missing = _missing_hardware_clause(backend, why["hardware"])
     other_reason = _words_of_reason(why["because"], verdict, plain)
-    step = "run on a machine that has one"
+    device = "the device"
+    if backend.hardware.name:
+        device = bus.with_article(backend.hardware.name)
+    step = f"run on a machine that has {device}"
     if other_reason.step:
-        step += f"; on a login node or in an image build: {other_reason.step}"
+        # These machines lack the device, but prepare software for machines that have it.
+        step += f"; or, on a login node or in an image build: {other_reason.step}"
     return Words(
         missing,
         step,

@@ -65,8 +65,8 @@ def platform_matches(platforms: tuple[str, ...]) -> bool:
     """
     if not platforms:
         return True
-    this_system = f"{sys.platform}-{platform.machine()}".lower()
-    return this_system.startswith(tuple(name.lower() for name in platforms))
+    this_platform = f"{sys.platform}-{platform.machine()}".lower()
+    return this_platform.startswith(tuple(name.lower() for name in platforms))
 
 
 # --- NUMA nodes and cores -----------------------------------------------------------
@@ -130,7 +130,7 @@ def parse_number(text: str) -> int | None:
 
 
 def cgroup_memory_limit(root: str = "/") -> int | None:
-    """Return the smallest memory limit among this process's cgroups, in bytes.
+    """Return the smallest memory limit of this process's cgroups, in bytes.
 
     The result is `None` if no cgroup has a limit.
     """
@@ -139,20 +139,20 @@ def cgroup_memory_limit(root: str = "/") -> int | None:
 
 
 def cgroup_memory_available(root: str = "/") -> int | None:
-    """Return the free memory, in bytes, of the cgroup of this process that has the least left.
+    """Return the memory, in bytes, that this process's cgroups still allow it to use.
 
-    The result is `None` if no cgroup has a limit. The cgroup with the least free memory
-    need not be the cgroup with the smallest limit, because other processes may have
-    filled its parent. File cache counts as free, as in `docker stats`, because the
-    kernel frees it under memory pressure. If it counted as used, a container that has
-    read a large data set would seem full.
+    The result is `None` if no cgroup has a limit. A process is in nested cgroups, and
+    the one with the least free memory counts. It need not be the one with the smallest
+    limit, because other processes may have filled a parent. File cache counts as free,
+    as in `docker stats`, because the kernel frees it under memory pressure.
     """
-    remaining = [max(0, limit - used) for limit, used in _memory_limits(root)]
-    return min(remaining, default=None)
+    free_bytes = [max(0, limit - used) for limit, used in _memory_limits(root)]
+    return min(free_bytes, default=None)
 
 
 def cgroup_memory_kills(root: str = "/") -> int:
-    """Return the sum of the out-of-memory kills that this process's cgroups report.
+    """Return the number of processes that the kernel killed for lack of memory in this
+    process's cgroups.
 
     In cgroup v2, a cgroup also reports the kills in the cgroups below it, so one kill
     can count more than once.
@@ -165,10 +165,10 @@ def cgroup_memory_kills(root: str = "/") -> int:
 
 
 def cgroup_process_limit(needed: int, root: str = "/") -> int | None:
-    """Return the limit of a cgroup of this process in which `needed` more processes and
-    threads cannot start.
+    """Return the process limit that does not allow `needed` more processes and threads.
 
-    The result is `None` if they can start in every cgroup.
+    The limits are those of this process's cgroups. The result is `None` if all of them
+    allow that number.
     """
     for _version, folder in _control_groups("pids", root):
         limit = parse_number(read_text(f"{folder}/pids.max", root))
@@ -179,7 +179,7 @@ def cgroup_process_limit(needed: int, root: str = "/") -> int | None:
 
 
 def cgroup_cpu_quota(root: str = "/") -> float | None:
-    """Return the smallest CPU quota among this process's cgroups, in cores.
+    """Return the smallest CPU quota of this process's cgroups, in cores, such as 1.5.
 
     The result is `None` if no cgroup has a quota.
     """
@@ -198,6 +198,7 @@ def _cpu_quota(version: int, folder: str, root: str) -> float | None:
     -1.
     """
     if version == 2:
+        # The file contains both, such as "150000 100000".
         time, _, period = read_text(f"{folder}/cpu.max", root).partition(" ")
     else:
         time = read_text(f"{folder}/cpu.cfs_quota_us", root)
@@ -235,8 +236,8 @@ def _statistic(name: str, file: str, root: str) -> int:
     no such line.
     """
     for line in read_text(file, root).splitlines():
-        key, _, value = line.partition(" ")
-        if key == name:
+        first_word, _, value = line.partition(" ")
+        if first_word == name:
             return parse_number(value) or 0
     return 0
 

@@ -36,7 +36,7 @@ class PciDevice:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The signs that a device is present. An instance is falsy if there are none."""
+    """The signs that a device is present. An instance without any sign is falsy."""
 
     #: The device nodes that exist, such as `"/dev/nvidia0"`.
     nodes: tuple[str, ...] = ()
@@ -81,8 +81,8 @@ def with_article(name: str) -> str:
 
 
 def none_found(names: Iterable[str]) -> str:
-    """Return a clause such as `"no NVIDIA or AMD GPU found"`. Names with the same last
-    word share that word.
+    """Return a clause such as `"no NVIDIA or AMD GPU found"` for the device names
+    `"NVIDIA GPU"` and `"AMD GPU"`. Names with the same last word share that word.
     """
     makers_by_kind: dict[str, list[str]] = {}
     for name in names:
@@ -105,20 +105,22 @@ def none_found(names: Iterable[str]) -> str:
 
 
 def evidence(backend: Backend, root: str = "/") -> Evidence | None:
-    """Look for the hardware of `backend` on this machine.
+    """Look for the hardware of `backend` on this machine, and return the signs of it.
 
-    Returns a falsy `Evidence` if no sign of the hardware was found. Returns `None` if
-    the presence cannot be determined: the backend declares neither device nodes nor PCI
-    ids, or this is not Linux.
+    If no sign was found, the result is an empty `Evidence`, which is falsy. The result
+    is `None` if the presence cannot be determined, because the backend declares neither
+    device nodes nor PCI ids, or because this system is not Linux.
     """
     declared = backend.hardware
     if not hardware.on_linux() or not (declared.nodes or declared.pci_ids):
         return None
-    matching = []
+    matching_devices = []
     for device in pci_devices(root):
         if matches_pci(device, declared.pci_ids):
-            matching.append(str(device))
-    return Evidence(nodes=device_nodes(declared.nodes, root), pci=tuple(matching))
+            matching_devices.append(str(device))
+    return Evidence(
+        nodes=device_nodes(declared.nodes, root), pci=tuple(matching_devices)
+    )
 
 
 # --- The PCI bus --------------------------------------------------------------------
@@ -173,15 +175,17 @@ def matches_pci(device: PciDevice, patterns: Iterable[str]) -> bool:
 
 
 def device_nodes(patterns: Iterable[str], root: str = "/") -> tuple[str, ...]:
-    """List the paths that match any of the glob patterns, in natural order.
+    """List the paths that match any of the glob patterns.
 
-    `patterns` are absolute paths such as `"/dev/nvidia[0-9]*"`.
+    `patterns` are absolute paths such as `"/dev/nvidia[0-9]*"`. The result is in natural
+    order: `nvidia2` precedes `nvidia10`.
     """
     names_by_folder: dict[str, list[str]] = {}  # Each folder is listed only once.
     nodes: set[str] = set()
     for pattern in patterns:
         folder, _, name_pattern = pattern.rpartition("/")
         if _has_wildcard(folder):
+            # Relative to `root_dir`, a pattern must not begin with a slash.
             paths = glob.glob(pattern.lstrip("/"), root_dir=root)
             nodes.update(f"/{path}" for path in paths)
             continue

@@ -29,7 +29,7 @@ _SINGULARITY = "SINGULARITY_CONTAINER"
 @dataclass(frozen=True)
 class Placement:
     """The container and the scheduler job in which this process runs. An instance is
-    falsy if there is neither.
+    falsy if this process runs in neither.
     """
 
     #: The kind of container: `"kubernetes"`, `"apptainer"`, `"podman"`, `"docker"`, or
@@ -49,15 +49,17 @@ class Placement:
     def is_withheld_by_slurm(self, backend: Backend) -> bool:
         """Return whether Slurm gave the job none of `backend`'s devices.
 
-        Slurm reports the devices of a job only if the resource is called `gpu`.
+        Slurm reports the devices of a job only if the resource is called `gpu`. For any
+        other resource, the result is False.
         """
         if backend.request.slurm != "gpu" or not self.slurm_job:
             return False
         return not self.has_slurm_gpus
 
     def container_options(self, backend: Backend) -> str:
-        """Return the options that start this kind of container with `backend`'s
-        devices. The result is empty if they are unknown or the container is a pod.
+        """Return the command-line options that start a container of this kind with
+        access to `backend`'s devices. The result is empty if the options are unknown or
+        the container is a Kubernetes pod.
         """
         if self.container == "apptainer":
             return self._apptainer_options(backend)
@@ -70,7 +72,7 @@ class Placement:
     def _apptainer_options(self, backend: Backend) -> str:
         if backend.request.apptainer:
             return backend.request.apptainer
-        # Without an option of its own, the device's first node is bound.
+        # If the vendor has no option, the first device node is bound into the container.
         nodes = backend.hardware.nodes + backend.hardware.shared_nodes
         if not nodes:
             return ""
@@ -89,11 +91,11 @@ class Placement:
 def detect_placement(
     root: str = "/", environ: Mapping[str, str] = os.environ
 ) -> Placement:
-    """Detect this process's container and job by the marks that container runtimes and
-    schedulers leave.
+    """Detect this process's container and job by the files and environment variables
+    that container runtimes and schedulers leave.
 
-    Files are looked for below `root`. An empty result is not certain, because LXC
-    without systemd and a bare `unshare` leave no mark.
+    Files are looked for below `root`. An empty result does not prove that there is no
+    container, because LXC without systemd and a bare `unshare` leave no such file.
     """
     container = _container_kind(root, environ)
     command = container
@@ -159,15 +161,16 @@ def _container_kind_of_systemd(root: str) -> str:
 
 
 def denied_nodes(nodes: tuple[str, ...], root: str) -> tuple[str, ...]:
-    """Return the device nodes in `/dev` if this process may open none of them, or
-    otherwise an empty tuple.
+    """Return those of `nodes` that are in `/dev`, if this process may open none of them.
+    Otherwise, return an empty tuple.
 
-    The nodes' modes or this process's cgroup can be the reason: Linux also applies the
-    cgroup's device list (fs/namei.c, `inode_permission`).
+    The reason can be the nodes' modes or this process's cgroup, which has a list of
+    allowed devices (Linux, fs/namei.c, `inode_permission`).
     """
     device_nodes = tuple(node for node in nodes if node.startswith("/dev/"))
     for node in device_nodes:
-        if os.access(hardware.under_root(root, node), os.R_OK | os.W_OK):
+        may_open = os.access(hardware.under_root(root, node), os.R_OK | os.W_OK)
+        if may_open:
             return ()
     return device_nodes
 
@@ -185,8 +188,8 @@ class NodeGroup:
 
 
 def node_group(node: str, root: str) -> NodeGroup | None:
-    """Return the user group of the device node `node`, or `None` if it cannot be read,
-    as on Windows.
+    """Return the user group of the device node `node`, or `None` if the group cannot be
+    read, as on Windows.
     """
     path = Path(hardware.under_root(root, node))
     try:

@@ -21,7 +21,7 @@ from accel_core.settings import read as read_settings
 
 @dataclass(frozen=True)
 class Vendor:
-    """A kind of device, with the files and ids that only this kind has."""
+    """A kind of device, with the device nodes and PCI ids by which it is recognized."""
 
     #: The device's name for people, such as `"NVIDIA GPU"`.
     label: str
@@ -58,8 +58,7 @@ class Vendor:
 
     def missing_plugin_clause(self) -> str:
         """Return a clause that the hardware is present but its plugin is not installed."""
-        present = f"{self.label} is present ({self.evidence})"
-        return f"{present}, but its plugin is not installed"
+        return f"{self.label} is present ({self.evidence}), but its plugin is not installed"
 
 
 #: The device ids of ATI's Rage XL, RV100 and ES1000, which only draw a server's console.
@@ -284,47 +283,48 @@ FIRST_PARTY_REQUIREMENTS: Mapping[str, Sequence[str]] = {
 def install_command(
     *distributions: str, extra: str = "", version: str = "", option: str = ""
 ) -> str:
-    """Return the `pip install` command for one or more distributions, as in `pip_argument`.
+    """Return the `pip install` command for one or more distributions.
 
-    If a distribution comes from a folder, the first-party distributions that it
-    requires and that are missing precede it, because pip would look for those in a
-    registry.
+    `pip_argument` decides where each distribution comes from. If a distribution does
+    not come from a registry, the command also installs the missing first-party
+    distributions that it requires. Otherwise, pip would look for them in a registry.
     """
-    arguments = []
+    command = ["pip", "install"]
     if option:
-        arguments.append(option)
+        command.append(option)
     for name in distributions:
         argument = pip_argument(name, extra, version)
         is_from_registry = argument == pip_argument_by_name(name, extra, version)
         if not is_from_registry:
-            for required in _missing_first_party_requirements(
-                name, besides=distributions
-            ):
-                arguments.append(pip_argument(required))
-        arguments.append(argument)
-    return shlex.join(["pip", "install", *arguments])
+            missing = _missing_first_party_requirements(name, besides=distributions)
+            command += [pip_argument(required) for required in missing]
+        command.append(argument)
+    return shlex.join(command)
 
 
 def reinstall_command(distribution: str) -> str:
-    """Return the `pip install` command that reinstalls a distribution.
+    """Return the `pip install` command that reinstalls a distribution from the place
+    where it was installed from (PEP 610).
 
-    If it was installed from a repository, or from a folder that still exists (PEP 610),
-    it is reinstalled from there. In that case, the distributions that it requires are
-    not reinstalled, because pip would look for first-party ones in a registry.
+    The place is a repository, a folder that still exists, or otherwise a registry. With
+    a repository or a folder, the distributions that it requires are not reinstalled,
+    because pip would look for first-party ones in a registry.
     """
     origin = _origin(distribution)
-    argument = ""
+    place = ""
     if "vcs_info" in origin:
         folder = origin.get("subdirectory", "")
-        argument = f"{distribution} @ {_repository_url(origin, folder)}"
+        place = f"{distribution} @ {_repository_url(origin, folder)}"
     elif origin.get("url", "").startswith("file:"):
         path = _path_in_checkout(origin, "")
         if hardware.path_exists(path):
-            argument = path
-    options = ["--force-reinstall"]
-    if argument:
-        options.append("--no-deps")
-    return shlex.join(["pip", "install", *options, argument or distribution])
+            place = path
+    command = ["pip", "install", "--force-reinstall"]
+    if place:
+        command += ["--no-deps", place]
+    else:
+        command.append(distribution)
+    return shlex.join(command)
 
 
 def _missing_first_party_requirements(
@@ -339,11 +339,10 @@ def _missing_first_party_requirements(
 
 
 def command_with_its_package(command: str) -> str:
-    """Return `command`, preceded by the command that installs accel-tools if it is an
-    `accel setup` command and accel-tools is missing.
+    """Return a next step that works without accel-tools.
 
-    Any other command is returned unchanged, and so is a plugin's hint that is a
-    sentence.
+    If `command` is an `accel setup` command and accel-tools is missing, the command
+    that installs accel-tools precedes it. Any other text is returned unchanged.
     """
     if command.startswith("accel setup") and not _has_accel_tools():
         return f"{install_command('accel-tools')} && {command}"
@@ -354,22 +353,23 @@ def pip_argument(distribution: str, extra: str = "", version: str = "") -> str:
     """Return the argument of `pip install` for a distribution.
 
     If this accel-core was installed from a checkout or a repository, a first-party
-    distribution comes from there too. Any other distribution comes from a registry.
-    Only then does the argument contain a version.
+    distribution comes from the same place. Any other distribution comes from a
+    registry. The argument contains `version` only if the distribution comes from a
+    registry.
     """
-    by_name = pip_argument_by_name(distribution, extra, version)
+    from_registry = pip_argument_by_name(distribution, extra, version)
     folder = FOLDERS.get(distribution)
-    if folder is None:
-        return by_name
-    origin = _origin()
-    if "vcs_info" in origin:
+    if folder is None:  # not a first-party distribution
+        return from_registry
+    origin_of_core = _origin()
+    if "vcs_info" in origin_of_core:
         name = pip_argument_by_name(distribution, extra)
-        return f"{name} @ {_repository_url(origin, folder)}"
-    if _is_checkout(origin):
-        path = _path_in_checkout(origin, folder)
+        return f"{name} @ {_repository_url(origin_of_core, folder)}"
+    if _is_checkout(origin_of_core):
+        path = _path_in_checkout(origin_of_core, folder)
         if hardware.path_exists(f"{path}/pyproject.toml"):
             return pip_argument_by_name(path, extra)
-    return by_name
+    return from_registry
 
 
 def pip_argument_by_name(distribution: str, extra: str = "", version: str = "") -> str:
@@ -387,8 +387,9 @@ def pip_argument_by_name(distribution: str, extra: str = "", version: str = "") 
 def documentation_page(path: str) -> str:
     """Return the location of a documentation page. `path` is relative to the folder `docs`.
 
-    This is a file in the checkout from which this accel-core was installed, or
-    otherwise the file's location in the repository.
+    If this accel-core was installed from a checkout, the location is the path of the
+    file in the checkout. Otherwise, it is a text such as `"docs/install.md in accel's
+    repository"`.
     """
     page = f"docs/{path}"
     origin = _origin()
@@ -449,8 +450,10 @@ def known_hardware(root: str = "/") -> tuple[Vendor, ...]:
     nodes: Sequence[str] = ()
     devices: Sequence[PciDevice] = ()
     if hardware.on_linux():
-        patterns = [pattern for vendor in VENDORS for pattern in vendor.nodes]
-        nodes = bus.device_nodes(patterns, root)
+        node_patterns: list[str] = []
+        for vendor in VENDORS:
+            node_patterns += vendor.nodes
+        nodes = bus.device_nodes(node_patterns, root)
         devices = bus.pci_devices(root)
     present = []
     for vendor in VENDORS:
@@ -472,7 +475,7 @@ def _evidence_of(
     """Return the device nodes and PCI functions that belong to `vendor`."""
     platform = ""
     if vendor.platform and hardware.platform_matches((vendor.platform,)):
-        platform = "Apple silicon"
+        platform = "Apple silicon"  # the only platform in VENDORS
     return Evidence(
         nodes=tuple(node for node in nodes if bus.matches_node(node, vendor.nodes)),
         pci=tuple(str(device) for device in devices if vendor.matches(device)),
@@ -495,7 +498,8 @@ def missing_plugins(names: Iterable[str]) -> tuple[str, ...]:
 def hardware_without_plugin(names: Iterable[str]) -> tuple[Vendor, ...]:
     """List the hardware on this machine that no backend in `names` supports.
 
-    Hardware is left out if `ACCEL_ALLOW` or `ACCEL_BLOCK` excludes its plugin.
+    Integrated GPUs are left out, and so is hardware of which `ACCEL_ALLOW` or
+    `ACCEL_BLOCK` excludes the plugin.
     """
     settings = read_settings()
     # "xpu.external" supports the same hardware as "xpu".

@@ -53,10 +53,16 @@ class Mask:
     note: str = ""
 
 
+_EVERY_DEVICE = Mask(ids=None)
+_NO_DEVICE = Mask(ids=())
+
+
 @dataclass(frozen=True)
 class Effect:
-    """The effect of one visible-devices variable on the devices that earlier variables
-    left visible.
+    """The effect of one visible-devices variable.
+
+    Several variables may apply one after another. Each selects among the devices that
+    the earlier variables left visible.
     """
 
     #: The name of the variable.
@@ -141,13 +147,13 @@ class VisibleDevices:
 def read_visible_devices(
     backend: Backend, environ: Mapping[str, str], devices: Inventory = UNKNOWN
 ) -> VisibleDevices:
-    """Combine the backend's visible-devices variables in `environ`.
+    """Return the devices that the backend's visible-devices variables in `environ`
+    leave visible, and the effect of each variable.
 
-    The variables are applied in the order that the vendors' runtimes use. Those in
-    `Visibility.filters` are applied first. The indices in each of them refer to the
-    devices that the previous variable left visible. Then the first variable in
-    `Visibility.variables` that is set is applied. `devices` is `inventory(backend)`, if
-    it is known.
+    The variables are applied in the order that the vendor's runtime uses: first all
+    variables in `Visibility.filters`, then the first variable in `Visibility.variables`
+    that is set. The indices in a variable refer to the devices that the previous
+    variable left visible. `devices` is `inventory(backend)`, if the caller knows it.
     """
     visibility = backend.visibility
     chain = _MaskChain(visibility.grammar, devices)
@@ -155,17 +161,17 @@ def read_visible_devices(
         if name in environ:
             chain.apply(name, environ[name])
     # The runtime reads only the first of these variables that is set.
-    first_variable = ""
+    variable_in_use = ""
     overruled_effects = []
     for name in visibility.variables:
         if name not in environ:
             continue
-        if first_variable:
-            effect = Effect(name, environ[name], overruled_by=first_variable)
-            overruled_effects.append(effect)
-        else:
-            first_variable = name
+        if not variable_in_use:
+            variable_in_use = name
             chain.apply(name, environ[name])
+        else:
+            effect = Effect(name, environ[name], overruled_by=variable_in_use)
+            overruled_effects.append(effect)
     effects = (*chain.effects, *overruled_effects)
     return VisibleDevices(effects, chain.visible_devices())
 
@@ -180,26 +186,28 @@ def visible_devices_variables(
 
 
 def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
-    """Return a sentence such as "CUDA_VISIBLE_DEVICES='' hides every device" if a
-    variable hides every device, or `None` otherwise.
+    """Return a sentence such as "CUDA_VISIBLE_DEVICES='' hides every device", or `None`
+    if no visible-devices variable in `environ` hides every device or is invalid.
 
-    If a variable is invalid, the sentence explains why.
+    For an invalid variable, the sentence explains why the value is invalid.
     """
-    combined = read_visible_devices(backend, environ)
-    if combined.devices == () or combined.has_malformed:
-        return str(combined)
+    visible_devices = read_visible_devices(backend, environ)
+    hides_every_device = visible_devices.devices == ()
+    if hides_every_device or visible_devices.has_malformed:
+        return str(visible_devices)
     return None
 
 
 def inventory(backend: Backend, root: str = "/") -> Inventory:
     """Count the devices of `backend` by their device nodes, and read the devices' UUIDs.
 
-    The result is empty unless each device has a device node, or a render node besides
-    one node that all devices share (`/dev/kfd`).
+    All fields of the result are empty if the devices cannot be counted in this way.
+    They can be counted if each device has a numbered node, or if all devices share one
+    node (`/dev/kfd`) and each has a render node.
     """
     signs = evidence(backend, root)
     rules = _rules_of(backend.visibility.grammar)
-    # Only the drivers behind these rules have one numbered node for each device.
+    # Only the vendors with this rule have drivers with one numbered node for each device.
     if signs is None or not rules.ends_at_missing:
         return UNKNOWN
     numbers = _node_numbers(signs.nodes)
@@ -217,9 +225,9 @@ def _node_numbers(nodes: Sequence[str]) -> tuple[int, ...]:
     """Return the numbers at the end of the nodes' names."""
     numbers = []
     for node in nodes:
-        digits = re.search("[0-9]+$", node)
-        if digits:
-            numbers.append(int(digits[0]))
+        digits_at_end = re.search("[0-9]+$", node)
+        if digits_at_end:
+            numbers.append(int(digits_at_end.group()))
     return tuple(numbers)
 
 
@@ -241,6 +249,7 @@ def _nvidia_uuids(root: str) -> tuple[str, ...]:
     uuids: list[str] = []
     for name in sorted(hardware.names_in(folder, root)):
         text = hardware.read_text(f"{folder}/{name}/information", root)
+        # The file contains a line such as "GPU UUID:  GPU-1a2b3c4d-...".
         uuids += re.findall(r"GPU UUID:\s*(\S+)", text)
     return tuple(uuids)
 
@@ -273,7 +282,7 @@ class _MaskChain:
         """Restrict the devices to those in `value`, and record the effect of the
         variable.
         """
-        mask = Mask()
+        mask = _EVERY_DEVICE
         malformed = ""
         try:
             mask = parse_visible_devices(self._grammar, value)
@@ -339,7 +348,8 @@ class _MaskChain:
         devices = replace(self._repaired, count=count)
         among = ""
         if self.effects:
-            among = f" among the devices that {self.effects[-1].variable} leaves"
+            previous_variable = self.effects[-1].variable
+            among = f" among the devices that {previous_variable} leaves visible"
         ids, ignored_clause = _resolve_ids(self._rules, mask, devices, among)
         self._visible = [_physical_id(item, visible) for item in ids]
         return ignored_clause
@@ -350,7 +360,7 @@ def _physical_id(item: DeviceId, visible: Sequence[DeviceId] | None) -> DeviceId
     already and is returned unchanged.
     """
     if visible is None or isinstance(item, str):
-        return item
+        return item  # A string identifies the physical device already.
     return visible[item]
 
 
@@ -366,12 +376,16 @@ def _resolve_ids(
     for position, item in enumerate(ids):
         reason = _invalid_reason(item, devices)
         if reason and rules.ends_at_missing:
-            following_ids = ids[position + 1 :]
-            clauses.append(f"{reason}{among}{_unread_entries_clause(following_ids)}")
+            clauses.append(f"{reason}{among}")
+            unread_ids = ids[position + 1 :]
+            if unread_ids:
+                unread_list = ", ".join(map(str, unread_ids))
+                clauses.append(f"the entries after {item} are not read: {unread_list}")
             break
         if reason:
             clauses.append(f"{reason}{among}")
         elif item in resolved:
+            # The runtime then shows no device at all.
             return [], f"{item} is listed twice"
         else:
             resolved.append(item)
@@ -388,13 +402,6 @@ def _has_several_mig_instances(ids: Sequence[DeviceId]) -> bool:
     return len(ids) > 1 and _id_kind(ids[0]) == "MIG-"
 
 
-def _unread_entries_clause(ids: Sequence[DeviceId]) -> str:
-    """Return a clause on the entries that follow the entry that ends a list."""
-    if not ids:
-        return ""
-    return f", which ends the list: {', '.join(map(str, ids))} not read"
-
-
 def _invalid_reason(item: DeviceId, devices: Inventory) -> str:
     """Return the reason why `item` does not identify exactly one device, or an empty
     string if it does.
@@ -403,9 +410,11 @@ def _invalid_reason(item: DeviceId, devices: Inventory) -> str:
     are not checked, because only the driver can list them.
     """
     if isinstance(item, int):
+        # If the number of devices is unknown, an index cannot be checked.
         if devices.count is None or item < devices.count:
             return ""
         return f"there is no device {item}"
+    # If the UUIDs are unknown, or the item is no GPU, an identifier cannot be checked.
     if not devices.uuids or not item.startswith("GPU-"):
         return ""
     matching = _uuids_with_prefix(item, devices.uuids)
@@ -438,11 +447,12 @@ def _intended_ids(rules: _Rules, value: str, devices: Inventory) -> list[DeviceI
     `/dev/nvidia3`, that device has the index 0. Runtimes do not accept two kinds of ids
     in one value, so only ids of the first kind are returned.
     """
-    listed = _parse_intended_ids(rules, value, devices.uuids)
-    if _are_node_numbers(listed, devices):
-        listed = [devices.node_numbers.index(int(number)) for number in listed]
+    listed_ids = _parse_intended_ids(rules, value, devices.uuids)
+    if _are_node_numbers(listed_ids, devices):
+        # The index of a device is the position of its node among all nodes.
+        listed_ids = [devices.node_numbers.index(int(item)) for item in listed_ids]
     existing: list[DeviceId] = []
-    for item in listed:
+    for item in listed_ids:
         if item in existing or _invalid_reason(item, devices):
             continue
         if not existing or _id_kind(item) == _id_kind(existing[0]):
@@ -466,11 +476,14 @@ def _parse_intended_ids(
     return ids
 
 
-#: Mistakes in lists that no runtime accepts: quotes, brackets, device names of torch,
-#: other separators than the comma, and ranges.
+# Mistakes in lists that no runtime accepts.
+
 _QUOTES_AND_BRACKETS = re.compile(r"""[\[\](){}'"]""")
+#: The part before the number in a name of torch's, such as `cuda:` in `cuda:0`.
 _DEVICE_NAME = re.compile(r"\b(?!GPU|MIG)[A-Za-z]+:(?=[0-9])")
+#: Separators other than the comma between two numbers, as in `0 1` or `0;1`.
 _SEPARATORS = re.compile(r"(?<=[0-9])[\s;|+]+(?=[0-9])")
+#: A range: `0-3`, `0:3` or `0..3`.
 _RANGE = re.compile(r"\s*([0-9]{1,3})\s*(?:-|:|\.\.)\s*([0-9]{1,3})\s*")
 
 
@@ -512,17 +525,18 @@ def _id_kind(item: DeviceId) -> str:
 
 
 def parse_visible_devices(grammar: str, value: str | None) -> Mask:
-    """Parse a visible-devices `value` in one of the grammars in `accel_core.backend.GRAMMARS`.
+    """Return the devices that a visible-devices variable with this `value` selects.
 
-    A `value` of `None` means that the variable is not set. A UUID is returned exactly
-    as `value` spells it. Raises `SettingError`, a `ValueError`, for an unknown grammar
-    or a value that the vendor's runtime rejects.
+    `grammar` is one of `accel_core.backend.GRAMMARS`. A `value` of `None` means that the
+    variable is not set. A UUID is returned exactly as `value` spells it. Raises
+    `SettingError`, a `ValueError`, for an unknown grammar or a value that the vendor's
+    runtime rejects.
     """
     rules = _rules_of(grammar)
     if value is None:
-        return Mask()
+        return _EVERY_DEVICE
     mask = rules.parse(value)
-    if mask is None:
+    if mask is None:  # The vendor's runtime rejects the value.
         raise SettingError(f"{value!r} is not valid, expected {rules.expected}")
     return mask
 
@@ -530,24 +544,27 @@ def parse_visible_devices(grammar: str, value: str | None) -> Mask:
 def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
     """Return the visible-devices value, in `grammar`, that makes exactly the devices `ids` visible.
 
-    `ids` are indices, or identifiers if the vendor has them. A string of digits is an
-    index. The ids in the value are sorted if their order has no meaning or must ascend.
-    Raises `SettingError`, a `ValueError`, for ids that the grammar cannot express.
+    `ids` are indices, or identifiers such as UUIDs if the vendor has them. A string of
+    digits is an index. If the order of the ids has no meaning or must ascend, the ids
+    are sorted. Raises `SettingError`, a `ValueError`, for ids that the grammar cannot
+    express.
     """
     rules = _rules_of(grammar)
     items = [_without_leading_zeros(item) for item in ids]
     for item in items:
         if not rules.can_express([item]):
-            reason = f"{item!r} is not a device in grammar {grammar!r}"
+            reason = f"{item!r} is not a device in the grammar {grammar!r}"
             raise SettingError(f"{reason}, expected {rules.expected}")
     if len(set(items)) < len(items):
-        raise SettingError(f"{list(ids)!r} names a device twice, expected each once")
+        raise SettingError(
+            f"{list(ids)!r} names a device twice, expected each device once"
+        )
     if rules.is_ordered:
         items.sort(key=_numeric_order)
     # This fails for ids of different kinds, and for an empty list if the grammar has no
     # value for it.
     if not rules.can_express(items):
-        reason = f"grammar {grammar!r} cannot express {list(ids)!r}"
+        reason = f"the grammar {grammar!r} cannot express the devices {list(ids)!r}"
         raise SettingError(f"{reason}, expected {rules.expected}")
     return ",".join(map(str, items))
 
@@ -573,7 +590,10 @@ _LEADING_INDEX = re.compile(rf"\s*([+]?{_DIGITS}|-0)(?![0-9])")
 _NUMBER_ONLY = re.compile(rf"\s*[+-]?{_DIGITS}\s*")
 #: The list of indices at the beginning of a value, which may be empty.
 _LEADING_INDICES = re.compile(rf"(?:{_DIGITS}(?![0-9])(?:,(?={_DIGITS}(?![0-9])))?)*")
+#: A device such as `0`, or a tile of a device such as `0.1`.
 _TILE = re.compile(rf"{_DIGITS}(\.{_DIGITS})?")
+#: A UUID of a GPU or of a MIG instance, or a MIG instance in the older form
+#: `MIG-GPU-<uuid>/<number>/<number>`.
 _CUDA_ID = re.compile(rf"GPU-{_HEX}|MIG-{_HEX}|MIG-GPU-{_HEX}/{_DIGITS}/{_DIGITS}")
 #: Cambricon's runtime reads a value as UUIDs if the value contains a hyphen and is at
 #: least as long as a UUID.
@@ -594,12 +614,14 @@ def _parse_until_invalid(
     for entry in value.split(","):
         item = parse_entry(entry)
         if item is None:
-            if value:  # An empty value is a valid empty list.
+            is_empty_list = not value  # An empty value is valid.
+            if not is_empty_list:
                 notes.append(f"{entry!r} ends the list")
             break
         if item in ids:
-            return Mask((), f"{entry!r} is listed twice")
+            return Mask(ids=(), note=f"{entry!r} is listed twice")
         if isinstance(item, int) and not _NUMBER_ONLY.fullmatch(entry):
+            # CUDA, for example, reads "1gpu2" as 1.
             notes.append(f"{entry!r} is read as {item}")
         ids.append(item)
     return Mask(tuple(ids), "; ".join(notes))
@@ -610,12 +632,13 @@ def _parse_cuda(value: str) -> Mask:
 
     A shortened UUID is not expanded, because only the driver can do that.
     """
-    kind = _id_kind(value)
-    if kind not in ("GPU-", "MIG-"):
+    # The value begins with the first entry, so it has the same prefix.
+    prefix = _id_kind(value)
+    if prefix not in ("GPU-", "MIG-"):
         return _parse_until_invalid(value, _parse_leading_index)
 
     def parse_identifier(entry: str) -> str | None:
-        if entry.startswith(kind) and _CUDA_ID.fullmatch(entry):
+        if entry.startswith(prefix) and _CUDA_ID.fullmatch(entry):
             return entry
         return None
 
@@ -634,12 +657,13 @@ def _parse_ascending(value: str) -> Mask:
 
     torch_npu counts no device unless the ids ascend.
     """
-    leading = _LEADING_INDICES.match(value)
-    assert leading is not None  # The pattern matches the empty string too.
-    ids = [int(digits) for digits in re.findall("[0-9]+", leading[0])]
-    if ids != sorted(set(ids)):
-        return Mask((), "the ids must ascend")
-    unread_text = value[leading.end() :]
+    leading_list = _LEADING_INDICES.match(value)
+    assert leading_list is not None  # The pattern matches the empty string too.
+    ids = [int(digits) for digits in re.findall("[0-9]+", leading_list.group())]
+    is_ascending = ids == sorted(set(ids))
+    if not is_ascending:
+        return Mask(ids=(), note="the ids must ascend")
+    unread_text = value[leading_list.end() :]
     note = ""
     if unread_text:
         note = f"{unread_text.lstrip(',')!r} ends the list"
@@ -651,18 +675,19 @@ def _parse_indices(value: str) -> Mask | None:
     other values.
     """
     if not value.strip():
-        return Mask(())
+        return _NO_DEVICE
     return _distinct_indices(value)
 
 
 def _parse_ranges(value: str) -> Mask | None:
     """Parse indices and inclusive ranges of indices, such as `"0-3,6"`."""
     if not value.strip():
-        return Mask(())
+        return _NO_DEVICE
     ids: list[int] = []
     for entry in value.split(","):
         indices = _expand_range(entry)
-        if indices is None or not set(indices).isdisjoint(ids):
+        is_index_repeated = indices is not None and not set(indices).isdisjoint(ids)
+        if indices is None or is_index_repeated:
             return None
         ids += indices
     return Mask(tuple(ids))
@@ -683,6 +708,7 @@ def _expand_range(entry: str) -> range | None:
 
 
 def _parse_modules(value: str) -> Mask | None:
+    """Parse module ids, the positions of Gaudi devices in a server."""
     return _distinct_indices(value, limit=8)
 
 
@@ -704,7 +730,7 @@ def _parse_level_zero(value: str) -> Mask | None:
     negative numbers are skipped.
     """
     if value in ("", "default"):
-        return Mask()
+        return _EVERY_DEVICE
     ids: set[DeviceId] = set()
     skipped = []
     for entry in value.split(","):

@@ -46,8 +46,9 @@ _KEPT_OUTPUT = 1 << 16
 #: The number of characters of a child's output that are printed.
 _PRINTED_OUTPUT = 2000
 
-#: A line that reports an error. It is not indented, unlike the frames of a traceback, and
-#: is not a line of a log.
+#: A line with the word "error" or "fatal", or a line that begins like
+#: `package.SomeException: text`. Indented lines, which are frames of a traceback, and
+#: lines of a log do not match.
 _ERROR_LINE = re.compile(
     r"(?!\s|INFO|DEBUG|WARN|NOTE)(.*(error|fatal)|[\w.]+: \S)", re.IGNORECASE
 )
@@ -133,11 +134,11 @@ class ChildReport:
 
     @property
     def last_words(self) -> str:
-        """The last error that the child process printed, or otherwise its last line. It
-        may be empty.
+        """A clause with the last error that the child process printed, or otherwise with
+        the last line, such as `"; last words: ImportError: libfoo.so"`.
 
-        If the child printed nothing, this is the innermost call at the time of the
-        crash.
+        If the child printed nothing before a crash, the clause contains the innermost
+        call at the time of the crash. If that is unknown too, the result is empty.
         """
         # Python's faulthandler writes this header and a traceback after a crash.
         printed, header, traceback = self.stderr.partition("Fatal Python error: ")
@@ -177,17 +178,18 @@ def run(
     live: bool = False,
     start: Callable[..., subprocess.Popen[bytes]] | None = None,
 ) -> ChildReport:
-    """Call `function` in a child process, and stop the child after `timeout` seconds.
-    `None` means no timeout.
+    """Call `function(arguments, stage)` in a child process, and stop the child after
+    `timeout` seconds. `None` means no timeout.
 
-    `function` is defined at the top level of its module. It is called with `arguments`
-    and with a function to which it passes the name of each step that it begins, and,
-    optionally, facts about that step as keyword arguments. It returns a dict of JSON
-    values. That dict is the answer if the child exits with status 0.
+    `function` must be defined at the top level of its module, and must return a dict of
+    JSON values. If the child exits with status 0, that dict is the answer in the
+    report. When `function` begins a step, it calls `stage` with the step's name and,
+    optionally, with facts about the step as keyword arguments.
 
     torch's autoload is off in the child unless `autoload` is set. With `live`, the
-    child's output goes to this process's stderr at once and is not in the report.
-    `start` is called like `Popen`, and may start `main` in another way.
+    child's output goes to this process's stderr at once and is not in the report. If
+    `start` is given, it is called instead of `Popen`, with the same arguments, to start
+    the child.
 
     The child is killed when this process ends, except on Windows. Raises `OSError` if
     no child can be started.
@@ -323,6 +325,7 @@ def _wait(
             pause = min(pause, timeout - elapsed)
         if pause <= 0:
             return process.poll()
+        # If the child ends during the pause, its status is returned at once.
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(pause)
         is_oldest = supervision.running[0] is process
@@ -355,16 +358,17 @@ def _read_log(folder: Path) -> list[dict[str, Any]]:
 def _current_stage(folder: Path) -> tuple[str, dict[str, Any]]:
     """Return the name of the stage that the child began last, and its facts."""
     stage, facts = "start", {}
-    for entry in _read_log(folder):
-        if "stage" in entry:
-            stage, facts = entry["stage"], entry.get("facts", {})
+    for log_line in _read_log(folder):
+        if "stage" in log_line:
+            stage, facts = log_line["stage"], log_line.get("facts", {})
     return stage, facts
 
 
 def _forward_log(folder: Path) -> None:
-    for entry in _read_log(folder):
-        if "record" in entry:
-            LOGGER.handle(logging.makeLogRecord(entry["record"]))
+    """Log the log records of the child in this process."""
+    for log_line in _read_log(folder):
+        if "record" in log_line:
+            LOGGER.handle(logging.makeLogRecord(log_line["record"]))
 
 
 def _read_output(folder: Path) -> str:
@@ -378,13 +382,14 @@ def _read_output(folder: Path) -> str:
 def run_in_parallel(
     function: Callable[[T], U], items: Iterable[T], workers: int
 ) -> list[U]:
-    """Call `function`, which runs a child, for each item, with up to `workers` calls in
-    parallel.
+    """Call `function` for each item, with up to `workers` calls in parallel, and return
+    the results in the order of the items.
 
-    If no thread can be started, the calls run one after another.
+    `function` runs a child process. If no thread can be started, the calls run one
+    after another.
 
-    Ctrl-C does not reach the children, because each has a separate session. Therefore
-    an interrupt terminates them here.
+    The signal of Ctrl-C does not reach the children, because each has a separate
+    session. After Ctrl-C, this function therefore terminates the children.
     """
     all_items = list(items)
     with ThreadPoolExecutor(max_workers=workers) as pool:
@@ -401,8 +406,8 @@ def run_in_parallel(
 
 
 def end_all(*, for_good: bool = False) -> None:
-    """Terminate every running child process. With `for_good`, no further child process
-    can be started.
+    """Terminate every running child process. With `for_good`, also prevent the start of
+    further child processes.
     """
     if for_good:
         supervision.is_shutting_down = True
@@ -414,7 +419,9 @@ def end_all(*, for_good: bool = False) -> None:
 
 
 def main(folder: str) -> None:
-    """In the child process, read the request from `folder`, and write the answer there."""
+    """In the child process, call the function that `request.json` in `folder` names,
+    write its result to `answer.json`, and end the process.
+    """
     request = json.loads(Path(folder, "request.json").read_text(encoding="utf-8"))
     end_with_parent(request["parent"])
     line_buffered = 1
@@ -441,14 +448,15 @@ def _call_requested_function(request: dict[str, Any], log: TextIO) -> object:
         write_line({"stage": stage, "facts": facts})
 
     def forward_record(record: logging.LogRecord) -> bool:
-        """Write the record to the log file. The parent logs it with the child's time
-        and process id.
+        """Write the record to the log file. The parent process logs the record with the
+        child's time and process id.
         """
         fields = {
             name: value
             for name, value in vars(record).items()
             if isinstance(value, str | int | float)
         }
+        # The message contains its arguments, which need not be JSON values.
         fields["msg"] = record.getMessage()
         write_line({"record": fields})
         return False  # so that the child does not log the record itself

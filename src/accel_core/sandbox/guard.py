@@ -22,8 +22,8 @@ from accel_core.log import LOGGER
 
 
 class CodeOwner(str, enum.Enum):
-    """The owner of the code that a probe's step runs. The value is part of the reason
-    for a crash.
+    """The owner of the code that runs in a step of a probe. If the step crashes, the
+    advice to the user depends on the owner.
     """
 
     TORCH = "torch"
@@ -35,7 +35,7 @@ class CodeOwner(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Step:
-    """A step in the probe of a backend."""
+    """A step in the probe of a backend, such as the import of a vendor's package."""
 
     #: A clause on the step, such as `"importing torch_npu (accel-npu 0.1)"`.
     text: str = ""
@@ -85,8 +85,9 @@ _selecting_pid: int | None = None
 
 @contextlib.contextmanager
 def selection_in_progress() -> Iterator[None]:
-    """Mark a selection of a backend as in progress. A nested selection raises
-    `RecursiveChoiceError`.
+    """Mark the selection of a backend as in progress until the block ends.
+
+    Raises `RecursiveChoiceError` if this process is selecting a backend already.
     """
     global _selecting_pid
     if _selecting_pid == os.getpid():
@@ -124,7 +125,7 @@ def stdout_to_stderr() -> Iterator[None]:
 
 
 class PreservedState:
-    """The process state that `preserved_state` restores unless it is kept."""
+    """A handle with which a block in `preserved_state` can keep its changes."""
 
     def __init__(self) -> None:
         self.is_kept = False
@@ -132,7 +133,7 @@ class PreservedState:
     def keep(self) -> None:
         """Keep the changes that the block makes to the environment and to `torch.cuda`.
 
-        The package of the chosen backend may need them.
+        The vendor's package of the chosen backend may need these changes.
         """
         self.is_kept = True
 
@@ -165,7 +166,7 @@ def preserved_state(who: object) -> Iterator[PreservedState]:
         if not state.is_kept:
             if environment is not None and os.environ != environment:
                 _restore_environment(environment)
-                LOGGER.debug("%s changed the environment: restored", who)
+                LOGGER.debug("%s changed environment variables: restored", who)
             if _is_cuda_replaced(cuda):
                 _restore_cuda(cuda)
                 LOGGER.debug("%s changed torch.cuda: restored", who)

@@ -21,7 +21,7 @@ _INHERITED_FLAGS = {
 
 
 def python_command(program: str, *arguments: str) -> list[str]:
-    """Return the command that runs the Python source `program` in this Python.
+    """Return the command that runs the source code `program` with this Python.
 
     Options for warnings are not inherited, because with `-W error` a warning of torch
     would look like a failure of the backend. Raises `FileNotFoundError` if the path of
@@ -40,7 +40,7 @@ def python_command(program: str, *arguments: str) -> list[str]:
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Terminate a child process and every process that it started."""
+    """Kill a child process and the other processes in its process group."""
     # The processes may have ended already.
     with contextlib.suppress(OSError):
         if hasattr(os, "killpg"):
@@ -50,10 +50,10 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def end_with_parent(parent: int) -> None:
-    """In the child process, request that it be killed when `parent` ends.
+    """Request that this process be killed when the process `parent` ends.
 
-    Linux supports that with prctl(2), even while native code hangs. On other systems,
-    this function does nothing.
+    `parent` is a process id. On Linux, the kernel kills this process, even while native
+    code hangs (prctl(2)). On other systems, this function does nothing.
     """
     if sys.platform != "linux":
         return

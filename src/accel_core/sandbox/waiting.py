@@ -1,4 +1,4 @@
-"""Find out which file or connection a process waits for, from the files in `/proc` of Linux."""
+"""Find out which file or connection a process waits for, from `/proc` of Linux."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-#: System calls that wait for a file or a connection, by their number on x86-64 and on AArch64.
+#: For each machine: system calls that can wait for a file or a connection, by number.
 _SYSTEM_CALLS = {
     "x86_64": {
         0: "read", 1: "write", 2: "open", 7: "poll", 16: "ioctl", 42: "connect", 43: "accept",
@@ -33,46 +33,61 @@ class _Call(NamedTuple):
 
 
 def awaited_object(pid: int) -> str:
-    """Return the system call in which a process waits, with its object, such as `"open() of /tmp/pipe"`.
+    """Return the system call in which a process waits, and the file or connection for
+    which it waits, such as `"open() of /tmp/pipe"`.
 
-    The threads are examined in the order of their start, so the main thread is the first. Returns an empty
-    string if no thread waits for something that has a name, or if this is not Linux.
+    The first thread that waits for something with a name determines the result, and the
+    main thread comes first. The result is empty if no thread waits for something with a
+    name, or if this system is not Linux.
     """
     if sys.platform != "linux":
         return ""
     # A thread may end at any time, and the kernel may forbid the examination.
     with contextlib.suppress(OSError, ValueError):
-        for task in sorted(os.listdir(f"/proc/{pid}/task"), key=int):
-            call = _current_call(f"/proc/{pid}/task/{task}")
-            target = _object_of(pid, call) if call is not None else ""
-            if call is not None and target:
+        thread_ids = sorted(os.listdir(f"/proc/{pid}/task"), key=int)
+        for thread_id in thread_ids:
+            call = _current_call(f"/proc/{pid}/task/{thread_id}")
+            if call is None:
+                continue
+            target = _object_of(pid, call)
+            if target:
                 return f"{call.name}() of {target}"
     return ""
 
 
-def _current_call(task: str) -> _Call | None:
-    """Return the system call of a thread, or `None` if it runs or waits for no file or connection."""
-    words = Path(task, "syscall").read_text(encoding="ascii").split()
-    names = _SYSTEM_CALLS.get(platform.machine(), {})
-    name = names.get(int(words[0])) if words[0].isdecimal() else None
+def _current_call(thread_folder: str) -> _Call | None:
+    """Return the system call in which a thread waits, or `None` if the thread runs or is
+    in a call that is not in `_SYSTEM_CALLS`.
+    """
+    # The file contains the number of the call and then its arguments, in hexadecimal. If
+    # the thread runs, the file contains the word "running".
+    text = Path(thread_folder, "syscall").read_text(encoding="ascii")
+    number, *arguments = text.split()
+    if not number.isdecimal():
+        return None
+    name_by_number = _SYSTEM_CALLS.get(platform.machine(), {})
+    name = name_by_number.get(int(number))
     if name is None:
         return None
-    return _Call(name, tuple(int(word, 16) for word in words[1:]))
+    return _Call(name, tuple(int(argument, 16) for argument in arguments))
 
 
 def _object_of(pid: int, call: _Call) -> str:
-    """Return the path or the address that a system call is about, or an empty string if it has no name."""
+    """Return the path or the address of the file or connection that a system call uses,
+    or an empty string if there is no such name.
+    """
     first, second, third = call.arguments[:3]
-    if call.name == "open":
+    if call.name == "open":  # open(path, flags, mode)
         return _path_at(pid, first)
-    if call.name == "openat":
+    if call.name == "openat":  # openat(folder, path, flags, mode)
         return _path_at(pid, second)
-    if call.name == "connect":
+    if call.name == "connect":  # connect(descriptor, address, size)
         return _address(_read_memory(pid, second, third))
-    if call.name in ("poll", "ppoll"):
-        # The first field of the first element is the file descriptor.
-        [first] = struct.unpack("=i", _read_memory(pid, first, 4))
-    return _object_of_descriptor(pid, first)
+    descriptor = first
+    if call.name in ("poll", "ppoll"):  # poll(array, count, timeout)
+        # The array begins with the descriptor of its first element.
+        [descriptor] = struct.unpack("=i", _read_memory(pid, first, 4))
+    return _object_of_descriptor(pid, descriptor)
 
 
 def _read_memory(pid: int, address: int, size: int) -> bytes:
@@ -82,37 +97,49 @@ def _read_memory(pid: int, address: int, size: int) -> bytes:
 
 
 def _path_at(pid: int, address: int) -> str:
-    return os.fsdecode(_read_memory(pid, address, _MAX_PATH).partition(b"\0")[0])
+    return _decode_c_string(_read_memory(pid, address, _MAX_PATH))
 
 
-def _address(data: bytes) -> str:
+def _decode_c_string(data: bytes) -> str:
+    """Return the text before the first NUL byte."""
+    text, _, _ = data.partition(b"\0")
+    return os.fsdecode(text)
+
+
+def _address(socket_address: bytes) -> str:
     """Return the address in a `struct sockaddr`, or an empty string for an unknown family."""
-    [family] = struct.unpack("=H", data[:2])
+    family_bytes, address = socket_address[:2], socket_address[2:]
+    [family] = struct.unpack("=H", family_bytes)
     if family == socket.AF_UNIX:
-        return os.fsdecode(data[2:].partition(b"\0")[0])
+        return _decode_c_string(address)
     if family == socket.AF_INET:
-        [port] = struct.unpack("!H", data[2:4])
-        return f"{socket.inet_ntoa(data[4:8])}:{port}"
+        port_bytes, ip_bytes = address[:2], address[2:6]
+        [port] = struct.unpack("!H", port_bytes)
+        return f"{socket.inet_ntoa(ip_bytes)}:{port}"
     return ""
 
 
 def _object_of_descriptor(pid: int, descriptor: int) -> str:
     """Return the path of an open file, or the address to which a TCP socket is connected."""
     target = os.fspath(Path(f"/proc/{pid}/fd/{descriptor}").readlink())
-    if target.startswith("socket:["):
-        inode = int(target[len("socket:[") : -1])
-        return _peer_of_tcp_socket(pid, inode)
+    if target.startswith("socket:["):  # A socket is `socket:[12345]`, with its inode.
+        inode = target.removeprefix("socket:[").removesuffix("]")
+        return _peer_of_tcp_socket(pid, int(inode))
     # A pipe without a name, for example, is `pipe:[12345]`.
     return target if target.startswith("/") else ""
 
 
 def _peer_of_tcp_socket(pid: int, inode: int) -> str:
     """Return the IPv4 address and port to which a socket is connected, or an empty string."""
+    # Each line after the titles describes a socket (proc(5), /proc/net/tcp).
+    remote_address_column, inode_column = 2, 9
     table = Path(f"/proc/{pid}/net/tcp").read_text(encoding="ascii")
-    for line in table.splitlines()[1:]:
+    _titles, *lines = table.splitlines()
+    for line in lines:
         columns = line.split()
-        if columns[9] == str(inode):
-            address, port = columns[2].split(":")
-            packed = struct.pack("=I", int(address, 16))
-            return f"{socket.inet_ntoa(packed)}:{int(port, 16)}"
+        if columns[inode_column] == str(inode):
+            # Both are hexadecimal, and the address is in the byte order of the machine.
+            address, port = columns[remote_address_column].split(":")
+            packed_address = struct.pack("=I", int(address, 16))
+            return f"{socket.inet_ntoa(packed_address)}:{int(port, 16)}"
     return ""

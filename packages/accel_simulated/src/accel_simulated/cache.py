@@ -19,6 +19,9 @@ from accel_simulated.prebuilt import LibraryKey
 
 __all__ = ["find", "find_or_compile"]
 
+#: How many seconds to wait for another process that compiles the same library. A compilation takes up to a
+#: minute on an idle machine. A process that was stopped would hold its lock forever.
+_MAX_WAIT = 600.0
 _NEXT_STEP = (
     "Set ACCEL_CACHE to a folder of your own, as in ACCEL_CACHE=$HOME/accel-cache."
 )
@@ -51,7 +54,8 @@ def find_or_compile(
 
     `command` is the compiler command without the output file. In error messages, the library is called
     `description`, and `next_step` tells the user what to do after a failed compilation. Raises `BuildError`
-    if the compilation fails or the cache cannot be written.
+    if the compilation fails, if another process holds the library's lock for too long, or if the cache
+    cannot be written.
     """
     from filelock import FileLock, Timeout  # comes with torch
 
@@ -66,7 +70,12 @@ def find_or_compile(
             sys.stderr.write(
                 f"accel-simulated: waiting for another process that compiles {description}\n"
             )
-            lock.acquire()
+            lock.acquire(timeout=_MAX_WAIT)
+    except Timeout:
+        raise BuildError(
+            f"waited {_MAX_WAIT:g} s for another process that compiles {description} and holds the lock "
+            f"{lock.lock_file}. Next step: end that process, or set ACCEL_CACHE to another folder."
+        ) from None
     except OSError as error:
         raise _cannot_write_error(folder, error) from error
     try:

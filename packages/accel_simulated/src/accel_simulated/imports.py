@@ -22,8 +22,8 @@ def on_import(
     """Arrange for functions to be called just before and just after the first import of `module`.
 
     `before` is called without arguments, and `after` is called with the module. If `before` raises an error,
-    this import and all later imports of the module fail with that error. Until the import, the loader's
-    `get_source` returns the text `source` in front of the module's own source. The text is not executed.
+    this import and all later imports of the module fail with that error. `source` is text that the loader's
+    `get_source` returns in front of the module's own source until the import. The text is not executed.
     """
     sys.meta_path.insert(0, _Finder(module, before, after, source))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from accel_tests.children import clean_environment, executable, run_python
+from filelock import FileLock
 
 from accel_simulated import (
     BuildError,
@@ -16,6 +17,9 @@ from accel_simulated import (
     building,
     prebuilt,
     provider,
+)
+from accel_simulated import (
+    cache as compiling,
 )
 from accel_simulated.building import _library_key, build_and_export, build_into, find
 
@@ -72,6 +76,21 @@ def test_a_built_library_is_used_for_its_device_type_and_torch(
     for ask in (build, find, build_and_export):
         with pytest.raises(CannotBuildError, match="no-such-compiler is not on PATH"):
             ask("HPU")
+
+
+def test_a_lock_that_another_process_never_releases_is_named(
+    cache, compiler, monkeypatch
+):
+    monkeypatch.setattr(compiling, "_MAX_WAIT", 0.1)
+    key = prebuilt.LibraryKey("x", "any", "0" * 12)
+    cache.mkdir(parents=True)
+    with (
+        FileLock(cache / f"{key.folder_name}.lock"),
+        pytest.raises(BuildError, match=r"waited 0\.1 s for another process .*\.lock"),
+    ):
+        compiling.find_or_compile(
+            key, [str(compiler)], description="the device", next_step="none"
+        )
 
 
 def test_processes_that_need_a_library_together_compile_it_once(cache, compiler):

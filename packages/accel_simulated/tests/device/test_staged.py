@@ -33,9 +33,13 @@ def test_everything_in_one_group(vendor, processes, simulated):
         assert "the process group has been destroyed" in told["late"]
         said, in_all = told["refused"], 4 * processes
         assert said["sizes"] == (
-            f"ValueError: {processes} parts of 4 do not add up to {in_all + 4}: expected {in_all} in total"
+            f"ValueError: the tensor has {in_all + 4} bytes, expected {in_all} "
+            f"(number of parts: {processes}, size of each part: 4)"
         )
-        splits = f"splits {[2] * processes} for {processes} ranks do not add up to dimension 0, which is 2"
+        splits = (
+            f"the splits {[2] * processes} for {processes} ranks do not add up to 2, "
+            "the size of dimension 0"
+        )
         assert said["splits"].startswith(f"ValueError: {splits}")
         assert said["sparse"].startswith(
             "UnsupportedError: a tensor of layout torch.sparse_coo cannot be staged"
@@ -46,8 +50,9 @@ def test_a_missing_rank_is_named(simulated):
     answers = simulated("plain", f"{CHECKS}_life:lost", "plain", processes=2).answers
     assert [kind for kind, _ in answers[0]["said"]] == ["CommunicationError"] * 2
     first = answers[0]["said"][0][1]
-    for words in ("rank 0 of 2, staged over gloo for plain", "all_reduce of 1 tensor (float32), 16 bytes",
-                  "imed out", "check the output of the other ranks"):  # fmt: skip
+    for words in ("rank 0 of 2 (backend staged, over gloo, for plain)",
+                  "all_reduce of 1 tensor (float32), 16 bytes", "imed out",
+                  "check the output of the other ranks"):  # fmt: skip
         assert words in first
 
 

@@ -86,8 +86,11 @@ def test_cuda_follows_changes_of_the_variable_until_the_runtime_starts(simulated
     assert answer["after the start"]["count"] == 1
     warning = answer["after the start"]["warning"]
     assert warning.startswith(
-        "CUDA_VISIBLE_DEVICES was None when cuda was chosen and is '0,1' now, which has no"
+        "CUDA_VISIBLE_DEVICES was changed from None to '0,1' after cuda was chosen, so the"
     )
     finding = answer["finding of accel doctor"]
     assert answer["notes"] == [warning]
-    assert warning == f"{finding}. Next step: set it before Python starts."
+    assert (
+        warning
+        == f"{finding}. Next step: set CUDA_VISIBLE_DEVICES before Python starts."
+    )

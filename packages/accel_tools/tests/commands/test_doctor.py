@@ -107,7 +107,7 @@ def test_a_package_that_counts_none_and_that_no_plugin_knows_is_a_warning(accel)
     finding = findings(accel.json(*ONE, status=1))["generic"]
     assert finding["level"] == "warning"
     assert finding["what"].endswith(
-        "torch-foo 1.0 registers 'foo' with torch, and counts no device"
+        "torch-foo 1.0 registers 'foo' with torch, but counts no device"
     )
     accel.install("npu")
     assert accel(*ONE).returncode == 0
@@ -202,7 +202,7 @@ def test_one_cause_is_one_finding_with_one_remedy(broken_npu):
     assert finding["what"] == what
     assert (
         finding["step"]
-        == "pip uninstall vendor-npu. (On a machine that has one: install it.)"
+        == "pip uninstall vendor-npu. (On a machine with the device, do this instead: install it.)"
     )
     assert "libhccl.so" in finding["facts"]["error"]
     assert (
@@ -242,7 +242,7 @@ def test_a_pin_whose_devices_are_hidden_is_one_finding(accel):
         if f["level"] != "ok"
     ]
     assert finding["what"].startswith(
-        "DS_ACCELERATOR='npu' selects a backend of which no device is usable: "
+        "DS_ACCELERATOR='npu' selects a backend that has no usable device: "
     )
     assert (
         finding["step"] == "unset NPU_VISIBLE_DEVICES, or set it to devices that exist"

@@ -34,7 +34,7 @@ def test_a_limit_of_cpu_time_is_found_by_using_it():
         [sys.executable, "-c", CODE], capture_output=True, text=True, check=False
     )
     assert done.stdout == (
-        "run for 3 s of CPU time: SIGKILL ended its process; "
+        "run for 3 s of CPU time: SIGKILL ended the process; "
         "run the program where a process may use more than 1 s of CPU time (ulimit -t)\n"
     )
 

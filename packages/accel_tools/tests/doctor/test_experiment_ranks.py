@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from accel_tests.children import clean_environment, run_python
 
 from accel_core.settings import Settings
 from accel_tools.doctor.experiments import rank_connection
@@ -66,6 +67,16 @@ def test_what_keeps_ranks_apart_is_proven(found):
     assert apart.step == "unset GLOO_SOCKET_IFNAME"
 
 
+def test_two_causes_together_are_proven(found):
+    """Each variable alone keeps the ranks apart."""
+    apart = found(GLOO_SOCKET_IFNAME="eth99", GLOO_DEVICE_TRANSPORT="bogus")
+    assert apart.is_proven
+    assert apart.proof == (
+        "without GLOO_DEVICE_TRANSPORT='bogus' and without GLOO_SOCKET_IFNAME='eth99', "
+        "the ranks connect"
+    )
+
+
 def test_a_name_with_the_address_of_another_host_is_proven(found, monkeypatch):
     """A stale line of /etc/hosts."""
     failure = LoopbackFailure(
@@ -82,7 +93,22 @@ def test_a_name_with_the_address_of_another_host_is_proven(found, monkeypatch):
     assert apart.step == "correct it"
 
 
-def test_the_store_by_address_is_tried_before_the_network_interfaces():
-    job = rank_connection.RankJob(2, {}, 60)
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such limits")
+def test_limits_are_tried_with_ranks():
+    """In a child process, because a lowered limit would stay."""
+    program = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (30, 4096))
+import os
+from accel_tools.doctor.experiments.rank_connection import RankJob, experiments
+print([str(e) for e in experiments(RankJob(2, dict(os.environ), 60)) if e.change.limits])
+"""
+    done = run_python(["-c", program], clean_environment())
+    assert "without the limit on open files (`ulimit -n` is 30)" in done.stdout
+
+
+def test_the_store_by_address_is_tried_first():
+    job = rank_connection.RankJob(2, {"MASTER_ADDR": "node7"}, 60)
     names = [str(experiment) for experiment in rank_connection.experiments(job)]
-    assert names[0].startswith("with the store at 127.0.0.1 instead of ")
+    assert names[0].startswith("with torch.distributed's store at 127.0.0.1 ")
+    assert "MASTER_ADDR" not in " ".join(names[1:])

@@ -77,7 +77,10 @@ def test_the_words_name_what_leaves_another_error():
     result = Result(altering=(row("FIRST"),), untried=(row("SECOND"),))
     assert list(describe_unproven(result)) == [
         "Changes that lead to a different error, so each may remove one of several causes: without FIRST",
-        "No time was left for 1 more experiment (without SECOND): pass --experiment-seconds 300",
+        (
+            "No time was left for 1 more experiment (without SECOND): pass --experiment-seconds 300 "
+            "for more time"
+        ),
     ]
 
 

@@ -44,8 +44,14 @@ def test_a_plugin_that_does_more_than_declare_is_told_what_and_where(torch_world
     side_effects = find_side_effects(
         Provenance("accel-early", "1.0", "early", "accel_early"), 20
     )
-    later = "the plugin should import it in the module of the accelerator's class, or inside accel_probe"
-    started = "the plugin should start it where the accelerator is built, or inside accel_probe"
+    later = (
+        "the plugin should import other packages in the module of the accelerator's class, "
+        "or inside accel_probe"
+    )
+    started = (
+        "the plugin should start threads and processes where the accelerator is built, "
+        "or inside accel_probe"
+    )
     declare, leave = (
         "the plugin should declare the variable in Backend.environment.defaults",
         "the plugin should not change the environment of the user's program",

@@ -267,7 +267,7 @@ def test_a_distribution_of_another_release_is_told_with_the_command_that_joins_t
     ("hard", "step"),
     [
         (-1, "ulimit -S -t unlimited"),
-        (60, "train where no such limit is set, such as in a job of the scheduler"),
+        (60, "train where CPU time is not limited, such as in a job of the scheduler"),
     ],
     ids=["soft", "hard"],
 )

@@ -35,13 +35,13 @@ _KEYS = {
 #: Where more is said, by words of the reason; each is some machine's.
 ADDRESSES = {
     "NVIDIA's driver is not loaded": "nvidia.com", "only for driver 450.80.02 and newer": "nvidia.com",
-    "Kepler": "pytorch.org", "no wheels for aarch64 with code for the GPUs here": "pytorch.org",
+    "Kepler": "pytorch.org", "no wheels for aarch64 with code for the GPUs": "pytorch.org",
     "are older than Arc": "get_start_xpu", "of an unknown model": "get_start_xpu",
     "Intel discrete GPU are for x86_64": "pytorch.org", "AMD GPU are for x86_64": "pytorch.org",
-    "no wheels for gfx90c": "rocm.docs.amd.com", "give wrong results": "unslothai",
+    "no wheels for gfx90c": "rocm.docs.amd.com", "compute wrong results": "unslothai",
     "NVIDIA's wheels for its JetPack": "jetson",
     "the packages for the Intel Gaudi": "habana.ai", "CANN 8.0rc1 is installed": "gitcode.com",
-    "wheels for Python 3.11 to 3.15, torch 2.14 from 3.10": "pytorch.org", "Macs with Intel": "pytorch.org",
+    "3.15, and torch 2.14 has wheels for Python 3.10": "pytorch.org", "Macs with Intel": "pytorch.org",
     "no file in WSL2 contains the version": "nvidia.com", "AMD's wheels are for Python": "rocm.docs.amd.com",
 }  # fmt: skip
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from accel_train.loading import can_pin_memory
     from accel_train.staged.group import StagedProcessGroup
 
-_HOME = {
+#: The submodule of accel_train that defines each public name.
+_SUBMODULES = {
     "ProcessGroupOptions": "launch.process_group",
     "RankContext": "launch.process_group",
     "StagedProcessGroup": "staged.group",
@@ -52,12 +53,12 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        home = _HOME.get(name)
-        if home is None:
+        submodule = _SUBMODULES.get(name)
+        if submodule is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
-        return getattr(import_module(f"{__name__}.{home}"), name)
+        return getattr(import_module(f"{__name__}.{submodule}"), name)
 
 
 def __dir__() -> list[str]:

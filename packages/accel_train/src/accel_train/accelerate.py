@@ -55,11 +55,11 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
     """Return Accelerate's `PartialState` for the backend named `name`, or for the chosen accelerator.
 
     Call this function before the first `accelerate.Accelerator()`. In a rank started by a launcher (`accel
-    run` or torchrun), it also selects the rank's device and starts the process group with the backend's
-    communication library. The keyword arguments are passed to `PartialState`, which passes `timeout` to
-    `init_process_group`. If Accelerate already has a state for the same device, that state is returned
-    unchanged. The function sets `ACCELERATE_TORCH_DEVICE` for this process and its child processes, and calls
-    `keep_parameters`.
+    run` or torchrun), the function also selects the rank's device and starts the process group with the
+    backend's communication library. The keyword arguments are passed to `PartialState`, which passes
+    `timeout` to `init_process_group`. If Accelerate already has a state for the same device, that state is
+    returned unchanged. The function sets the variable `ACCELERATE_TORCH_DEVICE` for this process and its
+    child processes. The function also makes `module.to()` keep the parameter objects on every device.
 
     Raises `IntegrationMissingError` if Accelerate is not installed. Raises `IntegrationError` if Accelerate
     has already chosen a different device, or cannot use the accelerator's device. Also raises the same errors
@@ -134,9 +134,9 @@ def _create_state(
         if not is_about_backend:
             raise
         raise IntegrationError(
-            f"Accelerate {accelerate.__version__} cannot start ranks on {accelerator.name}: {error}. Hide "
-            "the devices of other vendors, which Accelerate chooses first. If this host has no such devices, "
-            "this release of Accelerate is too old: pip install -U accelerate"
+            f"Accelerate {accelerate.__version__} cannot start ranks on {accelerator.name}: {error}. Next "
+            "step: hide the devices of other vendors, because Accelerate chooses these first. If this host "
+            "has no such devices, update Accelerate: pip install -U accelerate"
         ) from error
 
 
@@ -172,14 +172,14 @@ def _require_same_device(state: Any, accelerator: Accelerator) -> None:
         if earlier_accelerator is not accelerator:
             raise IntegrationError(
                 f"partial_state() was called for {earlier_accelerator.name} first, and now for "
-                f"{accelerator.name}, but a process can have only one Accelerate state. Name the same "
-                "backend in both calls, or start another process."
+                f"{accelerator.name}, but a process can have only one Accelerate state. Next step: name the "
+                "same backend in both calls, or start another process."
             )
     raise IntegrationError(
         f"Accelerate has chosen {state.device}, but accel-core has chosen {accelerator.name} (device type "
-        f"{accelerator.device().type}): Accelerate's state was created before accel-train could set the "
-        "device. Call accel_train.accelerate.partial_state() before accelerate.Accelerator(), before "
-        "accelerate.PartialState(), and before libraries that create one."
+        f"{accelerator.device().type}). Accelerate's state was created before accel-train could set the "
+        "device. Next step: call accel_train.accelerate.partial_state() before the first "
+        "accelerate.Accelerator() or accelerate.PartialState(), including those that libraries create."
     )
 
 
@@ -189,10 +189,10 @@ def _device_index_of_rank(accelerator: Accelerator) -> int:
     count = accelerator.device_count()
     if rank >= count:
         raise IntegrationError(
-            f"rank {rank} of this host needs a separate device, but the number of {accelerator.name} devices "
-            f"that are visible to the rank is {count}. In Accelerate, the n-th rank of a host uses the n-th "
-            "device. Start at most as many ranks as devices, and do not limit each rank to one device "
-            "(accel run --one-device-per-rank)."
+            f"rank {rank} of this host needs the {accelerator.name} device with index {rank}, because "
+            "Accelerate gives each rank of a host the device with the rank's number. The number of devices "
+            f"that this rank can use is only {count}. Next step: start at most as many ranks as devices, and "
+            "do not limit each rank to one device (accel run --one-device-per-rank)."
         )
     return rank
 
@@ -213,15 +213,15 @@ class _FixedState(dict[str, Any]):
         problem = self._reset_problem()
         if problem:
             raise IntegrationError(
-                f"Accelerate's state, which partial_state() created for {self.accelerator.name}, is being "
-                f"reset: {problem}. With Transformers or TRL, put AcceleratorArguments of "
-                "accel_train.transformers before TrainingArguments: "
+                f"Accelerate's state, which partial_state() created for {self.accelerator.name}, cannot be "
+                f"reset, because after the reset {problem}. Next step, with Transformers or TRL: put "
+                "AcceleratorArguments of accel_train.transformers before TrainingArguments: "
                 "class Arguments(AcceleratorArguments, TrainingArguments)"
             )
         super().clear()
 
     def _reset_problem(self) -> str:
-        """Return what would go wrong after a reset.
+        """Return a clause that states what would go wrong after a reset of the state.
 
         Returns an empty string if nothing would go wrong.
         """
@@ -232,10 +232,10 @@ class _FixedState(dict[str, Any]):
         is_rank = distributed.is_available() and distributed.is_initialized()
         types_with_ranks = ("cpu", *ACCELERATE_RANK_TYPES)
         if is_rank and device_type not in types_with_ranks:
-            return f"Accelerate does not support {device_type}, so each rank would then train alone"
+            return f"each rank would train alone, because Accelerate does not support {device_type}"
         for other_type in TRANSFORMERS_DEVICE_ORDER:
             if other_type != device_type and _is_device_available(torch, other_type):
-                return f"Accelerate would then choose {other_type}"
+                return f"Accelerate would choose the device {other_type}"
         return ""
 
 

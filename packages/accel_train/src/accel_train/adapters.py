@@ -19,9 +19,9 @@ __all__ = ["adapt", "prepared"]
 def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
     """Return an accel_core accelerator that adapts `foreign`, an accelerator with DeepSpeed's interface.
 
-    `foreign` is an accelerator class or an instance of one. If it does not have DeepSpeed's interface, the
-    result is `None`. `backend` is the accelerator's declaration. If `backend` is `None`, a declaration is
-    made from the values that `foreign` reports. Raises `InvalidAcceleratorError` if the class cannot be
+    `foreign` is an accelerator class or an instance of one. Returns `None` if `foreign` does not have
+    DeepSpeed's interface. `backend` is the accelerator's declaration. If `backend` is `None`, a declaration
+    is made from the values that `foreign` reports. Raises `InvalidAcceleratorError` if the class cannot be
     instantiated, or if `foreign` and `backend` have different device types.
     """
     from accel_train.deepspeed import adapter
@@ -31,9 +31,9 @@ def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
 
 @contextlib.contextmanager
 def prepared() -> Iterator[None]:
-    """Return a context manager that prepares DeepSpeed if DeepSpeed is imported within the block.
+    """Make DeepSpeed use accel_core's accelerator if DeepSpeed is imported within a `with` block.
 
-    DeepSpeed then uses accel_core's accelerator.
+    The program need not call `accel_train.deepspeed.activate()`.
     """
     watcher: Any = _DeepSpeedImportWatcher()
     sys.meta_path.insert(0, watcher)
@@ -44,7 +44,10 @@ def prepared() -> Iterator[None]:
 
 
 class _DeepSpeedImportWatcher:
-    """An import finder that finds no module, but prepares the integration before DeepSpeed is imported."""
+    """An import finder that prepares the DeepSpeed integration right before DeepSpeed is imported.
+
+    The finder itself finds no module.
+    """
 
     def find_spec(self, name: str, *_: object) -> None:
         """Prepare the DeepSpeed integration if the imported module is `deepspeed`. Always return `None`."""

@@ -66,8 +66,8 @@ class Chosen(NamedTuple):
     accelerator: Accelerator
     #: How the accelerator was chosen, or `None` if the caller named it.
     how: How | None
-    #: Sentences about packages that break torch's autoload, or an empty tuple if nothing searched for such
-    #: packages.
+    #: A sentence for each package that breaks torch's autoload. Empty if there is no such package, or if
+    #: nothing searched for such packages.
     autoload: tuple[str, ...]
 
 
@@ -133,7 +133,7 @@ def call_on_accelerator(
         "function": f"{function.__module__}:{function.__qualname__}",
         "arguments": dict(arguments),
         "pin": None if pin is None else list(pin),
-        "asked": settings.request,
+        "request": settings.request,
     }
     crashes: list[str] = []
     skipped: dict[str, str] = {}
@@ -158,7 +158,8 @@ def call_on_accelerator(
                 crashes += choice.crashes
             else:
                 crashes.append(
-                    f"The child process that chose an accelerator {report.ending} at: {last.step}"
+                    "The child process that was choosing an accelerator "
+                    f"{report.ending} at: {last.step}"
                 )
             job |= choice.job_entries
 
@@ -185,7 +186,9 @@ def _run_child(
     try:
         report = child.run(run_job, job, timeout, autoload=True, live=live, start=start)
     except OSError as error:
-        problem = f"no child process can be started for the accelerator: {error}"
+        problem = (
+            f"the child process that uses the accelerator cannot be started: {error}"
+        )
         raise BackendUnavailableError(problem) from error
     if report.answer is not None and not live:
         report.print_output()
@@ -245,13 +248,15 @@ def _skipped_backend_sentence(verdict: Verdict) -> str:
 
 def _crash_message(last: _LastStep, report: child.ChildReport) -> str:
     """Return the error message for a child that ended without a result."""
-    process = "the child process that creates the accelerator"
-    if last.accelerator:
-        process = f"{last.accelerator}: the child process that called it"
-    return (
-        f"{process} {report.ending} at: {last.step}{report.last_words}. "
-        "`accel why` tries each backend in a separate process."
+    ending = f"{report.ending} at: {last.step}{report.last_words}"
+    next_step = (
+        "Next step: run `accel why`, which tries each backend in a separate process."
     )
+    if last.accelerator:
+        return (
+            f"the child process that was using {last.accelerator} {ending}. {next_step}"
+        )
+    return f"the child process that was creating the accelerator {ending}. {next_step}"
 
 
 def _result_or_error_of_answer(
@@ -290,7 +295,8 @@ def run_in_child(
 
     `name` is the accelerator's name; with `None`, an accelerator is chosen. `timeout` is in seconds.
     `options` are further keyword arguments for `call_on_accelerator`. A warning is printed to stderr for each
-    backend that crashed while the accelerator was being chosen, and if the choice falls back to the CPU.
+    backend that crashed while the accelerator was being chosen. A warning is also printed if the CPU is used
+    because no accelerator is usable.
 
     Raises the same errors as `call_on_accelerator`. Error messages about `name` repeat the command as the
     user typed it.
@@ -316,10 +322,7 @@ def _print_fallback_warning(message: str, *, merely_absent: bool) -> None:
 
 
 def print_fallback_warnings() -> contextlib.AbstractContextManager[None]:
-    """Return a context manager that prints warnings about falling back to the CPU without a source line.
-
-    The warnings are printed to stderr.
-    """
+    """Return a context manager that prints CPU fallback warnings to stderr, without their source lines."""
 
     def print_warning(warning: AcceleratorFallbackWarning) -> None:
         _print_fallback_warning(str(warning), merely_absent=warning.merely_absent)
@@ -344,6 +347,7 @@ def _redirect_fallback_warnings(
             else:
                 original_showwarning(message, category, *args, **kwargs)
 
+        # `catch_warnings` restores the original function at the end of the block.
         warnings.showwarning = show
         yield
 
@@ -351,11 +355,11 @@ def _redirect_fallback_warnings(
 # --- In the child --------------------------------------------------------------------------------------
 
 
-def run_job(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
+def run_job(job: dict[str, Any], begin_stage: child.Stage) -> dict[str, Any]:
     """Run a job in the child process: get the accelerator, call the job's function and return its result.
 
-    `stage` is called at the beginning of each step, with a description of the step. If an `AccelError` is
-    raised, the error's class name and message are returned instead of a result.
+    `begin_stage` is called at the beginning of each step, with a description of the step. If an `AccelError`
+    is raised, the error's class name and message are returned instead of a result.
     """
     if job.get("isolated"):
         # Other code in this process may search for plugins, and must not load those that crashed.
@@ -366,7 +370,7 @@ def run_job(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
         fallback_warnings.append((str(warning), warning.merely_absent))
 
     def report_step_of_choice(step: guard.Step) -> None:
-        stage(step.text)
+        begin_stage(step.text)
 
     try:
         with (
@@ -378,7 +382,7 @@ def run_job(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
         full_name = f"{accelerator.name} ({accelerator.backend.provenance})"
 
         def report_progress(step: str) -> None:
-            stage(step, accelerator=full_name)
+            begin_stage(step, accelerator=full_name)
 
         module, _, name = job["function"].partition(":")
         function: ChildFn = getattr(import_module(module), name)
@@ -398,7 +402,7 @@ def _get_accelerator_for_job(job: dict[str, Any]) -> Chosen:
         accelerator = get_accelerator()
         record = selection()
         return Chosen(accelerator, record.how, record.autoload)
-    accelerator = accelerator_of_pin(Pin(*job["pin"]), job["asked"])
+    accelerator = accelerator_of_pin(Pin(*job["pin"]), job["request"])
     if job.get("isolated"):
         # The parent process chose this accelerator, so other code in this process must get it too.
         set_accelerator(accelerator)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import accel_core
 from accel_core.errors import UnsupportedError
 from accel_core.torch_import import import_torch
-from accel_train.device_interface import register
+from accel_train.device_interface import register_device_interface
 
 if TYPE_CHECKING:
     from accel_core import Accelerator
@@ -40,29 +40,29 @@ _INDUCTOR_DEVICE_TYPES = ("cpu", "cuda", "xpu", "mps", "mtia")
 def default_compiler(accelerator: Accelerator | None = None) -> Iterator[str]:
     """Make `torch.compile` use the accelerator's compiler by default, within a `with` block.
 
-    This affects calls to `torch.compile` without `backend=`, in all threads. It also works as a decorator. If
-    `accelerator` is `None`, the current accelerator is used. Yields the compiler's name. The previous default
-    is restored at the end of the block, even if blocks in several threads overlap. A function that was
-    compiled in the block keeps its compiler.
+    The default affects calls to `torch.compile` without `backend=`, in all threads. This function also works
+    as a decorator. If `accelerator` is `None`, the current accelerator is used. Yields the compiler's name.
+    The previous default is restored at the end of the block, even if blocks in several threads overlap. A
+    function that was compiled in the block keeps its compiler.
 
     Raises `UnsupportedError` if torch does not list the compiler, or if the compiler is inductor and inductor
-    cannot generate code for the device type. For any other compiler, torch 2.13 introduced the required
-    setting, so `UnsupportedError` is also raised if torch is older.
+    cannot generate code for the device type. Also raises `UnsupportedError` if the compiler is not inductor
+    and torch is older than 2.13, which introduced the required setting.
     """
     if accelerator is None:
         accelerator = accel_core.get_accelerator()
     compiler = select_compiler(accelerator)
-    register(accelerator)
+    register_device_interface(accelerator)
     torch = import_torch()
     if hasattr(torch.compiler, "set_default_backend"):
-        with _torch_default(compiler):
+        with _set_torch_default(compiler):
             yield compiler
     elif compiler == _INDUCTOR:  # An older torch always uses inductor by default.
         yield compiler
     else:
         raise UnsupportedError(
-            f"torch {torch.__version__} cannot change its default compiler: "
-            f"torch.compiler.set_default_backend needs torch 2.13. Name the compiler: "
+            f"torch {torch.__version__} cannot change its default compiler, because "
+            "torch.compiler.set_default_backend needs torch 2.13. Next step: name the compiler: "
             f'torch.compile(model, backend="{COMPILER_NAME}")'
         )
 
@@ -85,17 +85,17 @@ def default_compiler_for_integration(accelerator: Accelerator) -> Iterator[None]
     if is_set_by_program:
         yield
         return
-    register(accelerator)
-    with _torch_default(COMPILER_NAME):
+    register_device_interface(accelerator)
+    with _set_torch_default(COMPILER_NAME):
         yield
 
 
 def select_compiler(accelerator: Accelerator, requested: str = "") -> str:
-    """Return the name of the compiler to use, after the checks that are described here.
+    """Return the name of the compiler to use, and check that torch can compile with it on the device.
 
-    This is the compiler `requested`. If `requested` is empty or `"accel"`, it is the accelerator's compiler.
-    Raises `UnsupportedError` if torch does not list the accelerator's compiler, or if the compiler is
-    inductor and inductor cannot generate code for the device type. If the backend declares inductor, this is
+    The result is `requested` or, if `requested` is empty or `"accel"`, the accelerator's compiler. Raises
+    `UnsupportedError` if torch does not list the accelerator's compiler, or if the compiler is inductor and
+    inductor cannot generate code for the device type. If the backend declares inductor, code generation is
     not checked, because a vendor may register its code generator only when inductor is called.
     """
     if requested in ("", COMPILER_NAME):
@@ -119,19 +119,23 @@ def require_listed_compiler(accelerator: Accelerator) -> str:
     from torch._dynamo.exc import InvalidBackend
 
     compiler = accelerator.get_compile_backend()
-    if compiler == COMPILER_NAME:
-        problem = (
-            "but this name is an alias for the compiler that an accelerator declares"
-        )
-    else:
-        with suppress(InvalidBackend):
-            lookup_backend(compiler)
-            return compiler
-        problem = "but torch._dynamo.list_backends(None) does not include it"
-    raise UnsupportedError(
-        f"{accelerator.name} declares the compiler {compiler!r}, {problem}. Choose another compiler for this "
-        'process: accel_core.get_accelerator().set_compile_backend("aot_eager")'
+    next_step = (
+        "Next step: choose another compiler for this process: "
+        'accel_core.get_accelerator().set_compile_backend("aot_eager")'
     )
+    if compiler == COMPILER_NAME:
+        raise UnsupportedError(
+            f"{accelerator.name} declares the compiler {compiler!r}, but this name is only an alias for the "
+            f"compiler that an accelerator declares. {next_step}"
+        )
+    try:
+        lookup_backend(compiler)
+    except InvalidBackend:
+        raise UnsupportedError(
+            f"{accelerator.name} declares the compiler {compiler!r}, but torch._dynamo.list_backends(None) "
+            f"does not list this compiler. {next_step}"
+        ) from None
+    return compiler
 
 
 def has_inductor_code(device_type: str) -> bool:
@@ -153,8 +157,8 @@ def no_inductor_code_error(device_type: str) -> UnsupportedError:
     """Return the error to raise if inductor cannot generate code for the device type."""
     return UnsupportedError(
         f"inductor cannot generate code for device type {device_type!r}, because neither torch nor the "
-        "vendor registers a code generator. The compiler aot_eager supports every device: "
-        'torch.compile(model, backend="aot_eager"), or '
+        "vendor registers a code generator. Next step: use the compiler aot_eager, which supports every "
+        'device: torch.compile(model, backend="aot_eager"), or '
         'accel_core.get_accelerator().set_compile_backend("aot_eager")'
     )
 
@@ -173,7 +177,7 @@ _default_blocks: list[_DefaultBlock] = []
 
 
 @contextmanager
-def _torch_default(compiler: str) -> Iterator[None]:
+def _set_torch_default(compiler: str) -> Iterator[None]:
     """Set torch's default compiler within a `with` block, and restore the previous default afterwards.
 
     Blocks of several threads may end in any order. When a block ends, it restores the default only if it is

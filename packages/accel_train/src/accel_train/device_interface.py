@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from accel_core import Accelerator
 
-__all__ = ["register"]
+__all__ = ["register_device_interface"]
 
 
-def register(accelerator: Accelerator) -> None:
-    """Register the accelerator's device type with Dynamo, if it uses PrivateUse1 and is not registered yet.
+def register_device_interface(accelerator: Accelerator) -> None:
+    """Register a `DeviceInterface` with Dynamo for the accelerator's device type.
 
-    If the vendor registers an interface later, that interface replaces this one.
+    Nothing is registered unless the device type uses torch's slot for external devices (PrivateUse1), and has
+    no interface yet. If the vendor registers an interface later, that interface replaces this one.
     """
     import torch
     from torch._dynamo import device_interface as dynamo
@@ -58,7 +59,7 @@ def _capability_text(accelerator: Accelerator, device: Any) -> str:
 
 
 def _is_bf16_supported(accelerator: Accelerator, *, emulated: bool) -> bool:
-    """Return whether the device computes in bfloat16 itself, or with `emulated` also by emulation."""
+    """Return whether the device supports bfloat16. With `emulated`, emulation counts as support."""
     if emulated:
         return accelerator.is_bf16_supported()
     return accelerator.is_bf16_native()
@@ -67,7 +68,7 @@ def _is_bf16_supported(accelerator: Accelerator, *, emulated: bool) -> bool:
 def _interface_class(base: Any, accelerator: Accelerator) -> Any:
     """Return a subclass of dynamo's `DeviceInterface` whose members call the accelerator."""
 
-    # Cached, because worker processes that compile must not start the device.
+    # Cached, because inductor's worker processes, which compile, must not start the device.
     @functools.cache
     def all_properties() -> list[Any]:
         return _properties_for_inductor(accelerator)

@@ -1,4 +1,4 @@
-"""Run a function before a module's code, or a context manager around the code, with an import hook."""
+"""Run code before or around the code of another module when that module is imported."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class ImportHook:
         """Put this hook first in `sys.meta_path`, ahead of finders that accept any name (editable installs).
 
         A program may import the module `import_hook` a second time, as a new module object. The hook that the
-        first one installed for the same modules is then removed, because each hook would set a different
-        accelerator.
+        first module object installed for the same modules is then removed, because each hook would set a
+        different accelerator.
         """
         if self in sys.meta_path:
             return

@@ -101,9 +101,9 @@ LIGHTNING_CONNECTORS = {
 def lightning_arguments() -> dict[str, Any]:
     """Return the local variables of the Lightning connector on the call stack.
 
-    They include the arguments that the program passed to Lightning, and the connector as `self`. Lightning
-    passes neither when it creates an object of a class in its registry. The result is empty if there is no
-    connector on the call stack.
+    The local variables include the arguments that the program passed to Lightning, and the connector as
+    `self`. The call stack is read because Lightning passes neither to the classes in its registries. Returns
+    an empty dictionary if the call stack contains no connector.
     """
     frame = sys._getframe()
     while frame.f_back is not None:
@@ -115,10 +115,10 @@ def lightning_arguments() -> dict[str, Any]:
 
 
 def accelerate_requests_cpu(caller: str) -> bool:
-    """Return whether a function of `accelerate.state` on the call stack has `cpu=True`.
+    """Return whether a function of `accelerate.state` on the call stack has the argument `cpu=True`.
 
     The call stack is read because Accelerate's state does not contain this argument yet. `caller` is the name
-    of the module that calls this function. Its frames are skipped.
+    of the module that calls this function. The frames of that module are skipped.
     """
     own_modules = (__name__, caller)
     frame = sys._getframe()

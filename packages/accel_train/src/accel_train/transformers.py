@@ -65,10 +65,11 @@ class AcceleratorArguments:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Raise `IntegrationError` if a subclass would not use the mixin's device.
 
-        The subclass would not use it if Transformers' class lacks the method that the mixin overrides, or if
+        The mixin's device is not used if Transformers' class lacks the method that the mixin overrides, or if
         Transformers' class precedes the mixin.
         """
         super().__init_subclass__(**kwargs)
+        # Reversed, so that the first of several classes with the same name is kept.
         base_classes = {base.__name__: base for base in reversed(cls.__mro__)}
         training_arguments = base_classes.get("TrainingArguments")
         if training_arguments is None:
@@ -82,7 +83,7 @@ class AcceleratorArguments:
         if cls._setup_devices is not AcceleratorArguments._setup_devices:
             raise IntegrationError(
                 f"class {cls.__name__}: Transformers' class precedes AcceleratorArguments and would choose "
-                "the device. Write class Arguments(AcceleratorArguments, TrainingArguments)"
+                "the device. Next step: write class Arguments(AcceleratorArguments, TrainingArguments)"
             )
 
     def _validate_args(self) -> None:
@@ -113,14 +114,14 @@ class AcceleratorArguments:
         is_cpu = accelerator.device().type == "cpu"
         if self.use_cpu and not is_cpu:
             raise IntegrationError(
-                f"use_cpu=True, but accel-core has chosen {accelerator.name}. Remove use_cpu, or set "
-                "DS_ACCELERATOR=cpu."
+                f"use_cpu=True, but accel-core has chosen {accelerator.name}. Next step: remove use_cpu, or "
+                "set DS_ACCELERATOR=cpu."
             )
         if self.deepspeed:
             raise IntegrationError(
-                f"deepspeed={self.deepspeed!r}: with Transformers, Accelerate chooses DeepSpeed's device, "
-                f"which may not be {accelerator.name}. Use DeepSpeed without Transformers' Trainer, after "
-                "accel_train.deepspeed.activate()"
+                f"deepspeed={self.deepspeed!r} is not supported, because Transformers lets Accelerate choose "
+                f"DeepSpeed's device, which may not be {accelerator.name}. Next step: use DeepSpeed without "
+                "Transformers' Trainer, after accel_train.deepspeed.activate()"
             )
         self.use_cpu = is_cpu
         # The key is removed for the Trainer, because the state exists from here on in any case.
@@ -153,8 +154,9 @@ def _compiler_that_accelerate_accepts(requested: str) -> str:
     if compiler.upper() in accepted_names:
         return compiler
     raise IntegrationError(
-        f"torch_compile: Accelerate's compilers (DynamoBackend) do not include {compiler!r}. Leave "
-        'torch_compile out, and compile before the trainer is created: model.compile(backend="accel")'
+        f"torch_compile: Accelerate's list of compilers (DynamoBackend) does not contain {compiler!r}. Next "
+        "step: leave torch_compile out, and compile before the trainer is created: "
+        'model.compile(backend="accel")'
     )
 
 
@@ -176,6 +178,6 @@ def _require_loss_scaling(accelerator: Accelerator) -> None:
         alternative = "bf16=True"
     raise IntegrationError(
         f"fp16=True: Accelerate scales losses on {', '.join(ACCELERATE_LOSS_SCALING_TYPES)} only, "
-        f"not on {device_type}. Use {alternative}, or write a training loop with "
+        f"not on {device_type}. Next step: use {alternative}, or write a training loop with "
         "get_accelerator().grad_scaler()"
     )

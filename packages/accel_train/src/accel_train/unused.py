@@ -126,7 +126,7 @@ def _has_chosen_accelerator() -> bool:
 
 def _has_probably_trained() -> bool:
     """Return whether the program has imported a framework, or used more than 60 seconds of CPU time."""
-    if _frameworks_on_another_device():
+    if _frameworks_possibly_on_cpu():
         return True
     return time.process_time() > _TRAINING_SECONDS
 
@@ -181,12 +181,12 @@ class _ImportedFramework(NamedTuple):
     usage: str
 
 
-def _frameworks_on_another_device() -> list[_ImportedFramework]:
-    """Return the imported frameworks that do not use an accelerator, in the order of likelihood.
+def _frameworks_possibly_on_cpu() -> list[_ImportedFramework]:
+    """Return the imported frameworks that may have trained on the CPU, with the likeliest first.
 
-    The first framework is most likely the framework that trains. The frameworks in `TAKING_A_DEVICE` come
-    first. Among the others, a framework whose training submodule is imported comes before a framework whose
-    top-level package is imported, because the package may be imported only by another framework.
+    The frameworks in `TAKING_A_DEVICE` come first. Among the others, a framework whose training submodule is
+    imported comes before a framework of which only the top-level package is imported, because another
+    framework may have imported that package.
     """
     candidates = [
         _ImportedFramework(module, name, usage)
@@ -199,13 +199,13 @@ def _frameworks_on_another_device() -> list[_ImportedFramework]:
     ]
     # False sorts before True, so the submodules come first.
     candidates += sorted(frameworks, key=_is_top_package)
-    modules_on_accelerator = _modules_on_accelerator()
-    on_another_device = []
+    modules_not_on_cpu = _modules_not_on_cpu()
+    possibly_on_cpu = []
     for framework in candidates:
         is_imported = framework.module in sys.modules
-        if is_imported and framework.module not in modules_on_accelerator:
-            on_another_device.append(framework)
-    return on_another_device
+        if is_imported and framework.module not in modules_not_on_cpu:
+            possibly_on_cpu.append(framework)
+    return possibly_on_cpu
 
 
 def _is_top_package(framework: _ImportedFramework) -> bool:
@@ -213,14 +213,14 @@ def _is_top_package(framework: _ImportedFramework) -> bool:
     return "." not in framework.module
 
 
-def _modules_on_accelerator() -> set[str]:
-    """Return the modules of imported frameworks whose state shows that they do not use the CPU."""
+def _modules_not_on_cpu() -> set[str]:
+    """Return the modules of frameworks that did not train on the CPU, according to the frameworks' state."""
     modules: set[str] = set()
     partial_state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
     device = None
     if partial_state is not None:
         device = accelerate_state(partial_state).get("device")
-    # Without a device in its state, Accelerate is imported but not used.
+    # Accelerate is imported but unused if its state contains no device.
     if device is None or device.type != "cpu":
         modules.update(("accelerate", "transformers.trainer"))
     if isinstance(deepspeed_accelerator(), accel_core.Accelerator):
@@ -240,9 +240,9 @@ def _trained_alone_warning() -> str:
     """Return the warning that each rank trained alone."""
     ranks = WORLD_SIZE.read(os.environ)
     return (
-        f"{ranks} ranks ran this program without a process group, so each rank trained alone. "
-        "To start only one process, use accel run --nproc-per-node 1. To train with all ranks together, call "
-        "accel_train.init_process_group(). Set ACCEL_UNUSED=ignore if independent ranks are intended."
+        f"{ranks} ranks ran this program without a process group, so each rank trained alone. Next step: to "
+        "train with all ranks together, call accel_train.init_process_group(). To start only one process, "
+        "use accel run --nproc-per-node 1. To hide this warning, set ACCEL_UNUSED=ignore."
     )
 
 
@@ -258,14 +258,15 @@ def _unused_warning(accelerator: Any, *, on_cpu: bool) -> str:
         if device_names.intersection(framework.native_devices):
             with_native_support.add(framework.name)
     frameworks = []
-    for imported_framework in _frameworks_on_another_device():
+    for imported_framework in _frameworks_possibly_on_cpu():
         if imported_framework.name not in with_native_support:
             frameworks.append(imported_framework)
     if not frameworks:
         location = " and kept its parameters on the CPU" if on_cpu else ""
         return (
-            f"{accelerator_name} was selected, but the program never used it{location}. Move the model and "
-            f"the data: {_DEVICE_LINE}. Set ACCEL_UNUSED=ignore if that is intended."
+            f"{accelerator_name} was selected, but the program never used it{location}. Next step: move the "
+            f"model and the data to the accelerator: {_DEVICE_LINE}. To hide this warning, set "
+            "ACCEL_UNUSED=ignore."
         )
     likeliest, *others = frameworks
     also_imported = ""
@@ -273,6 +274,7 @@ def _unused_warning(accelerator: Any, *, on_cpu: bool) -> str:
         names = ", ".join(framework.name for framework in others)
         also_imported = f" (also imported: {names})"
     return (
-        f"{accelerator_name} was selected, but the program never used it: {likeliest.name} took the "
-        f"CPU{also_imported}. Add: {likeliest.usage}. Set ACCEL_UNUSED=ignore if that is intended."
+        f"{accelerator_name} was selected, but the program never used it, because {likeliest.name} used the "
+        f"CPU{also_imported}. Next step: add {likeliest.usage}. To hide this warning, set "
+        "ACCEL_UNUSED=ignore."
     )

@@ -139,7 +139,7 @@ def test_other_ranks_and_known_devices_give_no_warning(device):
         del os.environ["RANK"]
     found, said = activated()
     assert found.limits
-    assert "DeepSpeed has these features only on other devices" not in said
+    assert "DeepSpeed has the following limits" not in said
 
 
 @forked("cpu")
@@ -218,6 +218,6 @@ def test_reloads_keep_ours_and_the_source_is_still_found():
 def test_a_communication_backend_that_torch_has_not_is_said_at_activation():
     with pytest.raises(
         LaunchError,
-        match=r"torch\.distributed has no communication backend 'smoke' here",
+        match=r"torch\.distributed has no communication backend 'smoke' in this process",
     ):
         activated()

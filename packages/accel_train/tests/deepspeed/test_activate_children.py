@@ -78,7 +78,7 @@ def test_workers_use_ours(child, variables, folder, device, start, main, more):
 @forked("cpu", ACCEL_INTEGRATIONS="other", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
 def test_other_integrations_stay_named_and_autoload_is_missed():
     found, _ = activated()
-    assert "Unset TORCH_DEVICE_BACKEND_AUTOLOAD" in found.limits[-1]
+    assert "Next step: unset TORCH_DEVICE_BACKEND_AUTOLOAD" in found.limits[-1]
     del os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"]
     found, _ = activated()
     assert os.environ["ACCEL_INTEGRATIONS"] == "other,deepspeed"

@@ -114,9 +114,7 @@ def test_a_class_for_another_device_than_the_plugin_declares_is_refused():
             super().__init__()
 
     backend = Backend(name="acme", priority=1, device_type="acme")
-    words = (
-        r"declared for the device type 'acme'.*is for 'cpu'. Declare device_type='cpu'"
-    )
+    words = r"declared for the device type 'acme'.*is for 'cpu'. Next step: declare device_type='cpu'"
     with pytest.raises(InvalidAcceleratorError, match=words):
         adapt(CPU_Accelerator, backend)
     with pytest.raises(

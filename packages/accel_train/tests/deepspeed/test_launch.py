@@ -105,7 +105,7 @@ ENDS = [
         {"ACME_VISIBLE_DEVICES": "GPU-a,GPU-b"},
         ["--num_gpus", "3", "rank.py"],
         1,
-        "names 2 devices",
+        "lists 2 devices",
     ),
     ("cpu", {}, ["--num_gpus", "1", "fails.py"], 5, ""),
     ("cpu", {}, ["--help"], 0, "--hostfile"),
@@ -115,7 +115,7 @@ ENDS = [
         {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
         ["--num_gpus", "1", "rank.py"],
         1,
-        "Unset TORCH_DEVICE_BACKEND_AUTOLOAD",
+        "Next step: unset TORCH_DEVICE_BACKEND_AUTOLOAD",
     ),
 ]
 
@@ -153,7 +153,8 @@ def test_an_installation_without_the_entry_point_is_found_out(monkeypatch):
             in _child_activation.missing_activation_reason()
         )
         assert (
-            "Install accel-train again" in _child_activation.missing_activation_reason()
+            "Next step: install accel-train again"
+            in _child_activation.missing_activation_reason()
         )
 
 

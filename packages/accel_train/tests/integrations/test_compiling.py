@@ -111,10 +111,10 @@ def test_an_integration_leaves_a_default_that_somebody_set(acc):
 
 
 UNLISTED = [
-    ("unheard_of", r"but torch._dynamo.list_backends\(None\) does not include"),
+    ("unheard_of", r"but torch._dynamo.list_backends\(None\) does not list"),
     (
         "accel",
-        "but this name is an alias for the compiler that an accelerator declares",
+        "but this name is only an alias for the compiler that an accelerator declares",
     ),
 ]
 
@@ -137,7 +137,7 @@ def test_torch_without_a_default_says_how_to_name_the_compiler(acc, monkeypatch)
     monkeypatch.delattr(torch.compiler, "set_default_backend", raising=False)
     with pytest.raises(
         UnsupportedError,
-        match=r'Name the compiler: torch.compile\(model, backend="accel"\)',
+        match=r'Next step: name the compiler: torch.compile\(model, backend="accel"\)',
     ):
         default_compiler().__enter__()
     default_compiler_for_integration(acc).__enter__()  # an integration goes on

@@ -13,7 +13,7 @@ from torch import nn
 import accel_core
 from accel_core.errors import UnsupportedError
 from accel_train import default_compiler
-from accel_train.device_interface import register
+from accel_train.device_interface import register_device_interface
 
 settable = pytest.mark.skipif(
     not hasattr(torch.compiler, "set_default_backend"),
@@ -88,7 +88,7 @@ def test_inductor_where_it_has_no_code_is_one_sentence_before_compiling():
     sentence = (
         "inductor cannot generate code for device type 'plain', because neither torch nor the "
         "vendor registers a code generator. "
-        "The compiler aot_eager supports every device: "
+        "Next step: use the compiler aot_eager, which supports every device: "
     )
     with pytest.raises(UnsupportedError, match=f"^{sentence}"), default_compiler():
         pass
@@ -107,7 +107,7 @@ def test_the_generic_interface_serves_inductor_and_streams():
 
     acc = accel_core.get_accelerator()
     kept = dynamo.get_interface_for_device("acme")
-    register(acc)  # never over one that is there
+    register_device_interface(acc)  # never over one that is there
     assert dynamo.get_interface_for_device("acme") is kept
     for name in [
         name for name in dynamo.device_interfaces if name.partition(":")[0] == "acme"

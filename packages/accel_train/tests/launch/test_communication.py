@@ -13,19 +13,19 @@ TOLD = [
     (
         "accl",
         "cpu",
-        "torch.distributed has no communication backend 'accl' here, expected one of",
+        "torch.distributed has no communication backend 'accl' in this process, expected one of",
     ),
     (
         "gloo",
         "npu",
-        "the communication backend 'gloo' is for cpu and cuda, not for npu. Use staged",
+        "the communication backend 'gloo' is for cpu and cuda, not for npu. Next step: use staged",
     ),
     (
         "cpu:gloo",
         "npu",
-        "'cpu:gloo' names no communication backend for npu. Use staged",
+        "'cpu:gloo' does not name a communication backend for npu. Next step: use staged",
     ),
-    ("cpu:gloo,npu:accl", "npu", "no communication backend 'accl' here"),
+    ("cpu:gloo,npu:accl", "npu", "no communication backend 'accl' in this process"),
 ]
 
 
@@ -42,7 +42,7 @@ def test_the_launcher_finds_it_before_any_rank_starts(cpu_backend, monkeypatch):
             monkeypatch.syspath_prepend(value)  # which is what the child gets
     with pytest.raises(
         LaunchError,
-        match=r"torch\.distributed has no communication backend 'smoke' here",
+        match=r"torch\.distributed has no communication backend 'smoke' in this process",
     ):
         launch.examine_machine(None)
     assert launch.examine_machine(None, "gloo").communication == "gloo"

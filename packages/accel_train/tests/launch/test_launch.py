@@ -166,7 +166,7 @@ def test_a_device_that_dies_after_it_was_chosen_is_told(cards):
     more = "    def device_name(self, device_index=None):\n        import os; os._exit(7)\n"
     cards.module("late_device", ACCELERATOR.format(count="return 1") + more)
     cards.backend("late", 990, accelerator="late_device:Simulated")
-    told = r"^late \(accel-late 1.0\): the child process that called it exited with status 7 at: device_count"
+    told = r"^the child process that was using late \(accel-late 1.0\) exited with status 7 at: device_count"
     with pytest.raises(BackendUnavailableError, match=told):
         launch.examine_machine(None)
 

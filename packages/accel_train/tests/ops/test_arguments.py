@@ -338,17 +338,20 @@ def test_each_host_operator_has_optimizers_by_number(caplog):
     host, lion, one = op("CPUAdagradBuilder"), op("CPULionBuilder"), torch.ones(2)
     with caplog.at_level("INFO", logger="accel_train.ops"):
         assert host.create_adagrad(10, 0.1, 1e-8, 0, True) == 0
-    assert caplog.messages == ["cpu_adagrad 10: portable, on torch's operators"]
+    assert caplog.messages == [
+        "cpu_adagrad: created optimizer 10, which uses torch's operators"
+    ]
     with pytest.raises(OpInputError, match="step is 0"):
         host.adagrad_update(10, 0, 0.1, 1e-8, 0, one, one, one.clone())
     assert [host.destroy_adagrad(10), lion.destroy_lion(9)] == [0, 0]
     with pytest.raises(
         OpInputError,
-        match=r"cpu_adagrad: optimizer 10 was not created. Call create_adagrad",
+        match=r"cpu_adagrad: optimizer 10 was not created. Next step: call create_adagrad",
     ):
         host.adagrad_update(10, 1, 0.1, 1e-8, 0, one, one, one.clone())
     with pytest.raises(
-        OpInputError, match=r"cpu_lion: optimizer 9 was not created. Call create_lion"
+        OpInputError,
+        match=r"cpu_lion: optimizer 9 was not created. Next step: call create_lion",
     ):
         lion.lion_update(9, 1, 0.1, 0.9, 0.9, 0, one, one, one.clone())
 
@@ -438,7 +441,8 @@ def test_each_of_deepspeeds_operators_has_its_own_order(kind, numbers):
     )
     update, rest = getattr(checked, f"{kind}_update"), (weight, one, torch.zeros(3))
     with pytest.raises(
-        OpInputError, match=rf"optimizer 5 was not created. Call create_{kind}\(5, …"
+        OpInputError,
+        match=rf"optimizer 5 was not created. Next step: call create_{kind}\(5, …",
     ):
         update(5, 1, *numbers, *rest)
     settings = {"lion": (0.1, 0.9, 0.9, 0, False), "adagrad": (0.1, 1e-8, 0, False)}

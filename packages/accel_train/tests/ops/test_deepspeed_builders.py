@@ -53,7 +53,7 @@ def test_a_builder_that_says_no_is_quoted_without_colours(capsys):
     )
     assert (
         op_builders.incompatibility_reason(Builder(compatible=False))
-        == "DeepSpeed's own check rejects it"
+        == "DeepSpeed's own compatibility check rejects the operator"
     )
     assert capsys.readouterr().out == ""
 
@@ -217,6 +217,6 @@ def test_a_builder_names_the_lock_that_torch_waits_for(
     monkeypatch.setattr(Loading, "_loaded_ops", {})
     Loading("csrc/odd.cpp").load()
     notice, compiling = capfd.readouterr().err.splitlines()
-    assert notice.startswith(f"accel-core: torch waits for {lock}: ")
+    assert notice.startswith(f"accel-core: torch waits for the lock file {lock}, ")
     assert notice.endswith(f"If no process is compiling: rm {lock}")
     assert compiling == "compiling"

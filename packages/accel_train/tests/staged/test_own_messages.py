@@ -44,7 +44,9 @@ def test_a_receive_gets_the_message_with_its_tag(messages):
 
 
 def test_a_receive_without_a_send_names_the_tag_and_the_next_step(messages):
-    expected = r"not sent itself a message with tag 7 within 0.01 s. Call isend\(\)"
+    expected = (
+        r"not sent itself a message with tag 7 within 0.01 s. Next step: call isend\(\)"
+    )
     with pytest.raises(RuntimeError, match=expected):
         messages.receive(row(0), tag=7).wait()
 
@@ -52,6 +54,8 @@ def test_a_receive_without_a_send_names_the_tag_and_the_next_step(messages):
 def test_a_message_of_another_size_is_not_copied(messages):
     target = row(0, 0)
     messages.send(row(1), tag=0)
-    with pytest.raises(RuntimeError, match="1 bytes arrived, expected 2 bytes"):
+    with pytest.raises(
+        RuntimeError, match="received message has 1 bytes, expected 2 bytes"
+    ):
         messages.receive(target, tag=0).wait()
     assert target.tolist() == [0, 0]

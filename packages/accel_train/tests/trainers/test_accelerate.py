@@ -92,9 +92,7 @@ def on_one(on_acme):
 def test_a_rank_without_a_device_of_its_own_is_refused():
     from accel_train.accelerate import partial_state
 
-    words = (
-        "^rank 1 of this host needs a separate device, but the number of acme devices"
-    )
+    words = "^rank 1 of this host needs the acme device with index 1, because"
     with pytest.raises(IntegrationError, match=words):
         partial_state()
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1")

@@ -112,7 +112,7 @@ def test_two_ranks_without_the_mixin_are_refused(ranks, tmp_path):
     ):
         said = answer["in_order"]["error"]
         assert (
-            "Accelerate does not support acme, so each rank would then train alone"
+            "each rank would train alone, because Accelerate does not support acme"
             in said
         )
         assert "class Arguments(AcceleratorArguments, TrainingArguments)" in said
@@ -138,7 +138,7 @@ def test_wrong_use_is_refused_in_one_message():
     made = ours("TrainingArguments")
     behind = said(type, "Wrong", (TrainingArguments, AcceleratorArguments), {})
     assert behind.endswith(
-        "Write class Arguments(AcceleratorArguments, TrainingArguments)"
+        "Next step: write class Arguments(AcceleratorArguments, TrainingArguments)"
     )
     changed = type("TrainingArguments", (), {"__module__": "transformers"})
     changed = said(type, "Wrong", (AcceleratorArguments, changed), {})
@@ -146,8 +146,11 @@ def test_wrong_use_is_refused_in_one_message():
     assert changed.endswith("pip install transformers==5.23.0")
     fp16 = said(made, "out", fp16=True)
     assert fp16.startswith("fp16=True: Accelerate scales losses on xpu, cuda")
-    assert "not on acme. Use bf16=True" in fp16
-    use_cpu = "use_cpu=True, but accel_core has chosen acme: leave use_cpu out, or set DS_ACCELERATOR=cpu"
+    assert "not on acme. Next step: use bf16=True" in fp16
+    use_cpu = (
+        "use_cpu=True, but accel-core has chosen acme. Next step: remove use_cpu, or set "
+        "DS_ACCELERATOR=cpu."
+    )
     assert said(made, use_cpu=True) == use_cpu
     assert "accel_train.deepspeed.activate()" in said(
         made, deepspeed={"train_batch_size": 1}
@@ -163,7 +166,7 @@ def test_wrong_use_is_refused_in_one_message():
     torch.npu = types.SimpleNamespace(is_available=lambda: True)
     other = said(TrainingArguments)
     assert "partial_state() created for acme" in other
-    assert "Accelerate would then choose npu" in other
+    assert "Accelerate would choose the device npu" in other
 
 
 @forked("acme", RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1")

@@ -239,7 +239,7 @@ def test_accelerators_travel_to_spawned_processes():
 def test_numbers_that_the_device_lacks_are_refused_with_those_that_it_has():
     words = (
         "^precision='64-true': npu does not support this number format. "
-        "Use '16-mixed' or 'bf16-mixed' or '32-true'.$"
+        "Next step: use '16-mixed' or 'bf16-mixed' or '32-true'.$"
     )
     for kind, options in ((pl.Trainer, trainer_options), (Fabric, fabric_options)):
         refused(words, kind, **options(devices=1), precision="64-true")
@@ -312,7 +312,5 @@ def test_torch_compile_of_transformers_is_the_accelerators_compiler(tmp_path):
     assert losses[-1] < 0.8 * losses[0]
     acc.set_compile_backend("eager")
     assert job.arguments(torch_compile_backend="accel").torch_compile_backend == "eager"
-    words = (
-        "Accelerate's compilers \\(DynamoBackend\\) do not include 'cudagraph_trees'"
-    )
+    words = "Accelerate's list of compilers \\(DynamoBackend\\) does not contain 'cudagraph_trees'"
     refused(words, job.arguments, torch_compile_backend="cudagraph_trees")

@@ -70,14 +70,14 @@ PROGRAMS = [
         ["cpu"],
         1,
         "Linear cpu",
-        "Add: accel_train.accelerate.partial_state()",
+        "Next step: add accel_train.accelerate.partial_state()",
     ),
     (
         ACCELERATE,
         ["unprepared"],
         1,
         "Linear cpu",
-        "Add: accel_train.accelerate.partial_state()",
+        "Next step: add accel_train.accelerate.partial_state()",
     ),
     (TRAINER, [], 1, "NOT_PARALLEL acme:0", ""),
     (TRAINER, [], 2, "DISTRIBUTED acme:{rank}", ""),
@@ -88,9 +88,15 @@ PROGRAMS = [
         ["cpu"],
         1,
         "cpu/1 cpu/1 cpu/1 cpu",
-        "Add: Trainer(**accel_train.lightning.",
+        "Next step: add Trainer(**accel_train.lightning.",
     ),
-    (ENCODER, [], 1, "Encoder cpu", "Add: SentenceTransformer(..., device=accel_core."),
+    (
+        ENCODER,
+        [],
+        1,
+        "Encoder cpu",
+        "Next step: add SentenceTransformer(..., device=accel_core.",
+    ),
     (
         IDLE_BESIDE_ACCELERATOR,
         [],
@@ -114,7 +120,7 @@ PROGRAMS = [
         [],
         1,
         "",
-        "Ignite took the CPU. Add: create_",
+        "because Ignite used the CPU. Next step: add create_",
     ),
 ]
 

@@ -44,7 +44,7 @@ def test_without_a_card_npu_has_no_device_and_needs_cann(listed_without_a_card):
     assert "/dev/davinci[0-9]*" in npu["reason"]
     assert f"; besides, {NEEDS_CANN}: ImportError: {LIBRARY}" in npu["reason"]
     assert npu["hint"].startswith(
-        "pip uninstall torch_npu. (On a machine that has one: accel setup npu"
+        "pip uninstall torch_npu. (On a machine with the device, do this instead: accel setup npu"
     )
 
 
@@ -58,14 +58,16 @@ def test_the_package_that_breaks_torchs_import_is_named(listed_without_a_card):
     assert autoload.startswith(
         "torch_npu 2.13.0 fails when torch loads it (torch.backends: torch_npu ="
     )
-    reason = ", for the same reason as npu. `import torch` fails with this package"
+    reason = (
+        ", for the same reason as npu. `import torch` fails because of this package"
+    )
     assert autoload.endswith(reason)
 
 
 def test_generic_leaves_torch_npu_to_its_plugin(listed_without_a_card):
     generic = verdict(listed_without_a_card, "generic")
     assert (
-        "plugins declare the packages that add one (torch_npu: npu)"
+        "the packages that add one belong to other backends (torch_npu: npu)"
         in generic["reason"]
     )
 

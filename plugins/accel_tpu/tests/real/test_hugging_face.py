@@ -111,6 +111,5 @@ def test_a_second_rank_is_refused():
     )
     assert done.returncode == 1
     assert (
-        "rank 1 of this host needs a separate device, but the number of tpu devices"
-        in done.stderr
+        "rank 1 of this host needs the tpu device with index 1, because" in done.stderr
     )

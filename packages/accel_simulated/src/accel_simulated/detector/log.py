@@ -81,6 +81,7 @@ class Log:
         `what` is the code that uses the name, such as `"torch.cuda.synchronize()"`. `name_in_string` has the
         same meaning as in `find_or_add_counter`. Returns `NOT_RECORDED` if torch itself uses the name.
         """
+        # The place of a call in the code: the code object and the current instruction.
         key = (id(frame.f_code), frame.f_lasti, what)
         counter = self._counter_of_call.get(key)
         if counter is None:

@@ -34,10 +34,10 @@ class FixOptions(NamedTuple):
     only_list: bool
 
     def validate(self, *, as_json: bool) -> None:
-        """Raise `click.UsageError` if the options contradict each other.
+        """Raise `click.UsageError` if the options cannot be used together.
 
-        This is the case if an option would have no effect, if `--fix` is combined with JSON output, or if
-        `--fix` would have to ask a question without a terminal.
+        They cannot if an option would have no effect without `--fix`, if `--fix` is combined with JSON
+        output, or if `--fix` would have to ask a question without a terminal.
         """
         if self.dry_run and not self.fix:
             raise click.UsageError("--dry-run has no effect without --fix.")

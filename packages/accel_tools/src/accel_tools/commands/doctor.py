@@ -67,7 +67,7 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
     type=click.FloatRange(min=1),
     default=60,
     show_default=True,
-    help="Time limit for all experiments together.",
+    help="Time limit in seconds for all experiments together.",
 )
 @options.probe_timeout
 @options.as_json

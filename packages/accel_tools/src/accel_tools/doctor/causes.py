@@ -64,8 +64,10 @@ def _have_same_cause(first: Finding, later: Finding) -> bool:
     are_about_same_backend = first.about != "" and first.about == later.about
     if not are_about_same_backend:
         return False
+    # Each distribution that declares the backend has a finding about the conflict.
     if first.code == later.code == "candidates.conflict":
         return True
+    # Failures with the same remedy have the same cause.
     is_step_included = later.step != "" and later.step in first.step
     return is_step_included or _is_explained_by_check(first, later)
 
@@ -99,8 +101,10 @@ def _merge_duplicates(first: Finding, duplicates: Sequence[Finding]) -> Finding:
         return first
     facts = dict(first.facts)
     for finding in duplicates:
-        text_and_step = [finding.text, finding.step] if finding.step else [finding.text]
-        facts[f"also, from {finding.code}"] = "; ".join(text_and_step)
+        text = finding.text
+        if finding.step:
+            text = f"{text}; {finding.step}"
+        facts[f"also, from {finding.code}"] = text
     merged = first._replace(
         level=worst_level(finding.level for finding in (first, *duplicates)),
         facts=facts,
@@ -108,6 +112,7 @@ def _merge_duplicates(first: Finding, duplicates: Sequence[Finding]) -> Finding:
     if first.code == "candidates.conflict":
         return _merge_conflict(merged, [first, *duplicates])
     for finding in duplicates:
+        # A plugin's check is closest to the cause.
         if finding.code.startswith("checks."):
             return _use_text_of_check(merged, finding)
     return merged

@@ -35,9 +35,13 @@ _DEPTH = 3
 
 
 def find_library_defect(folder: str, failure: str) -> str:
-    """Return what is wrong with a library in a package's folder that the error `failure` names.
+    """Return the defect of a library that an error names, such as `"/x/libfoo.so is not a library"`.
 
-    Returns an empty string if nothing is wrong with the libraries, or if the error names none.
+    Returns an empty string if no defect is found.
+
+    Args:
+        folder: The folder of a package. Only libraries in this folder are examined.
+        failure: The error.
     """
     names = set(re.findall(r"[\w.+-]+\.so[\w.]*", failure))
     for file in _files_in(Path(folder), _DEPTH):
@@ -62,7 +66,10 @@ def _files_in(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def describe_file_defect(file: Path) -> str:
-    """Return a clause about a library that cannot be loaded on this machine, or an empty string."""
+    """Return why a library cannot be loaded on this machine, such as `"is not a library"`.
+
+    Returns an empty string if no defect is found.
+    """
     try:
         header = _read_header(file)
     except OSError as error:
@@ -105,7 +112,7 @@ def _architecture(header: bytes) -> str:
 
 
 class UnmetRequirement(NamedTuple):
-    """A requirement whose installed version does not fit."""
+    """A requirement of a distribution for which a wrong version is installed."""
 
     #: The problem as a clause, such as `"torch 2.9.0 requires sympy>=1.13, but 1.12 is installed"`.
     what: str
@@ -116,7 +123,7 @@ class UnmetRequirement(NamedTuple):
 def find_unmet_requirement(
     distribution: str, words_in_error: set[str]
 ) -> UnmetRequirement | None:
-    """Return the first requirement of a distribution whose installed version does not fit.
+    """Return the first requirement of a distribution for which a wrong version is installed.
 
     Only requirements whose module is in `words_in_error` count, because others need not be the cause of the
     error. Returns `None` if there is no such requirement.

@@ -325,9 +325,9 @@ class _Loader:
     def find(
         self, name: str, needed_by: _ElfHeaders, rpath: Sequence[str]
     ) -> _SearchResult:
-        """Return the path of the library `name`, or the reason why it is not found.
+        """Return the path of the library `name`, or the reason why the library is not found.
 
-        Both are empty strings for a library that is not found, but that the program loads by other means.
+        Both are empty strings if the program loads the library by other means.
 
         Args:
             name: The name of the library.
@@ -394,9 +394,10 @@ _DEFAULT_FOLDERS = (
 
 
 def other_copies_of_libraries() -> dict[str, set[str]]:
-    """Return the folders of libraries that the loader finds second, with the names of these libraries.
+    """Return the folders that contain a copy of a library other than the copy that the loader takes.
 
-    The loader takes the first copy of a library in its cache, which may be that of an old toolkit.
+    The values are the names of these libraries. The loader takes the first copy in its cache, which may be
+    the copy of an old toolkit.
     """
     names_by_folder: dict[str, set[str]] = {}
     for name, paths in _read_loader_cache().items():

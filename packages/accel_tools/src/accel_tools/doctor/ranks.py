@@ -77,7 +77,7 @@ _COMPARED_VARIABLES = re.compile(
 )  # fmt: skip
 #: The verdicts that rank 0 sends to the other ranks: no script may start, all scripts may start, or all ranks
 #: first connect over gloo.
-_REFUSED, _PERMITTED, _CONNECT = "refused", "start", "connect"
+_START_NONE, _START_ALL, _CONNECT_FIRST = "refused", "start", "connect"
 #: The maximum number of characters of a text, and of facts, that are read from a rank's report.
 _MAX_TEXT, _MAX_FACTS = 500, 400
 #: The maximum number of hosts that a line names; the others are counted.
@@ -119,9 +119,9 @@ class RankReport(NamedTuple):
 def main(own_variables: Sequence[str]) -> int:
     """Examine this rank, compare it with the other ranks, and return the exit status.
 
-    `own_variables` contains the names of variables that have a different value on each rank. They are not
-    compared. If the examination itself fails, the error is printed on stderr and the exit status is 0, so
-    that the script starts.
+    `own_variables` contains the names of variables that have a different value on each rank, and that are
+    not compared. If the examination itself fails, the error is printed on stderr and the exit status is 0,
+    so that the script starts.
     """
     processes.end_with_parent(os.getppid())
     try:
@@ -263,25 +263,27 @@ def _exchange_reports(rank: Rank, report: RankReport, timeout: float) -> int:
         # terminates the other ranks.
         _print_lines(comparison.lines)
         if comparison.is_refused:
-            return _REFUSED
-        is_complete = len(reports) == rank.world_size <= MAX_RANKS
-        return _CONNECT if is_complete else _PERMITTED
+            return _START_NONE
+        have_all_reported = len(reports) == rank.world_size
+        if have_all_reported and rank.world_size <= MAX_RANKS:
+            return _CONNECT_FIRST
+        return _START_ALL
 
     if rank.world_size == 1:
-        return REFUSED if decide({}) == _REFUSED else 0
+        return REFUSED if decide({}) == _START_NONE else 0
     # torch would warn that rank 0 has closed the store, which is expected here.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     connection = rendezvous(rank, None, None, timedelta(seconds=timeout))
     data = report.to_json()
     exchange = exchange_records(connection.store, rank, data, decide, timeout)
-    is_refused = exchange.verdict == _REFUSED.encode()
-    if exchange.verdict == _CONNECT.encode():
+    verdict = exchange.verdict.decode()
+    if verdict == _CONNECT_FIRST:
         lines = connect_over_gloo(connection.store, rank)
         if lines:
             _print_lines(lines)
     if rank.rank != 0:
         _wait_until_store_is_closed(connection)
-    return REFUSED if is_refused else 0
+    return REFUSED if verdict == _START_NONE else 0
 
 
 def _wait_until_store_is_closed(connection: Rendezvous) -> None:

@@ -71,17 +71,22 @@ def connect_over_gloo(store: Store, rank: Rank) -> list[str]:
     variable = os.environ.get(_VARIABLE, "")
     number = 0
     while True:
+        # Each attempt has its own keys in the store.
         error = _try_to_connect(store, rank, f"accel/gloo/{number}")
-        result = _Attempt(rank.rank, rank.host, variable, addressed_interfaces(), error)
+        own_attempt = _Attempt(
+            rank.rank, rank.host, variable, addressed_interfaces(), error
+        )
 
-        def decide(others: Mapping[int, bytes], own: _Attempt = result) -> str:
+        def decide(
+            data_of_other_ranks: Mapping[int, bytes], own: _Attempt = own_attempt
+        ) -> str:
             attempts = [own]
-            for _, data in sorted(others.items()):
+            for _rank, data in sorted(data_of_other_ranks.items()):
                 attempts.append(_Attempt(*json.loads(data)))
             return search.next_attempt(attempts, rank.world_size)
 
         exchange = exchange_records(
-            store, rank, json.dumps(result), decide, _EXCHANGE_SECONDS
+            store, rank, json.dumps(own_attempt), decide, _EXCHANGE_SECONDS
         )
         verdict = exchange.verdict.decode()
         if verdict == _END:

@@ -94,7 +94,10 @@ class Finding(NamedTuple):
         return self._add_details(clause)
 
     def text_referring_to(self, place: str) -> str:
-        """Return `text` with a reference to `place`, which shows the same cause, instead of the cause."""
+        """Return the finding's text with a reference to `place` instead of the cause.
+
+        `place` is the name of a part of the report that already shows the same cause.
+        """
         clause = self.what
         if self.shows_cause:
             clause = f"{clause}, for the same reason as {place}"
@@ -250,7 +253,7 @@ class TopicResult(NamedTuple):
     def without_findings(self, moved: Iterable[Finding]) -> TopicResult:
         """Return the topic's result without the findings in `moved`, which a different topic reports.
 
-        Their most serious level is kept in `moved_level`.
+        The most serious level of the findings in `moved` is kept in `moved_level`.
         """
         moved_ids = {id(finding) for finding in moved}
         kept = []

@@ -129,7 +129,7 @@ def _start_or_run(thread: _TopicThread) -> None:
     """Start the thread, or run its function in this thread if no thread can be started."""
     try:
         thread.start()
-    except RuntimeError:
+    except RuntimeError:  # No thread can be started.
         thread.run()
 
 

@@ -60,10 +60,10 @@ def find_all_side_effects(
     timeout: float,
     examine: Callable[[Provenance], tuple[SideEffect, ...]],
 ) -> dict[Provenance, tuple[SideEffect, ...]]:
-    """Return the side effects of several plugins, by plugin.
+    """Return the side effects of each of several plugins.
 
-    One child process first loads all plugins together. Each plugin is examined on its own, with `examine`,
-    only if this process shows a side effect, crashes or hangs.
+    One child process first loads all plugins together. Only if this process shows a side effect, crashes or
+    hangs, `examine` is called for each plugin.
     """
     if not provenances:
         return {}
@@ -93,11 +93,15 @@ def _observe_plugins_in_child_process(
     return tuple(SideEffect(*row) for row in report.answer["side_effects"])
 
 
-_IMPORT_LATER = "the plugin should import it in the module of the accelerator's class, or inside accel_probe"
-_START_LATER = (
-    "the plugin should start it where the accelerator is built, or inside accel_probe"
+_IMPORT_LATER = (
+    "the plugin should import other packages in the module of the accelerator's class, "
+    "or inside accel_probe"
 )
-_RESTORE = "the plugin should not change it, or should change it inside accel_probe and restore it afterwards"
+_START_LATER = (
+    "the plugin should start threads and processes where the accelerator is built, "
+    "or inside accel_probe"
+)
+_RESTORE = "the plugin should change the state of the process only inside accel_probe, and restore it there"
 #: For each audit event of Python (see "Audit events table" in Python's documentation), the clause about a
 #: plugin that causes the event, and what to do instead. `{}` stands for the event's first argument.
 _AUDIT_EVENTS = {

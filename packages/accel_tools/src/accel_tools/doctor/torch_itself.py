@@ -74,6 +74,7 @@ def _missing_torch_finding() -> Finding:
 
 def _folder_without_init(module: str) -> str:
     """Return the folder that Python imports as a namespace package, or an empty string."""
+    # A folder without __init__.py is a namespace package, which has folders but no origin.
     spec = PathFinder.find_spec(module)
     if spec is None or spec.origin is not None or not spec.submodule_search_locations:
         return ""

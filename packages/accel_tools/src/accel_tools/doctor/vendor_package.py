@@ -177,14 +177,14 @@ def package_unmet_dependencies(
     if not hardware.on_linux():
         return ()
     # The package or torch loads the libraries in these folders itself, so they are not missing.
-    folders_of_loaded = list(_folder_and_subfolders(package.folder, 2))
+    folders_of_loaded = list(_folder_and_subfolders(package.folder, depth=2))
     torch_folders = package_folders("torch")
     if torch_folders:
         torch_folder = torch_folders[0]
         site_packages = os.path.dirname(torch_folder)  # noqa: PTH120
         folders_of_loaded += [
             f"{torch_folder}/lib",
-            *_folder_and_subfolders(f"{site_packages}/nvidia", 2),
+            *_folder_and_subfolders(f"{site_packages}/nvidia", depth=2),
             f"{site_packages}/torch.libs",
         ]
     modules = find_extension_modules(package.folder)

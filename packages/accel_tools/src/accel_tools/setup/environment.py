@@ -93,15 +93,14 @@ def _is_from_conda(package: str) -> bool:
     return any(Path(sys.prefix, "conda-meta").glob(f"{package}-[0-9]*.json"))
 
 
-def commands_for_this_python(line: str) -> list[list[str]]:
-    """Split a line such as `"pip install a && pip install b"` into lists of arguments.
+def commands_for_this_python(command_line: str) -> list[list[str]]:
+    """Split a line such as `"pip install a && pip install b"` into commands for this Python's environment.
 
-    There is one list per command. Each command is changed so that it installs into this Python's
-    environment.
+    A command is a list of arguments.
     """
     commands = []
-    for part in line.split(" && "):
-        arguments = shlex.split(part)
+    for command in command_line.split(" && "):
+        arguments = shlex.split(command)
         if arguments[0] == "pip":
             commands.append([sys.executable, "-m", *arguments])
         else:  # uv

@@ -83,7 +83,8 @@ def plan_environments(
     for some of the names. The message lists these names.
     """
     environments, problems = [], []
-    for request in dict.fromkeys(requests):
+    without_duplicates = dict.fromkeys(requests)
+    for request in without_duplicates:
         name, _, toolkit = request.partition("=")
         # The option --driver does not apply to a request with a version of CUDA.
         driver_for_plan = driver if name == "cuda" and not toolkit else ""
@@ -127,6 +128,7 @@ def find_conflict(folder: Path, requirements: str) -> str:
     launcher = folder / "bin" / "python"
     uses_this_python = True
     if launcher.is_file():
+        # The launcher contains the path of the Python with which the folder was created.
         python_argument = f" {shlex.quote(base_python())} "
         uses_this_python = python_argument in launcher.read_text("utf-8")
     if not uses_this_python:

@@ -211,10 +211,19 @@ def parse_version(text: str) -> Version | None:
     try:
         return Version(text)
     except InvalidVersion:
-        release = re.match(r"[0-9]+(\.[0-9]+)*", text)
-    if release is None:
+        return _parse_nonstandard_version(text)
+
+
+def _parse_nonstandard_version(text: str) -> Version | None:
+    """Parse a version that PEP 440 does not allow, as a development version that is older than the release.
+
+    For example, `8.3.RC1.alpha001` becomes `8.3.dev0+rc1.alpha001`. Returns `None` if `text` does not begin
+    with a number.
+    """
+    numbers = re.match(r"[0-9]+(\.[0-9]+)*", text)  # Such as "8.3".
+    if numbers is None:
         return None
-    # PEP 440 lacks suffixes such as those of "8.3.RC1.alpha001", so they become a local version.
-    words = re.findall(r"[a-zA-Z0-9]+", text[release.end() :])
-    suffix = ".".join(words) or "unknown"
-    return Version(f"{release[0]}.dev0+{suffix}")
+    rest = text[numbers.end() :]
+    words = re.findall(r"[a-zA-Z0-9]+", rest)
+    local_version = ".".join(words) or "unknown"
+    return Version(f"{numbers[0]}.dev0+{local_version}")

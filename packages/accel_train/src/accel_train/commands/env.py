@@ -58,11 +58,11 @@ _FORMATTERS: dict[str, Callable[[dict[str, str], Backend], str]] = {
 def command(name: Pin | None, *, output_format: str, timeout: float | None) -> None:
     """Print the environment variables that ranks on other hosts need.
 
-    The variables are: DS_ACCELERATOR with the name of the chosen accelerator or NAME; LD_LIBRARY_PATH, PATH,
-    ACCEL_*, GLOO_*, OMP_*, PYTHON*, TORCH_* and the vendor's variables, as set here; and the setting that
-    stops another vendor's package from breaking `import torch` on the other hosts. `accel -v env` lists the
-    variables that are left out, with the reasons. With NAME, the command also works on a login node: it
-    reads the plugin's declaration, and needs neither a device nor the vendor's package.
+    DS_ACCELERATOR gets the name of the chosen accelerator, or NAME. LD_LIBRARY_PATH, PATH, ACCEL_*, GLOO_*,
+    OMP_*, PYTHON*, TORCH_* and the vendor's variables get their values on this host. If another vendor's
+    package breaks `import torch`, further variables keep torch from loading that package. `accel -v env`
+    lists the variables that are left out, with the reasons. With NAME, the command also works on a login
+    node, because it then needs only the plugin's declaration, and neither a device nor the vendor's package.
 
     The command fails if the output format cannot represent a value. The formats for Docker, Slurm and
     DeepSpeed leave out search paths, such as PATH.

@@ -189,16 +189,16 @@ def _missing_adapter_problem(framework: Framework) -> str:
 
     Returns an empty string if the adapter exists.
     """
-    installed = f"{_DISTRIBUTION} {packages.version(_DISTRIBUTION) or ''}".strip()
+    release = f"{_DISTRIBUTION} {packages.version(_DISTRIBUTION) or ''}".strip()
     upgrade = vendors.install_command(_DISTRIBUTION, option="--upgrade")
     if framework.group:
         if not _entry_point_names(framework):
             return (
-                f"{installed} has no entry point in the group {framework.group}. Next step: "
+                f"{release} has no entry point in the group {framework.group}. Next step: "
                 f"{upgrade}"
             )
     elif find_spec(framework.adapter) is None:  # This does not import the framework.
-        return f"{installed} has no module {framework.adapter}. Next step: {upgrade}"
+        return f"{release} has no module {framework.adapter}. Next step: {upgrade}"
     return ""
 
 

@@ -31,7 +31,7 @@ class Activation(NamedTuple):
     accelerator: Accelerator
     #: The version of DeepSpeed.
     version: str
-    #: A sentence for each feature that DeepSpeed does not have on this device.
+    #: A sentence for each limit of DeepSpeed on this device, such as a feature that does not work.
     limits: tuple[str, ...]
 
 
@@ -72,7 +72,7 @@ def activate(*, force: bool = False, vendor_defaults: bool = True) -> Activation
 
 
 def _missing_features(accelerator: Accelerator) -> tuple[str, ...]:
-    """Return a sentence for each feature that would not work in DeepSpeed, or in its child processes."""
+    """Return a sentence for each feature that does not work in DeepSpeed or its child processes."""
     missing_members = _install.missing_members(accelerator)
     sentences = list(_limits.missing_features(accelerator, missing_members))
     missing_activation_reason = _child_activation.missing_activation_reason()
@@ -82,16 +82,16 @@ def _missing_features(accelerator: Accelerator) -> tuple[str, ...]:
 
 
 def prepare() -> None:
-    """Arrange for an accelerator to be chosen, and set in DeepSpeed, when DeepSpeed is imported.
+    """Make DeepSpeed use accel_core's accelerator as soon as DeepSpeed is imported.
 
-    This function is called at `import torch` in the child processes of a process that has called
-    `activate()`.
+    No accelerator is chosen before that. This function is called at `import torch` in the child processes of
+    a process that has called `activate()`.
     """
     _install.prepare()
 
 
 def prepare_pin() -> None:
-    """Prepare this process for DeepSpeed if DeepSpeed would reject the name in `DS_ACCELERATOR` as unknown.
+    """Make DeepSpeed use the backend that `DS_ACCELERATOR` names, if DeepSpeed itself would reject the name.
 
     This function is called before DeepSpeed is imported, in a process that has `DS_ACCELERATOR` set and has
     not called `activate()`. The vendor's default settings are not applied.
@@ -108,9 +108,10 @@ def _log_vendor_defaults(
     """Log the vendor's defaults that were set, on rank 0."""
     is_rank_0 = os.environ.get("RANK", "0") == "0"
     if applied_defaults and is_rank_0:
-        lines = "".join(f"\n  - {entry}" for entry in applied_defaults)
+        lines = "".join(f"\n  - {setting}" for setting in applied_defaults)
         _log.warning(
-            "Defaults for %s, set in this process (to skip them, call activate(vendor_defaults=False)):%s",
+            "The vendor's default settings for %s were applied in this process. To skip these settings, call "
+            "activate(vendor_defaults=False). Applied settings:%s",
             accelerator.name,
             lines,
         )
@@ -124,7 +125,7 @@ _DEVICES_OF_DEEPSPEED = frozenset(
 
 
 def _log_limits(activation: Activation) -> None:
-    """Log the features that DeepSpeed does not have on this device, in one message on rank 0."""
+    """Log the limits of DeepSpeed on this device, in one message on rank 0."""
     level = logging.WARNING
     if activation.accelerator.device_name() in _DEVICES_OF_DEEPSPEED:
         level = logging.INFO
@@ -133,6 +134,6 @@ def _log_limits(activation: Activation) -> None:
         lines = "".join(f"\n  - {sentence}." for sentence in activation.limits)
         _log.log(
             level,
-            "DeepSpeed %s runs on %s. DeepSpeed has these features only on other devices:%s",
+            "DeepSpeed %s runs on %s. On this device, DeepSpeed has the following limits:%s",
             activation.version, activation.accelerator.device_name(), lines,
         )  # fmt: skip

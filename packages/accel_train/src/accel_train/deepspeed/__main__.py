@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> None:
     sys.argv[:] = arguments
     script = first_argument
     if not os.path.exists(script):  # noqa: PTH110
-        sys.exit(f"error: there is no script {script!r} in {os.getcwd()}")  # noqa: PTH109
+        sys.exit(f"error: there is no script {script!r} in the folder {os.getcwd()}")  # noqa: PTH109
     # Like `python script.py`, search the script's folder for imports, not the current folder.
     sys.path[0] = os.path.dirname(os.path.abspath(script))  # noqa: PTH100, PTH120
     runpy.run_path(script, run_name="__main__")

@@ -23,17 +23,19 @@ def missing_activation_reason() -> str:
     """
     if _release.has_accel_core_support():
         return ""
+    # With this folder on PYTHONPATH, Python itself starts the integration, without torch's autoload.
     python_path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if not autoload_is_on() and STARTUP_FOLDER not in python_path:
         return (
-            f"torch's autoload is off, so child processes do not activate the integration. Unset {AUTOLOAD}, "
-            "or start each rank as `python -m accel_train.deepspeed SCRIPT`"
+            "torch's autoload is off, so child processes do not activate the DeepSpeed integration. Next "
+            f"step: unset {AUTOLOAD}, or start each rank as `python -m accel_train.deepspeed SCRIPT`"
         )
     for group, name in _ENTRY_POINTS:
         installed_names = {entry.name for entry in packages.entry_points(group)}
         if name not in installed_names:
             return (
-                f"accel-train's entry point in the group {group} is not installed, so child processes do "
-                "not activate the integration. Install accel-train again (pip install, or pip install -e)"
+                f"accel-train's entry point in the group {group} is not installed, so child processes do not "
+                "activate the DeepSpeed integration. Next step: install accel-train again (pip install, or "
+                "pip install -e)"
             )
     return ""

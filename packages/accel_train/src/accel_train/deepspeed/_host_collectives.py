@@ -15,7 +15,7 @@ _NEEDS_CPU_STAGING = "_needs_cpu_staging"
 
 
 def patch_cpu_staging(comm_module: Any) -> None:
-    """Keep DeepSpeed from copying tensors to the host if the process group, `staged`, copies them itself.
+    """Keep DeepSpeed from copying tensors to the host for the process group `staged`, which copies them too.
 
     `comm_module` is DeepSpeed's module `TORCH_COMM_MODULE`. DeepSpeed 0.19.8 copies all arguments of a
     collective back to the device, and the output before the input. In ZeRO 3's reduce_scatter, the output is

@@ -43,7 +43,6 @@ _NPU_VENDOR_PACKAGE = "torch_npu"
 _ENV_REPORT = "deepspeed.env_report"
 #: In a source checkout, the files of `_BUILDERS_PACKAGE` are also a top-level package, for DeepSpeed's build.
 _BUILD_TIME_PACKAGE = "op_builder"
-_MISSING = object()
 #: `activate(vendor_defaults=False)` sets this variable to 0, so that child processes skip the defaults too.
 ACCEL_VENDOR_DEFAULTS = Variable("ACCEL_VENDOR_DEFAULTS", parse_flag, True)
 #: The CPU's accelerator, which DeepSpeed gets if the chosen accelerator's class imports DeepSpeed.
@@ -354,10 +353,10 @@ def deepspeed_choice() -> Any:
 
 
 def replace_accelerator(accelerator: Accelerator, *, force: bool) -> None:
-    """Replace the accelerator in an imported DeepSpeed, and the objects that DeepSpeed's modules got from it.
+    """Replace the accelerator that an imported DeepSpeed has chosen, in all of DeepSpeed's modules.
 
-    Raises `IntegrationError` if DeepSpeed has chosen a different device than `accelerator`, unless `force` is
-    True.
+    The methods and operator builders that these modules got from the old accelerator are replaced too. Raises
+    `IntegrationError` if DeepSpeed has chosen a different device than `accelerator`, unless `force` is True.
     """
     selection_modules = _imported_selection_modules()
     old_accelerators = _accelerators_to_replace(selection_modules, accelerator)
@@ -379,7 +378,10 @@ def replace_accelerator(accelerator: Accelerator, *, force: bool) -> None:
 
 
 def _imported_selection_modules() -> list[Any]:
-    """Return the imported modules in which DeepSpeed keeps its accelerator; a checkout may have two."""
+    """Return the imported modules in which DeepSpeed keeps its accelerator.
+
+    In a source checkout, there may be two such modules.
+    """
     modules = []
     for name in _SELECTION_MODULES:
         module = sys.modules.get(name)
@@ -408,9 +410,9 @@ def _require_same_device(old_accelerators: list[Any], accelerator: Accelerator) 
             raise IntegrationError(
                 f"DeepSpeed was imported before and has chosen {_describe(other)}, but accel-core has "
                 f"chosen {accelerator!r}. DeepSpeed's modules, and objects created since then, still use "
-                "DeepSpeed's choice. Call activate() before `import deepspeed`; or activate(force=True) if "
-                "no engine, tensor or process group exists yet; or set DS_ACCELERATOR so that DeepSpeed and "
-                "accel-core choose the same accelerator."
+                "DeepSpeed's choice. Next step: call activate() before `import deepspeed`. Or call "
+                "activate(force=True) if no engine, tensor or process group exists yet. Or set "
+                "DS_ACCELERATOR, so that DeepSpeed and accel-core choose the same accelerator."
             )
 
 
@@ -426,7 +428,7 @@ def _replace_in_module(
             setattr(module, name, accelerator)
         elif isinstance(value, MethodType) and _is_in(value.__self__, old_accelerators):
             setattr(module, name, getattr(accelerator, value.__name__))
-        elif value is old_builders.get(name, _MISSING):
+        elif name in old_builders and value is old_builders[name]:
             setattr(module, name, accelerator.get_op_builder(name))
 
 
@@ -449,7 +451,7 @@ def _describe(accelerator: Any) -> str:
 def _imported_deepspeed_modules() -> list[ModuleType]:
     """Return DeepSpeed's imported modules, without the modules that select an accelerator.
 
-    In a checkout, the modules may also be from two packages of DeepSpeed's build.
+    In a source checkout, this includes the modules of two packages that DeepSpeed's build imports.
     """
     packages = ("deepspeed", "accelerator", _BUILD_TIME_PACKAGE)
     modules = []

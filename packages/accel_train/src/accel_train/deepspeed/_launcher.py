@@ -56,4 +56,5 @@ def _may_accept_local_rank(parsed: argparse.Namespace) -> bool:
         source = Path(parsed.user_script).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return True
+    # Matches both spellings of the argument: `--local_rank` and `--local-rank`.
     return re.search("local[_-]rank", source) is not None

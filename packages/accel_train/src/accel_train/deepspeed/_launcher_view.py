@@ -23,6 +23,7 @@ __all__ = ["launcher_view"]
 #: launcher can read. Its value has no effect. DeepSpeed itself uses CUDA_VISIBLE_DEVICES in this case, which
 #: hides other vendors' devices.
 PLACEHOLDER = "DS_VISIBLE_DEVICES"
+#: Matches an empty value, or integers with commas, such as `0, 2,3`.
 _INTEGERS = re.compile(r"\s*(\d+\s*(,\s*\d+\s*)*)?")
 
 
@@ -40,6 +41,7 @@ def launcher_view(accelerator: Accelerator) -> Accelerator:
         {"__module__": accelerator_class.__module__},
     )
     view: Accelerator = object.__new__(view_class)
+    # From now on, both objects have the same attributes.
     view.__dict__ = accelerator.__dict__
     return view
 
@@ -63,7 +65,10 @@ class _LauncherMembers:
         return [*exported, *SEARCH_PATHS, "ACCEL_", "DS_ACCELERATOR", AUTOLOAD]
 
     def visible_devices_envs(self) -> list[str]:
-        """Return the one visible-devices variable that DeepSpeed's launcher may read and set."""
+        """Return a list with the one visible-devices variable that DeepSpeed's launcher may read and set.
+
+        This is a placeholder without effect if the launcher cannot use the backend's variable.
+        """
         variable = self._visibility_variable()
         if not variable or not self._is_list_of_integers(variable):
             return [PLACEHOLDER]
@@ -144,7 +149,7 @@ class _LauncherMembers:
         except IndexError:
             selected = ", ".join(str(position) for position in positions)
             raise ValueError(
-                f"{variable}={value!r} names {len(ids)} devices, but the launcher's options select "
-                f"{selected}. If {variable} contains anything other than plain indices, --include and "
-                "--num_gpus refer to positions in its list, from 0."
+                f"{variable}={value!r} lists {len(ids)} devices, but the options of DeepSpeed's launcher "
+                f"select the positions {selected}. The value of {variable} contains more than plain indices, "
+                "so --include and --num_gpus select positions in the list, counted from 0."
             ) from None

@@ -32,28 +32,28 @@ class _RestrictedFeature(NamedTuple):
 _RESTRICTED_FEATURES = (
     _RestrictedFeature(
         "runtime/fp16/onebit", ("nccl", "hccl"), "communication",
-        "1-bit Adam, 1-bit LAMB and 0/1 Adam compress over nccl, hccl or mpi: "
+        "1-bit Adam, 1-bit LAMB and 0/1 Adam send compressed values only over nccl, hccl or mpi: "
         'set "comm_backend_name" to "mpi", or use another optimizer',
     ),
     _RestrictedFeature(
         "runtime/superoffload", ("cuda",), "device",
-        "SuperOffload (offload_optimizer with super_offload) raises an error: it needs CUDA",
+        "SuperOffload (offload_optimizer with super_offload) raises an error, because it needs CUDA",
     ),
     _RestrictedFeature(
         "runtime/swap_tensor/aio_config.py", ("cuda",), "device",
-        "GPUDirect storage (aio with use_gds) raises an error: it needs CUDA",
+        "GPUDirect storage (aio with use_gds) raises an error, because it needs CUDA",
     ),
     _RestrictedFeature(
         "compile/util.py", ("cuda",), "device",
-        'DeepCompile ("compile": {"deepcompile": true}) is off: it needs CUDA',
+        'DeepCompile ("compile": {"deepcompile": true}) is off, because it needs CUDA',
     ),
     _RestrictedFeature(
         "inference/engine.py", ("cuda",), "device",
-        "device graphs in inference (enable_cuda_graph) are off: they need CUDA",
+        "device graphs in inference (enable_cuda_graph) are off, because they need CUDA",
     ),
     _RestrictedFeature(
         "model_implementations/features/cuda_graph.py", ("cuda",), "device",
-        "the diffusers and CLIP containers of DeepSpeed's inference call torch.cuda themselves",
+        "the diffusers and CLIP containers of DeepSpeed's inference need CUDA, because they call torch.cuda",
     ),
 )  # fmt: skip
 
@@ -77,15 +77,15 @@ def missing_features(
             sentences.append(feature.sentence)
     if not _has_default_generators(accelerator):
         sentences.append(
-            "activation checkpointing restores the random state with the vendor's default_generators, "
-            f"which torch.{names['device']} lacks: use torch.utils.checkpoint instead"
+            "DeepSpeed's activation checkpointing needs the vendor's default_generators to restore the "
+            f"random state, but torch.{names['device']} lacks them: use torch.utils.checkpoint instead"
         )
     for _name, difference in accelerator.backend.known_differences:
         sentences.append(difference)
     if missing_members:
         sentences.append(
-            f"this DeepSpeed may call members that accel-core lacks: {', '.join(missing_members)}. "
-            "Update accel-core, or report it"
+            "the installed DeepSpeed may call members of the accelerator that accel-core lacks: "
+            f"{', '.join(missing_members)}. Next step: update accel-core, or report these members"
         )
     return tuple(sentences)
 

@@ -88,8 +88,8 @@ def _compilation_notice(operator: str, folder: str, lock: Path | None) -> str:
     """
     if lock is not None:
         return (
-            f"accel-core: torch waits for {lock}: a process is compiling DeepSpeed's {operator}, or was "
-            f"killed while it compiled. If no process is compiling: rm {lock}\n"
+            f"accel-core: torch waits for the lock file {lock}, because another process is compiling "
+            f"DeepSpeed's {operator}, or was killed while compiling. If no process is compiling: rm {lock}\n"
         )
     return (
         f"accel-core: compiling DeepSpeed's {operator} once, which may take minutes. The compiled module is "
@@ -144,7 +144,7 @@ class CheckedOperator:
 
     def __getattr__(self, name: str) -> Any:
         """Return the module's function named `name`, wrapped in its check if there is one."""
-        # Copying and pickling look up such names.
+        # Copying and pickling look up private names, which the module does not have.
         if name.startswith("_"):
             raise AttributeError(name)
         compiled_function = getattr(self._module, name)
@@ -197,7 +197,8 @@ class CheckedOperator:
         if optimizer_id not in self._created_ids:
             create = f"create_{self._op.removeprefix('cpu_')}"
             raise OpInputError(
-                f"{self._op}: optimizer {optimizer_id} was not created. Call {create}({optimizer_id}, …)"
+                f"{self._op}: optimizer {optimizer_id} was not created. "
+                f"Next step: call {create}({optimizer_id}, …)"
             )
         number_count = len(signature.numbers)
         number_values = numbers_and_tensors[:number_count]
@@ -233,8 +234,8 @@ class CheckedOperator:
         Raises `OpInputError` if a tensor is not float32.
         """
         # For any other number of arguments, the compiled function raises an error.
-        has_every_argument = len(numbers_and_tensors) == 10
-        if has_every_argument:
+        has_six_numbers_and_four_tensors = len(numbers_and_tensors) == 10
+        if has_six_numbers_and_four_tensors:
             lr, beta1, beta2, _epsilon, weight_decay, _bias_correction, *tensors = (
                 numbers_and_tensors
             )

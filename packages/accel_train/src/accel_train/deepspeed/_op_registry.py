@@ -24,7 +24,7 @@ NOT_IMPLEMENTED = "deepspeed_not_implemented"
 
 
 def add_missing_ops(all_ops: Any, accelerator: Any) -> None:
-    """Add those operators of `accelerator` to DeepSpeed's module `all_ops` that it does not list yet.
+    """Add the accelerator's operators that DeepSpeed's module `all_ops` does not list yet to this module.
 
     Nothing is added for an accelerator that lists no operators, such as one of DeepSpeed's own accelerators.
     """
@@ -50,7 +50,7 @@ def _listed_builders(accelerator: Any) -> Iterable[str]:
 
 
 def refresh_compatible_ops(accelerator: Any) -> None:
-    """Update DeepSpeed's record of compatible operators for `accelerator`, its new accelerator."""
+    """Update DeepSpeed's record of compatible operators, after `accelerator` became its accelerator."""
     all_ops = sys.modules.get(ALL_OPS)
     if all_ops is None:
         return

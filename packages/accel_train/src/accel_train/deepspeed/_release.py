@@ -95,15 +95,15 @@ def lists_accelerator(name: str) -> bool:
 
     Returns True if the list cannot be read.
     """
-    listed = re.search(
-        r"^SUPPORTED_ACCELERATOR_LIST = (\[.*?\])",
+    # Matches the list in DeepSpeed's source, such as `SUPPORTED_ACCELERATOR_LIST = ['cuda', 'cpu']`.
+    definition = re.search(
+        r"^SUPPORTED_ACCELERATOR_LIST = (?P<names>\[.*?\])",
         _selection_source(),
         re.MULTILINE | re.DOTALL,
     )
-    if listed is None:  # A changed DeepSpeed may have no such list.
+    if definition is None:  # A changed DeepSpeed may have no such list.
         return True
-    names_in_source = listed[1]
-    return repr(name) in names_in_source
+    return repr(name) in definition["names"]
 
 
 def _selection_source() -> str:

@@ -58,9 +58,10 @@ def _require_single_process(environ: Mapping[str, str]) -> None:
     if variable:
         missing = [name for name in _RANK_VARIABLES if name not in environ]
         raise IntegrationMissingError(
-            f"{variable}={environ[variable]} shows that this is one of several processes, and DeepSpeed "
-            f"needs {', '.join(missing)} in each. Start the script with `accel deepspeed` or torchrun, which "
-            "set these variables, or let DeepSpeed get them from MPI: `pip install mpi4py`."
+            f"{variable}={environ[variable]} shows that this is one of several processes, but DeepSpeed "
+            f"needs {', '.join(missing)} in each process. Next step: start the script with `accel deepspeed` "
+            "or torchrun, which set these variables, or install mpi4py, with which DeepSpeed gets the values "
+            "from MPI: `pip install mpi4py`."
         )
 
 

@@ -23,11 +23,14 @@ def missing_compiler_reason() -> str:
         return _hipcc_problem(cpp_extension.ROCM_HOME, torch.version.hip)
     if torch.version.cuda:
         return _nvcc_problem(cpp_extension.CUDA_HOME, torch.version.cuda)
-    return f"torch {torch.__version__} is built without CUDA: accel setup cuda"
+    return f"torch {torch.__version__} is built without CUDA: run `accel setup cuda`"
 
 
 def _hipcc_problem(rocm_home: str | None, rocm_version: str) -> str:
-    """Return a clause that `rocm_home` has no hipcc, or an empty string if it has one."""
+    """Return a clause that states that the folder `rocm_home` has no hipcc.
+
+    Returns an empty string if the folder has hipcc.
+    """
     if rocm_home and Path(rocm_home, "bin", "hipcc").exists():
         return ""
     return f"hipcc is missing (ROCM_HOME is {rocm_home}): install ROCm {rocm_version}"
@@ -52,7 +55,7 @@ def _nvcc_problem(cuda_home: str | None, torch_cuda: str) -> str:
         return ""
     return (
         f"nvcc in {cuda_home} is from CUDA {nvcc_major}, but torch is built for CUDA {torch_cuda}: "
-        f"set CUDA_HOME to a toolkit {torch_major}.x"
+        f"set CUDA_HOME to the folder of a CUDA toolkit {torch_major}.x"
     )
 
 
@@ -67,6 +70,7 @@ def _major_version_of(nvcc: Path) -> str:
         )
     except (OSError, subprocess.CalledProcessError):
         return ""
+    # nvcc prints its version as in `release 12.4`.
     release = re.search(r"release (?P<major>\d+)", process.stdout)
     if release is None:
         return ""

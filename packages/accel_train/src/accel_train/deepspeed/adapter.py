@@ -46,11 +46,11 @@ _NEVER_DELEGATED = frozenset(
 def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
     """Return an accel_core accelerator that adapts `foreign`, an accelerator with DeepSpeed's interface.
 
-    `foreign` is an accelerator class or an instance of one. If it does not have DeepSpeed's interface, the
-    result is `None`. A class is called without arguments, even if it lacks members that a newer DeepSpeed
-    made abstract. If `backend` is `None`, a declaration is made from the values that the instance reports.
-    Raises `InvalidAcceleratorError` if the class cannot be instantiated, or if the instance's device type
-    differs from that of `backend`.
+    `foreign` is an accelerator class or an instance of one. Returns `None` if `foreign` does not have
+    DeepSpeed's interface. A class is called without arguments, even if the class lacks members that a newer
+    DeepSpeed made abstract. If `backend` is `None`, a declaration is made from the values that the instance
+    reports. Raises `InvalidAcceleratorError` if the class cannot be instantiated, or if the instance's device
+    type differs from that of `backend`.
     """
     foreign_class = foreign if isinstance(foreign, type) else type(foreign)
     base_names = [base.__name__ for base in foreign_class.__mro__]
@@ -65,7 +65,7 @@ def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
     elif backend.device_type != device_type:
         raise InvalidAcceleratorError(
             f"backend {backend.name!r} is declared for the device type {backend.device_type!r}, but its "
-            f"class {_qualified_name(foreign_class)} is for {device_type!r}. Declare "
+            f"class {_qualified_name(foreign_class)} is for {device_type!r}. Next step: declare "
             f"device_type={device_type!r}."
         )
     adapted_class = _adapted_class(foreign_class, device_type)
@@ -88,8 +88,8 @@ def _create_instance(foreign_class: type) -> Any:
     except Exception as error:
         raise InvalidAcceleratorError(
             f"{_qualified_name(foreign_class)} cannot be created without arguments: "
-            f"{type(error).__name__}: {error}. Pass an instance to accel_core.set_accelerator(), or declare "
-            "a class that needs no arguments."
+            f"{type(error).__name__}: {error}. Next step: pass an instance to "
+            "accel_core.set_accelerator(), or declare a class that needs no arguments."
         ) from error
 
 
@@ -117,7 +117,7 @@ def _declaration_from(instance: Any, foreign_class: type, device_type: str) -> B
         device_type=device_type,
         accelerator=f"{foreign_class.__module__}:{foreign_class.__name__}",
         description=(
-            f"{_qualified_name(foreign_class)}, an accelerator class of DeepSpeed's interface"
+            f"{_qualified_name(foreign_class)}, an accelerator class with DeepSpeed's interface"
         ),
     )
 
@@ -192,6 +192,7 @@ def _delegating_member(foreign_class: type, name: str) -> Any:
         torch = import_torch()
         if isinstance(device, torch.device):
             return device
+        # The only argument of `device()` is the device's index.
         values = [*args, *options.values()]
         index = values[0] if values else None
         is_context_manager = hasattr(device, "__enter__")
@@ -248,8 +249,8 @@ class _Adapted:
     def communication_backend_name(self) -> str | None:
         """Return the name of the communication backend that the foreign instance reports.
 
-        If it reports none, accel_core's default is returned. If it reports gloo and gloo does not support the
-        device, the result is `staged`. For example, DeepSpeed's class for Metal reports gloo.
+        Returns accel_core's default if the instance reports none. Returns `staged` if the instance reports
+        gloo but gloo does not support the device, as DeepSpeed's class for Metal does.
         """
         name = self._foreign.communication_backend_name()
         if not name:

@@ -90,7 +90,9 @@ def accel_op_builders(backend: Backend) -> OpProvider:
     version = _release.installed_version()
     if version is None:
         return OpProvider(
-            {}, name="deepspeed", advice="`pip install deepspeed` may provide it"
+            {},
+            name="deepspeed",
+            advice="`pip install deepspeed` may provide this operator",
         )
     backend_family, _, _ = backend.name.partition(".")
     device = backend.device_type
@@ -105,7 +107,7 @@ def accel_op_builders(backend: Backend) -> OpProvider:
         kind="deepspeed",
         package=builders_package(device),
         optional=True,
-        advice="neither DeepSpeed nor accel-train has one for this device",
+        advice="neither DeepSpeed nor accel-train has this operator for the device",
     )
 
 
@@ -211,12 +213,12 @@ def incompatibility_reason(builder: Any) -> str:
         )
     has_cuda_code = any(str(source).endswith(".cu") for source in builder.sources())
     if has_cuda_code and _is_cuda_simulated():
-        return "its CUDA code does not run on a simulated device"
+        return "the operator's CUDA code does not run on a simulated device"
     if is_built(builder):
         return ""
     missing_tool = _missing_build_tool(builder, has_cuda_code=has_cuda_code)
     if missing_tool:
-        return f"it must be compiled, and {missing_tool}"
+        return f"the operator must be compiled, but {missing_tool}"
     return ""
 
 
@@ -226,7 +228,10 @@ def _missing_build_tool(builder: Any, *, has_cuda_code: bool) -> str:
     Returns an empty string if no tool is missing.
     """
     # CXX may also contain options of the compiler.
-    compiler, *_options = os.environ.get("CXX", "").split() or ["c++"]
+    compiler_and_options = os.environ.get("CXX", "").split()
+    compiler = "c++"
+    if compiler_and_options:
+        compiler = compiler_and_options[0]
     headers = sysconfig.get_path("include")
     # DeepSpeed's builders for SYCL set CXX=icpx themselves.
     base_names = [base.__name__ for base in type(builder).__mro__]
@@ -351,14 +356,16 @@ def _is_outdated_build(folder: Path, builder: Any) -> bool:
     uncompiled_sources = current_sources - compiled_sources
     if compiled_sources and uncompiled_sources:
         return True
-    compiler = re.search(r"^cxx = (.*)$", build_file, re.MULTILINE)
-    if compiler is None:
+    # Matches the line with the compiler, such as `cxx = c++`.
+    compiler_line = re.search(r"^cxx = (?P<compiler>.*)$", build_file, re.MULTILINE)
+    if compiler_line is None:
         return False
-    return compiler[1] != os.environ.get("CXX", "c++")
+    return compiler_line["compiler"] != os.environ.get("CXX", "c++")
 
 
 def _sources_in_build_file(build_file: str) -> set[str]:
     """Return the paths of the sources that the text of a `build.ninja` compiles."""
+    # Matches the path in a line such as `build adam.o: compile /path/adam.cpp`.
     escaped_paths = re.findall(
         r"^build \S+: \w*compile (.*)$", build_file, re.MULTILINE
     )
@@ -383,7 +390,8 @@ def _newest_source_time(builder: Any) -> float:
 def _default_build_root() -> Path:
     """Return the folder in which torch keeps compiled modules.
 
-    It equals `get_default_build_root()` of torch's `cpp_extension`, a module that takes 0.1 s to import.
+    The folder is the one that `get_default_build_root()` of torch's `cpp_extension` returns. That module is
+    not used, because importing it takes 0.1 s.
     """
     appdirs: Any = importlib.import_module("torch._appdirs")
     return Path(os.path.realpath(appdirs.user_cache_dir(appname="torch_extensions")))
@@ -398,10 +406,12 @@ def _deepspeed_rejection_reason(builder: Any) -> str:
     """Return the warnings that DeepSpeed's own check prints, in one line without colors."""
     with redirect_stdout(io.StringIO()) as printed, suppress(Exception):
         builder.is_compatible(verbose=True)
+    # Terminals switch colors with sequences such as `ESC[93m`.
     without_colors = re.sub(r"\x1b\[[\d;]*m", "", printed.getvalue())
+    # Matches the text after `[WARNING]`, without a final period.
     warnings = re.findall(r"\[WARNING\]\s*(.*?)\.?\s*$", without_colors, re.MULTILINE)
     if not warnings:
-        return "DeepSpeed's own check rejects it"
+        return "DeepSpeed's own compatibility check rejects the operator"
     return "; ".join(warnings)
 
 

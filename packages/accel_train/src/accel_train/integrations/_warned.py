@@ -28,5 +28,6 @@ def warn_user(text: str) -> None:
     An error would stop the framework's import.
     """
     with warnings.catch_warnings():
+        # The user's filters may turn warnings into errors.
         warnings.simplefilter("default")
         warnings.warn(text, RuntimeWarning, stacklevel=2)

@@ -44,6 +44,7 @@ class Members:
             chosen = accel_core.get_accelerator()
             if chosen.device_type not in _NATIVE_DEVICE_TYPES:
                 return chosen
+        # axolotl supports the device itself, or a warning has reported an error.
         return None
 
     def get_training_args_mixin(self) -> str | None:

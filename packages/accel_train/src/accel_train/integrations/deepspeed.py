@@ -36,5 +36,5 @@ def accelerator() -> Accelerator | None:
     if not pinned_name and not is_activated:
         device_name = get_accelerator().device_name()
         if device_name in supported_by_deepspeed():
-            return None
+            return None  # DeepSpeed uses its own accelerator.
     return activate().accelerator

@@ -11,7 +11,7 @@ from accel_train.compiling import (
     no_inductor_code_error,
     require_listed_compiler,
 )
-from accel_train.device_interface import register
+from accel_train.device_interface import register_device_interface
 
 if TYPE_CHECKING:
     import torch
@@ -27,8 +27,8 @@ def accel(
     """Compile `graph` with the chosen accelerator's compiler, as a backend of `torch.compile`.
 
     `options` are the keyword arguments `mode` and `options` of `torch.compile`, which are passed to the
-    compiler. If none of the graph's tensors are on the accelerator (for example, in a CPU part between two
-    device parts), the graph is compiled with the compiler for the tensors' device.
+    compiler. A graph may have tensors only on other devices, for example in a CPU part between two device
+    parts. Such a graph is compiled with the compiler for the tensors' device.
 
     Raises the same errors as `get_accelerator()`. Raises `UnsupportedError` if torch does not list the
     compiler, or if the compiler is inductor and inductor cannot generate code for the device. torch wraps
@@ -43,7 +43,7 @@ def accel(
             device_types.append(value.device.type)
     accelerator = _accelerator_for(device_types)
     # Register the device type with torch's compiler, if that is still necessary.
-    register(accelerator)
+    register_device_interface(accelerator)
     compiler = require_listed_compiler(accelerator)
     if compiler != "inductor":
         return lookup_backend(compiler)(graph, inputs, **options)

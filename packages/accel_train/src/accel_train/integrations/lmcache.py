@@ -35,6 +35,7 @@ def _accelerator_for_lmcache() -> accel_core.Accelerator | None:
         )
         if native_module is None and accelerator.is_accelerator():
             return accelerator
+    # The device is the CPU or a device that LMCache supports itself, or a warning has reported an error.
     return None
 
 

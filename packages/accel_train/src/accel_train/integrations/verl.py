@@ -96,7 +96,7 @@ class Members:
         """
         with errors_as_warning("verl", _NEXT_STEP):
             return self.accelerator.is_accelerator()
-        return False
+        return False  # A warning has reported the error.
 
     def get_device_capability(
         self, device_index: int = 0
@@ -203,6 +203,7 @@ def _is_native_to_verl(platform: Members) -> bool:
     try:
         return platform.device_name in _NATIVE_DEVICE_TYPES
     except AccelError:
+        # The platform raises the error again later, where verl does not hide it.
         return False
 
 

@@ -64,14 +64,13 @@ def forwarded(
 ) -> dict[str, str]:
     """Return the environment variables that ranks on other hosts need, sorted by name.
 
-    `accelerator` may also be a declaration (`Backend`), for a host on which the accelerator cannot be
-    created, such as a login node without the vendor's torch. `environ` defaults to this process's
-    environment.
+    On a host on which the accelerator cannot be created, such as a login node, `accelerator` may be a
+    declaration (`Backend`). `environ` defaults to this process's environment.
 
     The result contains the variables in `environ` whose names begin with a prefix in `COMMON` or in
-    `accelerator.export_envs()`, and the declaration's default values for variables that are not set. The
-    result always contains `DS_ACCELERATOR`, set to the accelerator's name, so that every host makes the same
-    choice. Visible-devices variables are left out, because the devices differ between hosts.
+    `accelerator.export_envs()`. For variables that are not set, the result contains the declaration's default
+    values. The result always contains `DS_ACCELERATOR`, set to the accelerator's name, so that every host
+    makes the same choice. Visible-devices variables are left out, because the devices differ between hosts.
 
     Raises `LaunchError` if `export_envs()` returns an invalid prefix, or a prefix that matches too many
     variables.

@@ -282,7 +282,7 @@ class FailureDetector:
         """Stop using the store after `wait_for_all` has returned.
 
         On rank 0, whose process may contain the store, this method first waits until the other ranks have
-        stopped using the store. It waits for at most 5 seconds or `silence` seconds, whichever is longer.
+        stopped using the store. The wait ends after 5 seconds or `silence` seconds, whichever is longer.
         """
         if self._rank == 0:  # This process may contain the store.
             with self._frequent_heartbeats():

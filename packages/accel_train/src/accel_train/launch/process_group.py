@@ -257,9 +257,9 @@ def init_process_group(
     `init_method`, `store` and `options` are arguments of `torch.distributed.init_process_group`. With
     `single_process`, a job of one rank is started if no launcher started this process and no rank is passed.
 
-    If only one device is visible, the rank uses that device. Otherwise, it uses the device with the index
-    `LOCAL_RANK`. If this variable is not set (`torch.multiprocessing` does not set it), and there are at
-    least as many devices as ranks, the rank uses the device with the index `rank`.
+    If only one device is visible, the rank uses that device. Otherwise, the rank uses the device with the
+    index `LOCAL_RANK`. Without this variable, which `torch.multiprocessing` does not set, the rank uses the
+    device with the index `rank` if there are at least as many devices as ranks.
 
     Raises `InvalidArgumentError`, a `TypeError`, if an argument has a wrong type. Raises `LaunchError` if a
     time is 0 or negative, if a variable is missing, if a process group already exists, or, on rank 0, if the

@@ -185,8 +185,11 @@ def _lightning_options(
     accelerator_class = _classes.accelerator_class(subpackage, name)
     if devices == "auto":
         # Under a launcher, one device for each rank of a host; otherwise all devices.
-        devices = launched_ranks_per_node(num_nodes)
-        if devices == 0:
+        launched_count = launched_ranks_per_node(num_nodes)
+        was_launched = launched_count > 0
+        if was_launched:
+            devices = launched_count
+        else:
             devices = accelerator_class.auto_device_count()
     indices = device_indices(accelerator_class.core_accelerator(), devices)
     strategy_name = strategy

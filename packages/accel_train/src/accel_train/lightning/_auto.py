@@ -99,9 +99,9 @@ class _AcceleratorEntry:
 
 
 class _StrategyEntry:
-    """Registry entry for DDP. With accel-train's accelerator, it creates accel-train's strategy.
+    """Registry entry for DDP, which creates accel-train's strategy for accel-train's accelerator.
 
-    With any other accelerator, the entry creates Lightning's strategy.
+    For any other accelerator, the entry creates Lightning's strategy.
     """
 
     subpackage: ClassVar[str]
@@ -153,7 +153,7 @@ class _AutoMembers:
         parallel_devices: list[torch.device] = super().get_parallel_devices(devices)  # type: ignore[misc]
         cls.is_single = cls.may_be_single and len(parallel_devices) == 1
         if cls.is_single:
-            # For one device, Lightning would not request DDP, and so not this module's entry.
+            # For one device, Lightning would not request DDP, and therefore not use the entry for DDP.
             return [*parallel_devices, *parallel_devices]
         return parallel_devices
 

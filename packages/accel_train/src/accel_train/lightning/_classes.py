@@ -22,18 +22,18 @@ _SUBPACKAGES = ("pytorch", "fabric")
 #: Names of members that differ between Lightning's `Trainer` ("pytorch") and `Fabric` ("fabric").
 _MEMBER_NAMES = {
     "pytorch": _members.Names(
-        "precision_plugin",
-        "set_world_ranks",
-        "reduce",
-        "determine_ddp_device_ids",
-        "kwargs",
+        precision="precision_plugin",
+        set_ranks="set_world_ranks",
+        reduce="reduce",
+        device_ids="determine_ddp_device_ids",
+        fsdp_options="kwargs",
     ),
     "fabric": _members.Names(
-        "precision",
-        "_set_world_ranks",
-        "all_reduce",
-        "_determine_ddp_device_ids",
-        "_fsdp_kwargs",
+        precision="precision",
+        set_ranks="_set_world_ranks",
+        reduce="all_reduce",
+        device_ids="_determine_ddp_device_ids",
+        fsdp_options="_fsdp_kwargs",
     ),
 }
 _REGISTRY_NAMES = {
@@ -96,6 +96,7 @@ def _derive_classes(subpackage: str) -> list[Any]:
         return derive(name, mixin, lightning_class, **attributes)
 
     def reduce_for_pickle(accelerator: Any) -> tuple[Any, tuple[str, str]]:
+        # A pickle contains a function and its arguments, which the other process calls.
         return create_unpickled, (subpackage, accelerator.backend_name)
 
     sharded_precision = derive(
@@ -157,7 +158,7 @@ def _class_for_backend(subpackage: str, name: str) -> Any:
 
 
 def create_unpickled(subpackage: str, name: str) -> Any:
-    """Return a new Lightning accelerator for the backend named `name`, when pickle restores a pickled one.
+    """Return a new Lightning accelerator for the backend named `name`. Pickle calls this function.
 
     Lightning pickles the accelerator for the processes that it spawns.
     """

@@ -27,7 +27,10 @@ __all__ = [
     "SingleDeviceMembers", "device_indices", "precision_for_device",
 ]  # fmt: skip
 
-_NEXT_STEP = "Use Trainer(**accel_train.lightning.trainer_options()), or fabric_options for Fabric."
+_NEXT_STEP = (
+    "Next step: use Trainer(**accel_train.lightning.trainer_options()) or "
+    "Fabric(**accel_train.lightning.fabric_options())."
+)
 
 
 class Names(NamedTuple):
@@ -47,8 +50,8 @@ class AcceleratorMembers:
     """
 
     backend_name: ClassVar[str]
-    #: The active context manager in which torch.compile uses the device's compiler by default; entered by
-    #: `setup_device` and left by `teardown`.
+    #: The active context manager in which torch.compile uses the device's compiler by default, or `None`.
+    #: `setup_device` enters the context manager, and `teardown` leaves it.
     _compiler_context: AbstractContextManager[None] | None = None
 
     @classmethod
@@ -65,8 +68,9 @@ class AcceleratorMembers:
         if device.type != accelerator.device().type:
             raise IntegrationError(
                 f"Lightning's strategy places the model on {device}, but the accelerator is "
-                f"{accelerator.name} (device type {accelerator.device().type}). Lightning uses {device} if "
-                f"no strategy is passed for an accelerator that it does not support. {_NEXT_STEP}"
+                f"{accelerator.name} (device type {accelerator.device().type}). For an accelerator that "
+                f"Lightning does not support, Lightning uses {device} unless a strategy is passed. "
+                f"{_NEXT_STEP}"
             )
         if device.index is not None:
             accelerator.set_device(device.index)
@@ -84,8 +88,8 @@ class AcceleratorMembers:
         if autocast_device != accelerator.device().type:
             raise IntegrationError(
                 f"Lightning's mixed precision is for {autocast_device}, but the accelerator is "
-                f"{accelerator.name}. Without accel-train's strategy, Lightning uses {autocast_device} for "
-                f"an accelerator that it does not support. {_NEXT_STEP}"
+                f"{accelerator.name}. For an accelerator that Lightning does not support, Lightning uses "
+                f"{autocast_device} unless accel-train's strategy is passed. {_NEXT_STEP}"
             )
 
     def teardown(self) -> None:
@@ -159,25 +163,29 @@ def device_indices(accelerator: Accelerator, devices: Any) -> list[int]:
     rank sees only one device, each rank uses index 0. Raises `ValueError` if a device does not exist, or if
     `devices` has any other value.
     """
-    is_cpu, count = _is_cpu(accelerator), accelerator.device_count()
+    is_cpu = _is_cpu(accelerator)
+    count = accelerator.device_count()
     # Under torchrun, only one device may be visible to each rank, with index 0.
     all_use_index_0 = False
     if count == 1 and not is_cpu:
         all_use_index_0 = import_torch().distributed.is_torchelastic_launched()
-    available = count
+    number_for_all = count
     limit: int | None = count
     if is_cpu:
         # "All devices" is one process, but any number of processes may use the CPU.
-        available, limit = 1, None
+        number_for_all, limit = 1, None
     indices = _parse_devices(devices)
-    if type(indices) is int:
-        indices = _first_indices(indices, available, all_use_index_0=all_use_index_0)
+    is_count = type(indices) is int
+    if is_count:
+        indices = _first_indices(
+            indices, number_for_all, all_use_index_0=all_use_index_0
+        )
     if not _are_indices(indices, limit, may_repeat=all_use_index_0):
-        number = f"{count or 'no'} devices"
+        available = f"{count or 'no'} devices"
         if count == 1:
-            number = "1 device"
+            available = "1 device"
         raise ValueError(
-            f"devices={devices!r}: {accelerator.name} has {number} here; "
+            f"devices={devices!r} is not valid for {accelerator.name}, which has {available} on this host; "
             "expected a count, a list of different indices, or -1 for all devices"
         )
     valid_indices: list[int] = indices
@@ -185,14 +193,14 @@ def device_indices(accelerator: Accelerator, devices: Any) -> list[int]:
 
 
 def _first_indices(
-    requested: int, available: int, *, all_use_index_0: bool
+    requested: int, number_for_all: int, *, all_use_index_0: bool
 ) -> list[int]:
-    """Return the indices of the first `requested` devices. -1 means all `available` devices.
+    """Return the indices of the first `requested` devices. -1 means the first `number_for_all` devices.
 
     Any other number below 1 gives an empty list. With `all_use_index_0`, every rank uses index 0.
     """
     if requested == -1:
-        return list(range(available))
+        return list(range(number_for_all))
     if all_use_index_0:
         return [0] * requested
     return list(range(requested))
@@ -272,7 +280,8 @@ class ProcessesMembers:
 
         This is a list with one index on CUDA, and `None` on any other device.
         """
-        # With device ids, Lightning opens a CUDA stream on any device. DDP itself needs no ids.
+        # With device ids, Lightning would open a CUDA stream even on other vendors' devices. DDP itself needs
+        # no ids.
         if self.root_device.type == "cuda":
             return [self.root_device.index or 0]
         return None
@@ -310,7 +319,7 @@ class FullyShardedMembers(ProcessesMembers):
         """
         if self.root_device.type == "cpu":
             raise IntegrationError(
-                "torch's FullyShardedDataParallel does not run on the CPU. Use "
+                "torch's FullyShardedDataParallel does not run on the CPU. Next step: use "
                 "strategy='model_parallel' with fully_shard, or strategy='ddp'"
             )
         options = getattr(self, self.names.fsdp_options)
@@ -377,6 +386,7 @@ def _plugin_for_device(device_type: str, plugin: Any, sharded: Any) -> Any:
     `sharded` is the class that replaces Lightning's `FSDPPrecision`, or `None`.
     """
     if sharded is not None:
+        # The class `sharded` is derived from a mixin and from Lightning's class.
         _sharded, _mixin, lightning_class, *_ = sharded.__mro__
         if type(plugin) is lightning_class:
             return sharded(plugin.precision, device_type)
@@ -411,7 +421,7 @@ def _require_supported_precision(accelerator: Accelerator, precision: str) -> No
             alternatives.append(f"'{name}-mixed'")
     alternatives.append("'32-true'")
     raise IntegrationError(
-        f"precision={precision!r}: {accelerator.name} does not support this number format. Use "
+        f"precision={precision!r}: {accelerator.name} does not support this number format. Next step: use "
         f"{' or '.join(alternatives)}."
     )
 
@@ -440,7 +450,10 @@ def _start_process_group(strategy: Any) -> None:
 
 
 def _communication_backend(strategy: Any) -> str:
-    """Return the communication backend of the strategy, of `accel run`, or of the accelerator."""
+    """Return the name of the communication backend for a strategy's process group.
+
+    The name is taken from the strategy, otherwise from `accel run`, and otherwise from the accelerator.
+    """
     return communication_of(
         strategy.accelerator.core_accelerator(), strategy.process_group_backend
     )

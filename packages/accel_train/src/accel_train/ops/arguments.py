@@ -132,12 +132,14 @@ def named_lists(op: str, names: Sequence[str], lists: Any) -> dict[str, Sequence
         raise OpInputError(
             f"{op}: tensor_lists has {len(lists)} lists, expected {len(names)}: {', '.join(names)}"
         )
+    gradients_name, *_other_names = names
+    gradients, *_other_lists = lists
     for name, values in zip(names, lists, strict=True):
         _require_list(op, name, values)
-        if len(values) != len(lists[0]):
+        if len(values) != len(gradients):
             raise OpInputError(
-                f"{op}: the list {name} has {len(values)} tensors, but {names[0]} has {len(lists[0])}; "
-                "expected lists of the same length"
+                f"{op}: the list {name} has {len(values)} tensors, but {gradients_name} has "
+                f"{len(gradients)}; expected lists of the same length"
             )
     return dict(zip(names, lists, strict=True))
 
@@ -261,23 +263,23 @@ def _check_row(op: str, names: Sequence[str], row: Sequence[Any]) -> None:
     """Raise `OpInputError` unless the gradient, parameter and states match in size and data type."""
     torch = _torch()
     gradient, parameter, *states = row
+    gradient_name, parameter_name, *state_names = names
     for name, tensor in zip(names, row, strict=True):
         if tensor.numel() != parameter.numel():
             raise OpInputError(
-                f"{op}: {name} has {tensor.numel()} elements, but {names[1]} has {parameter.numel()}; "
+                f"{op}: {name} has {tensor.numel()} elements, but {parameter_name} has {parameter.numel()}; "
                 "expected the same number of elements"
             )
         if tensor is not gradient:
             require_writable(f"{op}: {name}", tensor)
     if gradient.dtype != parameter.dtype:
         raise OpInputError(
-            f"{op}: {names[0]} has the type {gradient.dtype}, but {names[1]} has {parameter.dtype}; expected "
-            "the same data type"
+            f"{op}: {gradient_name} has the type {gradient.dtype}, but {parameter_name} has "
+            f"{parameter.dtype}; expected the same data type"
         )
     allowed_dtypes = {parameter.dtype, torch.float32}
     state_dtypes = {state.dtype for state in states}
     if len(state_dtypes) > 1 or not state_dtypes <= allowed_dtypes:
-        _gradient_name, _parameter_name, *state_names = names
         dtypes = []
         for name, state in zip(state_names, states, strict=True):
             dtypes.append(f"{name} is {state.dtype}")

@@ -83,6 +83,7 @@ def reduction_for(dtype: torch.dtype, op: Any, ranks: int) -> Reduction:
 
     `ranks` is the number of ranks. Raises `ValueError` if the operation is not defined for `dtype`.
     """
+    # torch passes either a `ReduceOp`, which has the operation as its attribute `op`, or the operation.
     name = getattr(op, "op", op).name
     if name == "PREMUL_SUM":
         # torch has no attribute for the factor.
@@ -130,11 +131,13 @@ def _plain_reduction(dtype: torch.dtype, name: str) -> Reduction:
     op = getattr(_ReduceOp, name)
     if dtype is torch.bool:
         op_of_bool = getattr(_ReduceOp, _UINT8_OP_OF_BOOL[name])
-        return Reduction(op_of_bool, lambda host: host.view(torch.uint8), None)
+        return Reduction(
+            op_of_bool, to_gloo=lambda host: host.view(torch.uint8), from_gloo=None
+        )
     if dtype.is_complex:
-        return Reduction(op, _as_real_row, None)
+        return Reduction(op, to_gloo=_as_real_row, from_gloo=None)
     if dtype in _GLOO_TYPES or (dtype is torch.bfloat16 and _can_gloo_sum(dtype)):
-        return Reduction(op, lambda host: host, None)
+        return Reduction(op, to_gloo=lambda host: host, from_gloo=None)
     if dtype is torch.uint64:
         return _uint64_reduction(name)
     return _reduction_in_wider_type(op, dtype)
@@ -164,7 +167,9 @@ def _reduction_in_wider_type(op: Any, dtype: torch.dtype) -> Reduction:
         if not dtype.is_floating_point:
             raise ValueError(f"tensors of {dtype} cannot be reduced")
         wider_type = torch.float32
-    return Reduction(op, lambda host: host.to(wider_type), _copy_narrowed)
+    return Reduction(
+        op, to_gloo=lambda host: host.to(wider_type), from_gloo=_copy_narrowed
+    )
 
 
 def _undefined_op_error(name: str, dtype: torch.dtype) -> ValueError:
@@ -231,7 +236,9 @@ def _uint64_reduction(name: str) -> Reduction:
     op = getattr(_ReduceOp, name)
     if name not in ("MIN", "MAX"):
         # The other operations give the same bits for signed numbers.
-        return Reduction(op, lambda host: host.view(torch.int64), None)
+        return Reduction(
+            op, to_gloo=lambda host: host.view(torch.int64), from_gloo=None
+        )
     # With this bit inverted, signed numbers have the order of the unsigned numbers.
     highest_bit = torch.iinfo(torch.int64).min
 
@@ -241,7 +248,7 @@ def _uint64_reduction(name: str) -> Reduction:
     def from_gloo(host: Tensor, reduced: Tensor) -> None:
         host.view(torch.int64).copy_(reduced.bitwise_xor_(highest_bit))
 
-    return Reduction(op, to_gloo, from_gloo)
+    return Reduction(op, to_gloo=to_gloo, from_gloo=from_gloo)
 
 
 @functools.lru_cache

@@ -61,11 +61,16 @@ def require_dense(tensors: Iterable[Tensor]) -> None:
             )
 
 
-def require_parts(total: int, part_size: int, ranks: int) -> None:
-    """Raise `ValueError` unless `total` equals `ranks` times `part_size`."""
-    if total != part_size * ranks:
+def require_parts(total: int, part_size: int, parts: int, unit: str) -> None:
+    """Raise `ValueError` unless a tensor's size `total` equals `parts` times `part_size`.
+
+    `unit` is the unit of both sizes for the error message: `"elements"` or `"bytes"`.
+    """
+    expected = part_size * parts
+    if total != expected:
         raise ValueError(
-            f"{ranks} parts of {part_size} do not add up to {total}: expected {part_size * ranks} in total"
+            f"the tensor has {total} {unit}, expected {expected} (number of parts: {parts}, size of each "
+            f"part: {part_size})"
         )
 
 
@@ -80,13 +85,13 @@ def split_sizes(tensor: Tensor, row_counts: list[int], ranks: int) -> list[int]:
         # Without explicit splits, all ranks get the same number of rows.
         if length % ranks:
             raise ValueError(
-                f"dimension 0 is {length}, expected a multiple of the number of ranks, {ranks}, or explicit "
-                "splits"
+                f"dimension 0 has the size {length}, expected a multiple of the number of ranks, {ranks}, or "
+                "explicit splits"
             )
         row_counts = [length // ranks] * ranks
     if len(row_counts) != ranks or sum(row_counts) != length:
         raise ValueError(
-            f"splits {row_counts} for {ranks} ranks do not add up to dimension 0, which is {length}"
+            f"the splits {row_counts} for {ranks} ranks do not add up to {length}, the size of dimension 0"
         )
     if length == 0:
         return [0] * ranks

@@ -1,4 +1,4 @@
-"""Wait for gloo's threads before a group ends, because the threads must drop their tensors first."""
+"""Wait for gloo's threads before a process group ends, because they must release their tensors first."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def wait_for_gloo() -> None:
     This works on Linux with torch 2.11 or newer, which names the threads. Elsewhere, the function returns
     immediately.
 
-    After a collective has ended, gloo's threads drop their tensors, for which they need Python's global lock
-    (GIL). When DistributedDataParallel's reducer drops the last reference to a group, it waits for the
-    threads while it holds the lock, so the process deadlocks (pytorch#56297). If a thread needs the lock
-    after Python has shut down, the process aborts (pytorch#190489).
+    After a collective has ended, gloo's threads release their tensors, for which they need Python's global
+    lock (GIL). When DistributedDataParallel's reducer releases the last reference to a group, the reducer
+    waits for the threads while it holds the lock, so the process deadlocks (pytorch#56297). If a thread needs
+    the lock after Python has shut down, the process aborts (pytorch#190489).
     """
     end = time.monotonic() + _TIMEOUT
     has_gloo_threads = bool(_gloo_thread_states())
@@ -39,13 +39,14 @@ def wait_for_gloo() -> None:
 
 
 def _gloo_thread_states() -> list[str]:
-    """Yield Linux's state of each gloo thread, such as `S` (sleeping) or `R` (running or runnable)."""
+    """Return Linux's state of each gloo thread, such as `S` (sleeping) or `R` (running or runnable)."""
     states = []
     for path in glob.iglob("/proc/self/task/*/stat"):
         with suppress(OSError):  # Raised if the thread has ended.
-            # The form is `ID (NAME) STATE ...`.
-            name, _, rest = Path(path).read_text("ascii", "replace").rpartition(")")
-            if "gloo" in name:
-                state, *_ = rest.split()
+            # The form is `ID (NAME) STATE ...`. NAME may contain parentheses.
+            text = Path(path).read_text("ascii", "replace")
+            id_and_name, _, state_and_others = text.rpartition(")")
+            if "gloo" in id_and_name:
+                state, *_others = state_and_others.split()
                 states.append(state)
     return states

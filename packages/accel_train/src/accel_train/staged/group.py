@@ -71,14 +71,13 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
                 c10d.ProcessGroup.BackendType.CUSTOM,
                 self._gloo,
             )
-        self._description = (
-            f"rank {rank} of {size}, {name} over gloo for {device.device_name()}"
-        )
+        self._description = f"rank {rank} of {size} (backend {name}, over gloo, for {device.device_name()})"
         # gloo in an older torch cannot be aborted.
         abort = getattr(self._gloo, "abort", _do_nothing)
         self._copies = Copies(device)
         self._own_messages = OwnMessages(timeout)
         self._worker = Worker(self._description, self._copies, abort)
+        # Also called when the group is garbage collected.
         self._close = weakref.finalize(self, self._worker.close)
         #: The latest handles of small collectives. DistributedDataParallel's `join()` passes such a handle to
         #: C++, which crashes if it calls a handle whose Python object no longer exists.
@@ -314,7 +313,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         """Perform `reduce_scatter_single` for each pair of an output and an input."""
         outputs, inputs = list(outputs), list(inputs)
         for output, source in zip(outputs, inputs, strict=True):
-            require_parts(source.numel(), output.numel(), self.size())
+            require_parts(source.numel(), output.numel(), self.size(), "elements")
         reductions = self._reductions(inputs, opts)
 
         def reduce_scatter_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
@@ -357,7 +356,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         [output] = tensor_list(outputs)
         [parts_for_ranks] = inputs
         parts = list(parts_for_ranks)
-        require_parts(parts[self.rank()].numel(), output.numel(), 1)
+        require_parts(parts[self.rank()].numel(), output.numel(), 1, "elements")
         reductions = self._reductions(parts, opts)
         have_equal_sizes = len({part.numel() for part in parts}) == 1
 
@@ -384,7 +383,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         options = gloo_options(c10d.BroadcastOptions, opts)
         is_root = options.rootRank == self.rank()
 
-        def broadcast_hosts(host_tensors: list[Tensor]) -> None:
+        def broadcast_on_host(host_tensors: list[Tensor]) -> None:
             works = []
             for host_tensor in host_tensors:
                 row = bytes_of(host_tensor)
@@ -392,18 +391,18 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
                     works.append(self._gloo.broadcast([row], options))
             _wait_for_all(works)
 
-        def send(host_tensors: list[Tensor]) -> list[Tensor]:
-            broadcast_hosts(host_tensors)
+        def send_from_root(host_tensors: list[Tensor]) -> list[Tensor]:
+            broadcast_on_host(host_tensors)
             return []
 
-        def receive(_host_tensors: list[Tensor]) -> list[Tensor]:
+        def receive_from_root(_host_tensors: list[Tensor]) -> list[Tensor]:
             results = self._empty_like(tensors)
-            broadcast_hosts(results)
+            broadcast_on_host(results)
             return results
 
         if is_root:
-            return self._run("broadcast", send, reads=tensors)
-        return self._run("broadcast", receive, writes=tensors)
+            return self._run("broadcast", send_from_root, reads=tensors)
+        return self._run("broadcast", receive_from_root, writes=tensors)
 
     def _empty_like(self, tensors: Iterable[Tensor]) -> list[Tensor]:
         """Return an uninitialized host tensor of the same shape and data type for each tensor."""
@@ -421,7 +420,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         """Perform `all_gather_single` for each pair of an output and an input."""
         outputs, inputs = list(outputs), list(inputs)
         for output, source in zip(outputs, inputs, strict=True):
-            require_parts(output.nbytes, source.nbytes, self.size())
+            require_parts(output.nbytes, source.nbytes, self.size(), "bytes")
         options = gloo_options(c10d.AllgatherOptions, opts)
 
         def all_gather_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
@@ -455,8 +454,8 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         lengths = [len(row) for row in outputs]
         if lengths != [len(inputs)] * self.size():
             raise ValueError(
-                f"the output lists have {lengths} tensors, expected a list for each of the {self.size()} "
-                f"ranks, with a tensor for each of the {len(inputs)} inputs"
+                f"the lengths of the output lists are {lengths}, expected {self.size()} lists, one for each "
+                f"rank, with {len(inputs)} tensors each, one for each input"
             )
         parts_of_inputs = [list(parts) for parts in zip(*outputs, strict=True)]
         return self._all_gather(outputs, parts_of_inputs, inputs, opts)
@@ -475,7 +474,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         inputs = tensor_list(inputs)
         all_parts: list[Tensor] = []
         for parts, source in zip(parts_of_inputs, inputs, strict=True):
-            require_parts(parts[self.rank()].nbytes, source.nbytes, 1)
+            require_parts(parts[self.rank()].nbytes, source.nbytes, 1, "bytes")
             all_parts += parts
 
         def all_gather_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
@@ -622,7 +621,7 @@ def _do_nothing() -> None:
 
 
 def _wait_for_all(works: list[Any]) -> None:
-    """Start all operations by iterating over `works`, then wait for each of them."""
+    """Wait until all operations have ended. `works` are gloo's handles of the running operations."""
     for work in works:
         work.wait()
 
@@ -638,6 +637,7 @@ def _hide_from_dynamo(cls: type) -> None:
     if not hasattr(eval_frame, "_FrameExecStrategy"):
         return  # an older torch
     skip = eval_frame._FrameAction.SKIP
+    # The first action is for the member itself, and the second for the functions that it calls.
     strategy = eval_frame._FrameExecStrategy(skip, skip)
     for member in vars(cls).values():
         if isinstance(member, FunctionType):

@@ -82,12 +82,13 @@ class _ReceiveHandle:
         seconds = (timeout or self._timeout).total_seconds()
         if not self._arrived.wait(seconds) or self._message is None:
             raise RuntimeError(
-                f"this rank has not sent itself a message with tag {self._tag} within {seconds:g} s. Call "
-                "isend() before this wait()."
+                f"this rank has not sent itself a message with tag {self._tag} within {seconds:g} s. Next "
+                "step: call isend() before this wait()."
             )
         if self._message.shape != self._target.shape:
             raise RuntimeError(
-                f"a message of {self._message.numel()} bytes arrived, expected {self._target.numel()} bytes"
+                f"the received message has {self._message.numel()} bytes, expected {self._target.numel()} "
+                "bytes"
             )
         self._target.copy_(self._message)
         return True

@@ -50,7 +50,7 @@ def unusable_reason(name: str, device_type: str) -> str:
             return reason
     if named_devices and device_type not in named_devices:
         return (
-            f"{name!r} names no communication backend for {device_type}. "
+            f"{name!r} does not name a communication backend for {device_type}. "
             f"{_usable_backends_sentence(device_type)}"
         )
     return ""
@@ -69,8 +69,9 @@ def _unusable_backend_reason(backend: str, device_type: str | None) -> str:
             if distributed.is_backend_available(name):
                 available.append(name)
         return (
-            f"torch.distributed has no communication backend {backend!r} here, expected one of "
-            f"{', '.join(available)}. A package that provides {backend!r} must be imported first"
+            f"torch.distributed has no communication backend {backend!r} in this process, expected one of "
+            f"{', '.join(available)}. Next step: import the package that provides {backend!r}, if there is "
+            "such a package"
         )
     if device_type is None or is_registered_for(backend, device_type):
         return ""
@@ -92,7 +93,8 @@ def _usable_backends_sentence(device_type: str) -> str:
             backends.append(name)
     if STAGED not in backends:
         backends.append(STAGED)
-    return f"Use {' or '.join(backends)} (staged: through host memory, over gloo)."
+    names = " or ".join(backends)
+    return f"Next step: use {names}. The backend staged runs gloo on copies in host memory."
 
 
 def register(device: Device) -> None:
@@ -107,11 +109,11 @@ def register(device: Device) -> None:
     if not distributed.is_gloo_available():
         return
     plugin = distributed.Backend._plugins.get(STAGED.upper())
-    is_registered_for_device = plugin is not None and plugin.creator_fn.args == (
-        device,
-    )
-    if is_registered_for_device:
-        return
+    if plugin is not None:
+        # `creator_fn` is the partial function `create_group` of an earlier call, with that call's device.
+        registered_arguments = plugin.creator_fn.args
+        if registered_arguments == (device,):
+            return
     create_group = partial(_create_group, device)
     distributed.Backend.register_backend(
         STAGED, create_group, devices=[device.device_name(), "cpu"]

@@ -89,8 +89,8 @@ class StagedWork(c10d.Work):
             seconds = timeout.total_seconds()
         if not self._ended.wait(seconds):
             raise CommunicationError(
-                f"{self._description} has not ended after {seconds:g} s. Wait longer, "
-                "or check what the other ranks are doing."
+                f"{self._description} has not ended after {seconds:g} s. Next step: wait "
+                "longer, or check what the other ranks are doing."
             )
         if self._error is not None:
             raise self._error
@@ -193,7 +193,9 @@ class MessageWork(c10d.Work):
 
     def get_future(self) -> None:  # type: ignore[override]
         """Raise `CommunicationError`, because only `wait()` completes a send or receive operation."""
-        raise CommunicationError(f"{self._description} has no future. Call wait().")
+        raise CommunicationError(
+            f"{self._description} does not support get_future(). Next step: call wait()."
+        )
 
     def _source_rank(self) -> int:
         """Return the rank from which the message was received."""
@@ -229,12 +231,14 @@ def _communication_error(operation: str, error: BaseException) -> CommunicationE
     # The first letters are left out, because they may be upper case.
     if "imed out" in message:
         next_step = (
-            " One of the other ranks is late, lost, or in a different collective: check "
-            "the output of the other ranks. To wait longer: "
+            " Another rank is late, has ended, or called a different collective. Next "
+            "step: check the output of the other ranks, or set a longer time limit with "
             "init_process_group(timeout=…)."
         )
     elif "onnection" in message or "eset by peer" in message:
-        next_step = " Another rank has ended: check the output of the other ranks."
+        next_step = (
+            " Another rank has ended. Next step: check the output of the other ranks."
+        )
     communication_error = CommunicationError(
         f"{operation} failed: {message}.{next_step}"
     )

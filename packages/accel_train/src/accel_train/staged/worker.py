@@ -96,7 +96,7 @@ class Worker:
             )
 
     def close(self) -> None:
-        """End the thread. If the thread does not end within a few seconds, abandon it."""
+        """End the thread. If the thread does not end within 2 seconds, abort gloo and wait 2 more seconds."""
         with self._lock:
             if self._closed:
                 return

@@ -212,8 +212,8 @@ def require_waits_on_named_stream(accelerator: Accelerator) -> None:
         accelerator.synchronize()
         require(
             result == 2 * _SIZE,
-            f"a stream w writes {_SIZE} ones, then, while a third stream is the current one, {description}, "
-            f"then the stream r adds up their doubles: {result:g}; expected {2 * _SIZE}",
+            f"a stream w writes {_SIZE} ones; then, while a third stream is current, {description}; then the "
+            f"stream r doubles and sums the numbers: the sum is {result:g}; expected {2 * _SIZE}",
         )
 
 
@@ -333,8 +333,8 @@ def _require_memory_waits(
     later_sums = [new.sum().item() for new in new_tensors]
     filling = ", then fills it with 7" if writes else ""
     scenario = (
-        f"a stream s, which is busy, copies a tensor of {_LARGE} numbers{filling}; record_stream(s), del of "
-        "the tensor, three new tensors of that size filled with -1 on the current stream"
+        f"a busy stream s copies a tensor of {_LARGE} numbers{filling}; after record_stream(s), the tensor "
+        "is deleted, and three new tensors of this size are filled with -1 on the current stream"
     )
     require(
         wrong == 0,
@@ -343,8 +343,8 @@ def _require_memory_waits(
     expected = [-float(_LARGE)] * 3
     require(
         sums == expected and later_sums == expected,
-        f"{scenario}: their sums are {sums}, and {later_sums} after s.synchronize(); expected {expected}. "
-        "The memory was reused too early",
+        f"{scenario}: the sums of the new tensors are {sums}, and {later_sums} after s.synchronize(); "
+        f"expected {expected}. The memory was reused too early",
     )
 
 

@@ -155,8 +155,8 @@ def _require_advance(accelerator: Accelerator, name: str, draw: _Draw) -> None:
     ):
         require(
             torch.equal(numbers, again),
-            f"manual_seed(21), {name} twice: the {which} draw returned {_beginning(numbers)}, and after "
-            f"the same once more {_beginning(again)}; expected the same",
+            f"in the {which} call after manual_seed(21), {name} returned {_beginning(numbers)}, and after "
+            f"another manual_seed(21) {_beginning(again)}; expected equal numbers",
         )
 
 
@@ -198,7 +198,7 @@ def _require_own_generator(
     ):
         require(
             torch.equal(numbers, again),
-            f"g.manual_seed(23), {operation} twice: the {which} draw returned {_beginning(numbers)}, and "
-            f"after the same once more {_beginning(again)}; expected the same, whatever the seed "
-            "of the device",
+            f"in the {which} call after g.manual_seed(23), {operation} returned {_beginning(numbers)}, and "
+            f"after another g.manual_seed(23) {_beginning(again)}; expected equal numbers, whatever the "
+            "seed of the device",
         )

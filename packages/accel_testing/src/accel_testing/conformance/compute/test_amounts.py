@@ -346,9 +346,9 @@ class TestMemory(BackendTestBase):
         ):
             require(
                 after - before < size // 2,  # other processes may release memory
-                f"a tensor of {size} bytes went, memory_reserved() stayed {cached}, and {name} went "
-                f"from {before} "
-                f"to {after}; expected no more: what the allocator keeps is not free before empty_cache()",
+                f"after a tensor of {size} bytes was freed, memory_reserved() is {cached}, but {name} grew "
+                f"from {before} to {after}; expected no growth: memory that the allocator keeps is not free "
+                "before empty_cache()",
             )
 
     def test_cache_is_given_back(self, accelerator: Accelerator) -> None:
@@ -451,8 +451,9 @@ class TestMemory(BackendTestBase):
             _allocate(accelerator, total // 10)
         except torch.OutOfMemoryError as error:
             raise BrokenPromise(
-                f"set_per_process_memory_fraction(0.5), {in_use.nbytes} of {total} bytes in use, a tensor of "
-                f"{total // 10} bytes: {type(error).__name__}; expected room: that is less than half"
+                f"after set_per_process_memory_fraction(0.5), with {in_use.nbytes} of {total} bytes in use, "
+                f"a tensor of {total // 10} bytes raised {type(error).__name__}; expected no error, because "
+                "less than half of the memory would be in use"
             ) from error
         finally:
             accelerator.set_per_process_memory_fraction(1.0)

@@ -203,7 +203,7 @@ class TestQueues(BackendTestBase):
         require(
             not has_wrong,
             f"pin_memory(t).to(device(), non_blocking=True) on s, current_stream().wait_stream(s), * 2, "
-            f"copy_(non_blocking=True) back, e.record(), e.synchronize(): at {first} of {_LARGE} it is "
+            f"copy_(non_blocking=True) back, e.record(), e.synchronize(): element {first} of {_LARGE} is "
             f"{back[first]:g}; expected {2 * first}. One of these calls does not wait",
         )
 

@@ -346,7 +346,7 @@ def _require_restore(
     require(
         again == first,
         f"{situation}, after set_rng_state(state, {form!r}) device {last} draws {again[:2]}…; expected "
-        f"{first[:2]}…, as from that state before",
+        f"{first[:2]}…, the earlier draw from this state",
     )
     before = states()
     with accelerator.fork_rng(devices=[form]):

@@ -69,7 +69,7 @@ _MAX_CPU_SECONDS = 10
 
 
 class FailedNeed(NamedTuple):
-    """Something that a Python without torch cannot do, and the next step."""
+    """Something that every program needs, but that fails in a Python without torch, and the next step."""
 
     #: A clause that follows "cannot", with the error: `"start threads: RuntimeError: …"`.
     what: str
@@ -77,12 +77,11 @@ class FailedNeed(NamedTuple):
 
 
 def find_failed_need(environ: Mapping[str, str], outcome: Outcome) -> FailedNeed | None:
-    """Run a Python without torch, and return the first need that fails, or `None` if no need fails.
+    """Try what every program needs in a Python without torch, and return the first need that fails.
 
-    The result is also `None` if no next step is known, because other experiments may find one.
-
-    `outcome` is the outcome of the failed program. The need for CPU time is tried only if a limit on CPU time
-    may have ended the failed program.
+    The needs are threads, a child process and the null device. CPU time is tried too if a limit on CPU time
+    may have ended the failed program, whose outcome is `outcome`. Returns `None` if no need fails, or if no
+    next step is known, because other experiments may find one.
     """
     threads = _threads_to_start()
     cpu_seconds = _cpu_seconds_to_try(outcome)
@@ -107,11 +106,10 @@ def find_failed_need(environ: Mapping[str, str], outcome: Outcome) -> FailedNeed
     except (OSError, subprocess.TimeoutExpired):
         return None
     lines = completed.stdout.decode(errors="replace").splitlines()
-    last_line = lines[-1] if lines else "end"
-    if last_line == "end":
+    if not lines or lines[-1] == "end":
         return None
-    need, _, error = last_line.partition("\t")
-    if not error:
+    need, _, error = lines[-1].partition("\t")
+    if not error:  # The process ended while it tried the need.
         error = _describe_end(completed.returncode)
     step = _step(need, error, threads)
     if not step:
@@ -121,14 +119,15 @@ def find_failed_need(environ: Mapping[str, str], outcome: Outcome) -> FailedNeed
 
 def _describe_end(returncode: int) -> str:
     if returncode >= 0:
-        return f"its process ended with exit status {returncode}"
-    return f"{signal.Signals(-returncode).name} ended its process"
+        return f"the process ended with exit status {returncode}"
+    return f"{signal.Signals(-returncode).name} ended the process"
 
 
 def _threads_to_start() -> int:
     """Return the number of threads to start, or 0 if a limit on memory may prevent the start of a thread."""
-    for name in ("RLIMIT_AS", "RLIMIT_DATA"):
-        if _soft_limit(name) is not None:
+    # Other experiments raise limits on memory.
+    for memory_limit in ("RLIMIT_AS", "RLIMIT_DATA"):
+        if _soft_limit(memory_limit) is not None:
             return 0
     return hardware.usable_cores() + 2
 
@@ -140,7 +139,7 @@ def _cpu_seconds_to_try(outcome: Outcome) -> int:
     is_killed = re.search("SIGKILL|SIGXCPU", outcome.failure) is not None
     if limit is None or not is_killed or limit > _MAX_CPU_SECONDS:
         return 0
-    return limit + 2
+    return limit + 2  # An enforced limit ends the process before that time.
 
 
 class _Limit(NamedTuple):

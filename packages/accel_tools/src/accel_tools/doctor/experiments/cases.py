@@ -67,13 +67,14 @@ class FailedProgram:
         counted. A computation is better only if it succeeds on at least as many devices as were counted
         before.
         """
-        before = self.outcome
         if self.phase is Phase.IMPORT:
-            return len(outcome.imported) > len(before.imported)
+            return len(outcome.imported) > len(self.outcome.imported)
+        count, count_before = outcome.count or 0, self.outcome.count or 0
         if self.phase is Phase.COUNT:
-            return (outcome.count or 0) > (before.count or 0)
+            return count > count_before
         # A change that only hides the failing device is not an improvement.
-        return outcome.is_successful and (outcome.count or 0) >= (before.count or 1)
+        has_enough_devices = count >= max(1, count_before)
+        return outcome.is_successful and has_enough_devices
 
     def describe_success(self, outcome: Outcome) -> str:
         """Return a clause about what succeeds with `outcome`, such as `"this machine shows 1 device"`."""
@@ -226,12 +227,13 @@ def _prove_failing_autoload_function(
         if seconds_left <= 0:
             return None
         on_experiment(f"{function.path} by itself")
-        modules = (*program.modules[:1], function.path)
+        first_module = program.modules[:1]  # This is torch.
+        modules = (*first_module, function.path)
         timeout = min(program.timeout, seconds_left)
         alone = replace(program, modules=modules, timeout=timeout)
         outcome = trial.run(alone, table.WITHOUT_AUTOLOAD)
         if outcome.is_timed_out and timeout < program.timeout:
-            return None
+            return None  # The run ended at the deadline, which proves nothing.
         if failed_module(alone, outcome) == function.path:
             text = (
                 f"{function.path} of {function.distribution}, which torch's autoload calls, "
@@ -266,7 +268,10 @@ class _Runner:
         seconds_left = max(0.0, self.deadline - time.monotonic())
         timeout = min(self.program.timeout, seconds_left)
         outcome = trial.run(replace(self.program, timeout=timeout), change)
-        if outcome.is_timed_out and timeout < self.program.timeout:
+        was_stopped_at_deadline = (
+            outcome.is_timed_out and timeout < self.program.timeout
+        )
+        if was_stopped_at_deadline:
             raise OutOfTimeError
         is_hanging = self.failed_program.outcome.is_timed_out
         if is_hanging and self.failed_program.is_better(outcome):
@@ -378,7 +383,7 @@ def describe_unproven(result: Result) -> Iterator[str]:
     if result.suspects:
         names = ", ".join(str(experiment) for experiment in result.suspects)
         yield f"The program works with all of these changes, so the cause is among them: {names}"
-        yield "No time was left to find the cause: pass --experiment-seconds 300"
+        yield "The time limit ended the search for the cause: pass --experiment-seconds 300 for more time"
         return
     yield from _clauses_on_experiments(result)
 
@@ -396,7 +401,7 @@ def _clauses_on_experiments(result: Result) -> Iterator[str]:
         count = len(result.untried)
         yield (
             f"No time was left for {count} more experiment{'' if count == 1 else 's'} ({names}): "
-            "pass --experiment-seconds 300"
+            "pass --experiment-seconds 300 for more time"
         )
     if not (result.altering or result.tried or result.untried):
         yield "No experiment applies to this program"

@@ -54,7 +54,12 @@ DEFAULT_PLACES = (
 def default_place_experiments(
     environ: Mapping[str, str], empty_folder: str
 ) -> Iterator[Experiment]:
-    """Yield one experiment for each default place that exists and that no variable replaces."""
+    """Yield one experiment for each folder in `DEFAULT_PLACES` that exists and that no variable replaces.
+
+    Args:
+        environ: The environment variables of the program.
+        empty_folder: The path of an empty folder that the experiments use instead.
+    """
     for place in DEFAULT_PLACES:
         folder = _folder_of(place, environ)
         if place.variable in environ or not os.path.lexists(folder):

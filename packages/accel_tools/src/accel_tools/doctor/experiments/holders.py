@@ -17,9 +17,7 @@ def describe_holders(nodes: Sequence[str]) -> str:
     """
     try:
         import psutil
-    except (
-        ImportError
-    ):  # This import may fail for the same reason as the examined program.
+    except ImportError:  # It may fail for the same reason as the examined program.
         return ""
     descriptions = []
     for process in psutil.process_iter(["pid", "name"]):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause
@@ -15,13 +16,22 @@ from accel_core.sandbox import child
 from accel_core.text import one_line
 from accel_core.torch_import import import_torch
 from accel_tools.doctor.experiments.search import Experiment, fixed_step
-from accel_tools.doctor.experiments.trial import NO_CHANGE, Change, Outcome
+from accel_tools.doctor.experiments.table import variable_and_limit_experiments
+from accel_tools.doctor.experiments.trial import (
+    NO_CHANGE,
+    Change,
+    Outcome,
+    Program,
+    command_with_limits,
+)
 from accel_train.launch.network import addressed_interfaces
 
 #: The time limit in seconds for the ranks to connect, in addition to the import of torch.
 _CONNECT_SECONDS = 10.0
 #: Prefixes of variables that torch.distributed and gloo read.
-_VARIABLE_PREFIXES = ("GLOO_", "TP_", "TORCH_DISTRIBUTED", "MASTER_")
+_VARIABLE_PREFIXES = ("GLOO_", "TP_", "TORCH_DISTRIBUTED")
+#: The variables with the address of the store, which `run_ranks` sets.
+_STORE_VARIABLES = ("MASTER_ADDR", "MASTER_PORT")
 #: The stages of a rank, in order.
 _IMPORT, _STORE, _ALL_REDUCE = "import of torch", "store", "all_reduce()"
 _STAGES = (_IMPORT, _STORE, _ALL_REDUCE)
@@ -48,11 +58,15 @@ def run_ranks(job: RankJob, change: Change = NO_CHANGE) -> Outcome:
     environ = change.apply_to_environment({**job.environ, **store})
 
     def run_rank(rank: int) -> Outcome:
-        return _run_rank(job, rank, environ)
+        return _run_rank(job, rank, environ, change)
 
+    start_time = time.monotonic()
     with ThreadPoolExecutor(max_workers=job.rank_count) as pool:
         outcomes = list(pool.map(run_rank, range(job.rank_count)))
-    return min(outcomes, key=lambda outcome: len(outcome.imported))
+    least_successful = min(outcomes, key=lambda outcome: len(outcome.imported))
+    seconds = time.monotonic() - start_time
+    has_waited = not least_successful.is_successful and seconds > _CONNECT_SECONDS
+    return replace(least_successful, seconds=seconds, is_timed_out=has_waited)
 
 
 def _free_port() -> int:
@@ -62,7 +76,9 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _run_rank(job: RankJob, rank: int, environ: Mapping[str, str]) -> Outcome:
+def _run_rank(
+    job: RankJob, rank: int, environ: Mapping[str, str], change: Change
+) -> Outcome:
     """Run one rank in a child process, and return its outcome.
 
     The outcome's field `imported` contains the stages that the rank finished.
@@ -76,22 +92,26 @@ def _run_rank(job: RankJob, rank: int, environ: Mapping[str, str]) -> Outcome:
 
     def start(command: list[str], *, env: object, **options: Any) -> Any:
         del env  # The rank's variables are used instead.
-        return subprocess.Popen(command, env=variables, **options)
+        with_limits = command_with_limits(command, change)
+        return subprocess.Popen(with_limits, env=variables, **options)
 
     timeout = job.import_timeout + _CONNECT_SECONDS
     try:
         report = child.run(connect_in_child, {}, timeout, start=start)
     except OSError as error:
-        return Outcome(error=f"its process could not be started: {error}")
+        message = f"the rank's process could not be started: {error}"
+        return Outcome(error=message, start_failed=True)
     failure = f"its process {report.ending}"
     if report.answer is not None:
         failure = report.answer["error"]
-    finished = 0
-    if report.stage in _STAGES:
-        finished = _STAGES.index(report.stage)
+    finished_count = 0
     if not failure:
-        finished = len(_STAGES)
-    return Outcome(imported=_STAGES[:finished], error=failure, stage=report.stage)
+        finished_count = len(_STAGES)
+    elif report.stage in _STAGES:
+        # The rank failed in this stage, so it has finished the stages before.
+        finished_count = _STAGES.index(report.stage)
+    finished = _STAGES[:finished_count]
+    return Outcome(imported=finished, error=failure, stage=report.stage)
 
 
 def connect_in_child(_: dict[str, Any], stage: Callable[[str], None]) -> dict[str, str]:
@@ -121,22 +141,42 @@ def connect_in_child(_: dict[str, Any], stage: Callable[[str], None]) -> dict[st
     return {"error": ""}
 
 
-def experiments(job: RankJob) -> Iterator[Experiment]:
-    """Yield experiments that change variables, network interfaces, or the address of the store."""
-    for name, value in sorted(job.environ.items()):
-        if name.startswith(_VARIABLE_PREFIXES):
-            yield Experiment(
-                change=Change(unset_variables=frozenset({name})),
-                name=f"{name}={value!r}",
-                step=fixed_step(f"unset {name}"),
-                is_likely=lambda _outcome: True,
-            )
-    yield Experiment(
+def experiments(job: RankJob) -> list[Experiment]:
+    """Return experiments that change the variables, the limits, or the address of the store."""
+    program = Program(("torch",), job.environ, job.import_timeout)
+    found = [_store_experiment()]
+    for experiment in variable_and_limit_experiments(program):
+        [*names] = experiment.change.unset_variables
+        if any(name in _STORE_VARIABLES for name in names):
+            continue  # Each run sets them.
+        if any(name.startswith(_VARIABLE_PREFIXES) for name in names):
+            found.append(replace(experiment, is_likely=_is_always_likely))
+        else:
+            found.append(experiment)
+    return found
+
+
+def _is_always_likely(_outcome: Outcome) -> bool:
+    return True
+
+
+def _is_store_unreachable(outcome: Outcome) -> bool:
+    return outcome.stage == _STORE
+
+
+def _store_experiment() -> Experiment:
+    """Return the experiment with the store at the loopback address instead of the host's address."""
+    return Experiment(
         change=Change(set_variables=(("MASTER_ADDR", "127.0.0.1"),)),
-        name=f"the store at 127.0.0.1 instead of {socket.gethostname()}",
+        name=f"torch.distributed's store at 127.0.0.1 instead of {socket.gethostname()}",
         step=fixed_step("for a job on this host alone: export MASTER_ADDR=127.0.0.1"),
+        is_likely=_is_store_unreachable,
         preposition="with",
     )
+
+
+def interface_experiments() -> Iterator[Experiment]:
+    """Yield an experiment with each network interface, of which gloo uses only one."""
     for interface in addressed_interfaces():
         yield Experiment(
             change=Change(set_variables=(("GLOO_SOCKET_IFNAME", interface),)),

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from accel_tools.doctor.experiments.trial import NO_CHANGE, Change, Outcome
 
-#: How often the unchanged program must fail again before a change is tried.
+#: How often the unchanged program must fail again, by default, before a change is tried.
 _REPEATS = 2
 #: How many changes are combined at most, if each change only uncovers the next failure.
 _MAX_COMBINED = 3
@@ -90,6 +90,22 @@ class Result:
     #: Whether a process could not be started, so that the experiments prove nothing.
     start_failed: bool = False
 
+    @property
+    def stops_search(self) -> bool:
+        """Return whether further experiments could prove nothing."""
+        is_out_of_time = bool(self.suspects or self.untried)
+        return self.is_flaky or self.start_failed or is_out_of_time
+
+    def __add__(self, other: Result) -> Result:
+        """Return one result of two searches that found no cause."""
+        return Result(
+            tried=self.tried + other.tried,
+            altering=self.altering + other.altering,
+            untried=self.untried + other.untried,
+            is_flaky=other.is_flaky,
+            start_failed=other.start_failed,
+        )
+
 
 class _FlakyError(Exception):
     """The same program fails in some runs and succeeds in other runs."""
@@ -117,6 +133,8 @@ class Search:
     is_better: Callable[[Outcome], bool]
     #: The value of `time.monotonic` after which no run starts.
     deadline: float
+    #: How often the unchanged program must fail again before a change is tried.
+    repeats: int = _REPEATS
     #: The maximum number of parallel runs.
     max_parallel: int = 1
     #: A function called with the description of each experiment that begins.
@@ -153,7 +171,7 @@ class Search:
             return self._search_causes(experiments, failed)
 
         # Each run of a program that hangs takes its whole time limit.
-        repeats = 1 if failed.is_timed_out else _REPEATS
+        repeats = 1 if failed.is_timed_out else self.repeats
         return self._search_and_confirm(experiments, search, repeats)
 
     def _search_and_confirm(
@@ -326,6 +344,7 @@ class Search:
             outcome = self._run_with_all(group)
             if self.is_better(outcome):
                 return self._minimize(group)
+            # The changes then have an effect, and may also remove something that the program needs.
             if group is not related and _is_different_failure(outcome, failed):
                 self._fails_differently_together = True
         return []
@@ -344,23 +363,34 @@ class Search:
 
     def _find_better(self, groups: list[list[Experiment]]) -> list[Experiment] | None:
         """Return the first group that improves the outcome, or `None`."""
-        for batch in _batches(groups, self.max_parallel):
+        unknown = [group for group in groups if not self._was_tried_alone(group)]
+        for batch in _batches(unknown, self.max_parallel):
             outcomes = self._run_each([_combine_changes(group) for group in batch])
             for group, outcome in zip(batch, outcomes, strict=True):
                 if self.is_better(outcome):
                     return group
         return None
 
+    def _was_tried_alone(self, group: Sequence[Experiment]) -> bool:
+        """Return whether the group is one experiment that was tried alone without success."""
+        if len(group) != 1:
+            return False
+        name = group[0].name
+        return name in self._tried or name in self._altering
+
     def _minimize_both(
         self, first: list[Experiment], second: list[Experiment]
     ) -> list[Experiment]:
         """Return experiments from both halves that together improve the outcome.
 
-        Each of them is necessary. This is Junker's algorithm QuickXplain.
+        Each of them is necessary.
         """
-        needed_of_second = self._minimize_addition(first, first, second)
+        # This is Junker's algorithm QuickXplain: one half is minimized while the other half is applied.
+        needed_of_second = self._minimize_addition(
+            applied=first, last_added=first, experiments=second
+        )
         needed_of_first = self._minimize_addition(
-            needed_of_second, needed_of_second, first
+            applied=needed_of_second, last_added=needed_of_second, experiments=first
         )
         return [*needed_of_first, *needed_of_second]
 
@@ -378,16 +408,20 @@ class Search:
                 `applied` alone has already been tried.
             experiments: The experiments of which a subset is needed.
         """
-        if last_added:
+        if last_added and not self._was_tried_alone(applied):
             self.on_experiment(f"which of {len(experiments)} changes")
             if self.is_better(self._run_with_all(applied)):
                 return []  # The applied changes are enough.
         if len(experiments) == 1:
             return experiments
         first, second = _halves(experiments)
-        needed_of_second = self._minimize_addition([*applied, *first], first, second)
+        needed_of_second = self._minimize_addition(
+            applied=[*applied, *first], last_added=first, experiments=second
+        )
         needed_of_first = self._minimize_addition(
-            [*applied, *needed_of_second], needed_of_second, first
+            applied=[*applied, *needed_of_second],
+            last_added=needed_of_second,
+            experiments=first,
         )
         return [*needed_of_first, *needed_of_second]
 

@@ -76,6 +76,23 @@ def experiments(program: Program) -> list[Experiment]:
     return list(by_name.values())
 
 
+def variable_and_limit_experiments(program: Program) -> list[Experiment]:
+    """Return experiments without each environment variable, and with a higher value of each limit.
+
+    The variables of the dynamic loader and of Python come first.
+    """
+    sources = (
+        _loader_variable_experiments,
+        _limit_experiments,
+        _other_variable_experiments,
+    )
+    by_name: dict[str, Experiment] = {}
+    for source in sources:
+        for experiment in source(program):
+            by_name.setdefault(experiment.name, experiment)
+    return list(by_name.values())
+
+
 @dataclass(frozen=True)
 class PythonPath:
     """The folders in which this Python finds packages, and its start-up files."""
@@ -125,7 +142,7 @@ def _start_file_experiments(program: Program) -> Iterator[Experiment]:
         step = f"remove {file.path}, which runs when Python starts"
         if distribution:
             name = distribution.partition(" ")[0]
-            step = f"pip uninstall {name}, or upgrade it"
+            step = f"pip install --upgrade {name}, or pip uninstall {name}"
         yield Experiment(
             change=Change(
                 without_start_files=frozenset({file.path}),

@@ -210,7 +210,7 @@ def run(program: Program, change: Change = NO_CHANGE) -> Outcome:
     try:
         report = child.run(_unused_function, {}, program.timeout, start=start)
     except OSError as error:
-        message = f"its process could not be started: {error}"
+        message = f"no process could be started for the program: {error}"
         return Outcome(error=message, start_failed=True)
     outcome = _read_outcome(program, report)
     return replace(outcome, seconds=time.monotonic() - start_time)
@@ -231,6 +231,11 @@ def _command(change: Change, arguments: list[str]) -> list[str]:
         options.append("-S")
     options.append("-Xfaulthandler")
     command = [sys.executable, *options, "-c", source, *arguments]
+    return command_with_limits(command, change)
+
+
+def command_with_limits(command: list[str], change: Change) -> list[str]:
+    """Return a command line that runs `command` with the resource limits of the change."""
     if not change.limits:
         return command
     limits_and_command = repr((change.limits, command))

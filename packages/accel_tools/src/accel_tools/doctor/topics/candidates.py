@@ -91,7 +91,7 @@ def _add_root_cause_of_torch(finding: Finding, torch_finding: Finding) -> Findin
     """
     if torch_finding.level is Level.OK or not torch_finding.cause:
         return finding
-    # A text that shows its own cause shows no other one.
+    # The text keeps the cause that it already shows, so the new cause is not shown.
     what = finding.text
     return finding._replace(
         what=what, details="", cause=torch_finding.cause, shows_cause=False
@@ -103,11 +103,11 @@ def _unknown_name_findings(
 ) -> Iterator[Finding]:
     """Yield a finding about each requested name that no plugin declares."""
     for pin in context.requested:
-        is_known = False
-        for verdict in survey.verdicts:
-            if pin.matches(verdict.name, verdict.distribution):
-                is_known = True
-        if is_known:
+        is_declared = any(
+            pin.matches(verdict.name, verdict.distribution)
+            for verdict in survey.verdicts
+        )
+        if is_declared:
             continue
         missing = messages.not_declared_verdict(pin)
         suggestion = did_you_mean(pin.name, installed_names()).strip()
@@ -422,7 +422,7 @@ def _library_clauses(reason: str, unmet: Sequence[UnmetDependency]) -> Iterator[
         verb = "is" if len(names) == 1 else "are"
         yield f"{bus.enumerated(names)} {verb} missing too"
     if unfit_reasons:
-        yield bus.enumerated(_unique(unfit_reasons), 2)
+        yield bus.enumerated(_unique(unfit_reasons), most=2)
 
 
 def _unique(texts: Sequence[str]) -> tuple[str, ...]:
@@ -449,7 +449,11 @@ def _describe_package(package: VendorPackage) -> str:
     text = f"{package} in {package.folder}"
     # A requirement for torch-npu begins with "torch" too.
     torch_alone = re.compile(r"torch\b(?!-)")
-    requirements = [text for text in package.requires if torch_alone.match(text)]
+    requirements = [
+        requirement
+        for requirement in package.requires
+        if torch_alone.match(requirement)
+    ]
     built_for = [*requirements, *package.tags]
     if built_for:
         text += f" (for {', '.join(built_for)})"

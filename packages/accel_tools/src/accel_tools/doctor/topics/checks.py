@@ -367,7 +367,7 @@ def _checks_of_backend(
             returned = Plugin(plugin).hooks.accel_checks(backend=backend)
         checks = list(returned or ())[:_MAX_CHECKS]
     except PLUGIN_ERRORS as error:
-        # A report on an error of the plugin comes without a check.
+        # The report is about the plugin, not about a check. No check's name contains an exclamation mark.
         report = template._replace(key=f"{template.key} !")
         what = f"accel_checks() failed: {root_cause(error)}"
         yield _faulty_report(report, "checks.raised", what), None

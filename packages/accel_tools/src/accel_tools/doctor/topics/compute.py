@@ -168,7 +168,7 @@ def _expected_devices(
     if simulated is not None:
         return simulated
     if _is_device_expected(context, verdict, survey):
-        return physical_devices.count or 1
+        return physical_devices.count or 1  # The number may be unknown.
     return None
 
 
@@ -199,6 +199,7 @@ def _simulated_devices(
     name, _, count = context.environ.get("ACCEL_SIMULATE", "").partition(":")
     backend = name.strip().lower()
     known_backends = [other.name for other in survey.verdicts]
+    # The backend `generic` serves a device that no plugin declares.
     if backend and backend not in known_backends:
         backend = "generic"
     if verdict.name != backend:

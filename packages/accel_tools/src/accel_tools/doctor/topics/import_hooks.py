@@ -308,7 +308,7 @@ def _failure_finding(failures: Sequence[_Failure]) -> Finding:
 
 def _autoload_finding(conflict: AutoloadConflict) -> Finding:
     """Return the finding about a package that fails, or may fail, when torch imports the package."""
-    is_certain = conflict.known
+    is_certain = conflict.is_certain
     level = Level.ERROR if is_certain else Level.WARNING
     code = "import-hooks.torch-fails" if is_certain else "import-hooks.unknown"
     return Finding(

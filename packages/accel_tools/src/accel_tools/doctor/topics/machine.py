@@ -388,7 +388,7 @@ def _cpu_time_findings() -> Iterator[Finding]:
     if soft == resource.RLIM_INFINITY:
         return
     what = f"the system ends a process after {soft} s of CPU time (ulimit -t)"
-    step = "train where no such limit is set, such as in a job of the scheduler"
+    step = "train where CPU time is not limited, such as in a job of the scheduler"
     if hard == resource.RLIM_INFINITY:
         step = "ulimit -S -t unlimited"
     yield Finding(Level.WARNING, "machine.cpu-time", what, step)
@@ -428,7 +428,8 @@ def _stale_lock_findings(context: DiagnosticContext) -> Iterator[Finding]:
     A build that is killed leaves its lock, and later builds wait for this lock forever.
     """
     folder = _extensions_folder(context.environ)
-    # torch creates the file `lock` in an extension's folder, and removes it after the build.
+    # torch creates the file `lock` in an extension's folder, and removes the file after the build. By
+    # default, the extension's folder is in a folder for the versions of Python and CUDA, such as py311_cu128.
     locks = [*folder.glob("*/lock"), *folder.glob("*/*/lock")]
     stale = [lock for lock in locks if _seconds_since_change(lock) > _LONGEST_BUILD]
     if stale:

@@ -104,15 +104,26 @@ def _add_proof(
     def run(change: Change) -> Outcome:
         return rank_connection.run_ranks(job, change)
 
-    search = Search(
-        run=run,
-        is_better=lambda changed_outcome: changed_outcome.is_successful,
-        deadline=time.monotonic() + experiment_seconds,
-    )
-    # The changes exclude each other, because gloo uses only one network interface.
-    result = search.find_first_cause(list(rank_connection.experiments(job)))
+    deadline = time.monotonic() + experiment_seconds
+
+    def new_search() -> Search:
+        return Search(
+            run=run,
+            is_better=lambda changed_outcome: changed_outcome.is_successful,
+            deadline=deadline,
+            repeats=1,  # Each run imports torch in all ranks.
+        )
+
+    result = new_search().find_causes(rank_connection.experiments(job), outcome)
+    if not result.causes and not result.stops_search:
+        # gloo uses only one network interface, so these changes exclude each other.
+        interfaces = list(rank_connection.interface_experiments())
+        by_interface = new_search().find_first_cause(interfaces)
+        result = by_interface if by_interface.causes else result + by_interface
     if not result.causes:
         return finding._replace(proof=". ".join(describe_unproven(result)))
-    [cause] = result.causes
-    proof = f"{cause}, the ranks connect"
-    return finding._replace(proof=proof, is_proven=True, step=cause.step(outcome))
+    causes = " and ".join(str(cause) for cause in result.causes)
+    steps = dict.fromkeys(cause.step(outcome) for cause in result.causes)
+    return finding._replace(
+        proof=f"{causes}, the ranks connect", is_proven=True, step="; ".join(steps)
+    )

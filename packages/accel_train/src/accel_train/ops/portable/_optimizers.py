@@ -38,7 +38,9 @@ class Optimizers(Generic[T]):
         self._settings_by_id[optimizer_id] = settings
         if should_log:
             logging.getLogger("accel_train.ops").info(
-                "%s %d: portable, on torch's operators", self._op, optimizer_id
+                "%s: created optimizer %d, which uses torch's operators",
+                self._op,
+                optimizer_id,
             )
         return 0
 
@@ -49,7 +51,7 @@ class Optimizers(Generic[T]):
         except KeyError:
             raise OpInputError(
                 f"{self._op}: optimizer {optimizer_id} was not created. "
-                f"Call {self._create_function}({optimizer_id}, …)"
+                f"Next step: call {self._create_function}({optimizer_id}, …)"
             ) from None
 
     def destroy(self, optimizer_id: int) -> int:

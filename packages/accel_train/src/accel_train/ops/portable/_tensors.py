@@ -111,7 +111,9 @@ def _update_rows(
     """
     rows_of_device_and_dtype: dict[Any, list[list[Tensor]]] = {}
     for row in rows:
-        device, compute_dtype = row[0].device, _compute_dtype(row)
+        gradient = row[0]
+        device = gradient.device
+        compute_dtype = _compute_dtype(row)
         if all(tensor.dtype == compute_dtype for tensor in row):
             key = (device, compute_dtype)
             rows_of_device_and_dtype.setdefault(key, []).append(row)
