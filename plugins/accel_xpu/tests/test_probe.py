@@ -183,7 +183,7 @@ def test_torchs_own_support_needs_torch_2_8(tmp_path):
     before = "torch.version.xpu, torch.xpu = '20250101', type(torch)('torch.xpu')"
     found = machine.probe(NODE, before=before, rank=1)
     assert found["status"] == "incompatible"
-    assert found["reason"].startswith("it needs torch>=2.8, ")
+    assert found["reason"].startswith("the backend requires torch>=2.8, ")
 
 
 REAL = os.environ.get("ACCEL_REAL_IPEX", "")
