@@ -238,7 +238,7 @@ def _facts_to_compare(
     for finding in findings:
         if finding.code not in _VARYING_CODES:
             yield f"{finding.about} {finding.code}".strip(), finding.text
-        for name, value in finding.facts.items():
+        for name, value in finding.all_facts.items():
             is_of_one_rank = name.startswith(_FACTS_OF_ONE_RANK)
             if not is_of_one_rank and name not in _FACTS_REPORTED_ELSEWHERE:
                 yield f"{topic}: {name}", value

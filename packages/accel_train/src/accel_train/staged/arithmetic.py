@@ -166,7 +166,7 @@ def _reduction_in_wider_type(op: Any, dtype: torch.dtype) -> Reduction:
     if wider_type is None:
         if not dtype.is_floating_point:
             raise ValueError(f"tensors of {dtype} cannot be reduced")
-        wider_type = torch.float32
+        wider_type = torch.float32  # For 8-bit floats.
     return Reduction(
         op, to_gloo=lambda host: host.to(wider_type), from_gloo=_copy_narrowed
     )
