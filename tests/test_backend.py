@@ -102,7 +102,7 @@ def test_a_name_that_could_not_be_pinned_is_refused(name):
         ("device_type", "NPU", "device_type 'NPU' is malformed"),
         ("device_type", "npu:0", "device_type 'npu:0' is malformed"),
         ("vendor_import", "torch-npu", "vendor_import 'torch-npu' is malformed"),
-        ("vendor_import", (), "vendor_import names no module"),
+        ("vendor_import", (), "vendor_import is empty"),
         (
             "vendor_import",
             ["torch_npu"],

@@ -72,7 +72,7 @@ def test_every_option_is_on_the_page(page_of_commands):
 
 def test_the_columns_of_the_examples_stay(page_of_commands):
     assert (
-        "accel list                    the backends, and which of them can be used\n"
+        "accel list                    show the backends, and which of them are usable\n"
         in page_of_commands
     )
     assert "zsh, in ~/.zshrc:                     eval " in page_of_commands

@@ -45,9 +45,9 @@ def _shadowing_file(error: Exception) -> str:
 def _restart_without_variables(file: str, error: Exception) -> None:
     """Restart this command without the PYTHON* variables."""
     sys.stderr.write(
-        f"accel: Python imports {file} instead of its own module: {error}\n"
+        f"accel: Python imports {file} instead of the standard library's module: {error}\n"
         "accel: next step: rename that file, or remove its folder from PYTHONPATH. "
-        "This command now starts without PYTHONPATH.\n"
+        "This command now restarts without PYTHONPATH.\n"
     )
     sys.stderr.flush()
     program = "from accel_core.__main__ import main; main()"

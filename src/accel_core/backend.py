@@ -74,6 +74,7 @@ class Provenance:
         """Split the entry point's value, without its extras, into a module and
         attributes.
         """
+        # For example "package.module:object [extra]".
         reference, _, _extras = self.value.partition("[")
         module, _, attribute_path = reference.partition(":")
         attributes = attribute_path.strip().split(".") if attribute_path else []
@@ -112,9 +113,9 @@ class Hardware:
         nodes: Glob patterns of the device nodes that the driver creates, such as
             `"/dev/davinci[0-9]*"`.
         shared_nodes: Glob patterns of device nodes that other vendors' devices have
-            too, such as `"/dev/dri/renderD*"`. If such nodes exist, that proves
-            nothing. If they are missing, that means that a container was started
-            without its devices.
+            too, such as `"/dev/dri/renderD*"`. The existence of such nodes proves
+            nothing. If such nodes are missing, a container was started without its
+            devices.
         pci_ids: The device's PCI ids: `"vendor"`, `"vendor:device"` or `"vendor/class"`
             in lower-case hexadecimal, such as `"10de/03"`.
         driver_file: A file or folder that exists only while the driver is loaded, such
@@ -331,7 +332,8 @@ RECORDS: dict[str, type[Any]] = {
 
 
 def decode_backend(document: Mapping[str, Any]) -> Backend:
-    """Return the backend declaration that `dataclasses.asdict` converted to `document`.
+    """Build a `Backend` from `document`, the dictionary that `dataclasses.asdict`
+    returned for that backend.
 
     The document may have passed through JSON, which turns tuples into lists.
     """
@@ -399,7 +401,7 @@ def _faults(backend: Backend) -> Iterator[str]:
         else:
             yield from _faults_of_field(field.name, value, field.default)
     if backend.vendor_import == ():
-        yield "vendor_import names no module, expected e.g. 'torch_npu'"
+        yield "vendor_import is empty, expected a module such as 'torch_npu'"
 
 
 def _faults_of_record(name: str, record: Any) -> Iterator[str]:
@@ -412,12 +414,13 @@ def _faults_of_field(name: str, value: Any, default: Any) -> Iterator[str]:
     """Yield a message for each error in one field: a value of the wrong type or in the
     wrong form.
     """
-    if default is not MISSING and value is default:
+    if default is not MISSING and value is default:  # A default is always valid.
         return
     expected_type = _FIELD_TYPES.get(name, type(default))
     if not _is_of_type(name, value, expected_type):
-        kind = _describe_type(name, expected_type)
-        yield f"{name} {short_repr(value)} is {type(value).__name__}, expected {kind}"
+        actual = type(value).__name__
+        expected = _describe_type(name, expected_type)
+        yield f"{name} {short_repr(value)} is {actual}, expected {expected}"
         return
     form = _FORMS.get(name)
     if form is None or value == default:
@@ -494,10 +497,10 @@ def _is_valid_priority(number: int) -> bool:
     return abs(number) <= _MAX_PRIORITY
 
 
-def _is_pair_of_strings(row: object) -> bool:
-    if not isinstance(row, tuple) or len(row) != 2:
+def _is_pair_of_strings(value: object) -> bool:
+    if not isinstance(value, tuple) or len(value) != 2:
         return False
-    return all(type(item) is str for item in row)
+    return all(type(item) is str for item in value)
 
 
 _PREFIX = _Form(

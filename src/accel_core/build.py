@@ -56,30 +56,33 @@ class Group:
     def others_than(self, verdict: Verdict) -> tuple[Backend, ...]:
         """Return the declarations of all backends except the one in `verdict`.
 
-        For a built-in backend, the result also contains a substitute for each blocked
-        plugin, because a blocked plugin is not loaded and its declaration is unknown. A
-        substitute takes its device type from the plugin's name, and declares every
-        autoloaded package that no other backend declares.
+        For a built-in backend, the result also contains a substitute declaration for
+        each blocked plugin, because the declaration of a blocked plugin is not read. A
+        substitute takes its device type from the plugin's name. Its vendor imports are
+        the packages that torch's autoload imports and that no other backend declares.
         """
-        others = []
+        declarations = []
         for other in self.verdicts:
             if other.backend is not None and not other.is_about(verdict):
-                others.append(other.backend)
+                declarations.append(other.backend)
         if not verdict.builtin:
-            return tuple(others)
+            return tuple(declarations)
         for other in self.verdicts:
             if other.backend is None and other.status is Status.BLOCKED:
-                substitute = _substitute_for_blocked(other.name, tuple(others))
+                substitute = _substitute_for_blocked(other.name, tuple(declarations))
                 if substitute is not None:
-                    others.append(substitute)
-        return tuple(others)
+                    declarations.append(substitute)
+        return tuple(declarations)
 
 
-def _substitute_for_blocked(name: str, others: tuple[Backend, ...]) -> Backend | None:
+def _substitute_for_blocked(
+    name: str, other_backends: tuple[Backend, ...]
+) -> Backend | None:
     """Return a declaration to use for the blocked plugin called `name`, or `None` if
     the entry point's name cannot be a backend's name.
     """
-    modules = tuple(p.module for p in builtin.undeclared_packages(others))
+    packages = builtin.undeclared_packages(other_backends)
+    modules = tuple(package.module for package in packages)
     device_type, _, _ = name.partition(".")  # "xpu" for "xpu.external"
     try:
         return Backend(
@@ -113,36 +116,37 @@ def create(verdict: Verdict, group: Group) -> Accelerator:
     backend = verdict.declaration
     if backend in group.built:
         return group.built[backend]
-    others = group.others_than(verdict)
+    other_backends = group.others_than(verdict)
     with stdout_to_stderr():
-        _import_vendor(verdict, backend, others)
+        _import_vendor(verdict, backend, other_backends)
         if verdict.builtin:
-            backend = builtin.with_torch_device_type(backend, others)
-            if backend in group.built:  # The backend was pinned by another name before.
+            backend = builtin.with_torch_device_type(backend, other_backends)
+            if backend in group.built:  # An earlier choice pinned it by another name.
                 return group.built[backend]
-            built: object = _instance_of_declared_class(backend)
+            result: object = _instance_of_declared_class(backend)
         else:
-            built = _call_accel_create(verdict, backend, others)
-        if not isinstance(built, Accelerator):
-            built = adapted(built, backend) or built
-    if not isinstance(built, Accelerator):
+            result = _call_accel_create(verdict, backend, other_backends)
+        if isinstance(result, Accelerator):
+            return result
+        accelerator = adapted(result, backend)
+    if not isinstance(accelerator, Accelerator):
         raise errors.InvalidAcceleratorError(
-            f"{current_step.get().text} returned {built!r} ({type(built).__name__}), expected "
-            "an accel_core.Accelerator, or an object or class that an adapter supports "
-            "(DeepSpeed's DeepSpeedAccelerator)"
+            f"{current_step.get().text} returned {result!r} ({type(result).__name__}), "
+            "expected an accel_core.Accelerator, or an object or class that an adapter "
+            "supports (DeepSpeed's DeepSpeedAccelerator)"
         )
-    return built
+    return accelerator
 
 
 def _import_vendor(
-    verdict: Verdict, backend: Backend, others: tuple[Backend, ...]
+    verdict: Verdict, backend: Backend, other_backends: tuple[Backend, ...]
 ) -> None:
     """Import torch, and then the package that adds the device to torch."""
     log_step("importing torch", CodeOwner.TORCH)
     torch = torch_import.import_torch()
     if backend.torch_integration.private_use1:
-        builtin.require_free_slot(backend, others)
-    # If none is installed, the import of the first one raises the right error.
+        builtin.require_free_slot(backend, other_backends)
+    # If no module is installed, the import of the first raises the right error.
     candidates = checks.installed_imports(backend) or backend.vendor_imports
     name = candidates[0]
     with torch_import.autoload_restored():
@@ -158,14 +162,14 @@ def _import_vendor(
 
 
 def _call_accel_create(
-    verdict: Verdict, backend: Backend, others: tuple[Backend, ...]
+    verdict: Verdict, backend: Backend, other_backends: tuple[Backend, ...]
 ) -> object:
     """Return the accelerator from the plugin's `accel_create`, or an instance of the
     declared class if the hook returns none.
     """
     log_step(f"accel_create() of {verdict.provenance}", CodeOwner.PLUGIN)
     plugin = Plugin(verdict.provenance)
-    built: object = plugin.hooks.accel_create(backend=backend, others=others)
+    built: object = plugin.hooks.accel_create(backend=backend, others=other_backends)
     if built is not None:
         return built
     if backend.accelerator:
@@ -186,15 +190,18 @@ def _instance_of_declared_class(backend: Backend) -> object:
     """
     from accel_core.interface import Accelerator, prepared
 
-    module, _, name = (backend.accelerator or _ANY_DEVICE).partition(":")
+    reference = backend.accelerator or _ANY_DEVICE
+    module, _, name = reference.partition(":")
     if module.startswith("accel_core."):
-        declared = getattr(importlib.import_module(module), name)
+        declared_class = getattr(importlib.import_module(module), name)
     else:
+        # The module may import a framework, which its adapter has to prepare for.
         with prepared():
-            declared = getattr(importlib.import_module(module), name)
-    if isinstance(declared, type) and issubclass(declared, Accelerator):
-        return declared._from_backend(backend)
-    return declared
+            declared_class = getattr(importlib.import_module(module), name)
+    if isinstance(declared_class, type) and issubclass(declared_class, Accelerator):
+        return declared_class._from_backend(backend)
+    # Another framework's class, of which that framework's adapter makes an accelerator.
+    return declared_class
 
 
 # --- The device -------------------------------------------------------------------------
@@ -247,7 +254,8 @@ def _verdict_on_count(
 ) -> Verdict:
     package = builtin.package_of_generic(accelerator.backend)
     why: Why | None = None
-    # No plugin vouches for a generic device, so its verdict names what registers it.
+    # No plugin declares a generic device, so the verdict names the package that
+    # registers the device.
     if verdict.builtin and (package or not count):
         facts = {
             "package": str(package or "a package"),
@@ -267,15 +275,15 @@ def plugin_verdict(verdict: Verdict, group: Group) -> Verdict | None:
     """Return the verdict of the plugin's `accel_probe`, or `None` if the plugin leaves
     the verdict to the default probe.
     """
-    others = group.others_than(verdict)
+    other_backends = group.others_than(verdict)
     if verdict.builtin:
-        return builtin.verdict_without_import(verdict, others)
+        return builtin.verdict_without_import(verdict, other_backends)
     plugin = Plugin(verdict.provenance)
     try:
         with stdout_to_stderr(), preserved_state(verdict.provenance):
             hooks = plugin.hooks
             log_step(f"accel_probe() of {verdict.provenance}", CodeOwner.PLUGIN)
-            answer = hooks.accel_probe(backend=verdict.backend, others=others)
+            answer = hooks.accel_probe(backend=verdict.backend, others=other_backends)
     except PLUGIN_ERRORS as error:
         return failure(verdict, error, group)
     if answer is None:
@@ -355,14 +363,15 @@ def _invalid_answer(
 def failure(verdict: Verdict, error: BaseException, group: Group) -> Verdict:
     """Return the verdict that results from `error`, which the current step of a probe raised."""
     source = verdict.provenance
-    if not verdict.builtin and source.module not in sys.modules:
+    is_plugin_loaded = verdict.builtin or source.module in sys.modules
+    if not is_plugin_loaded:
         return replace(load_failure_verdict(source, error), backend=verdict.backend)
     if error.__traceback__ is not None:
         # The traceback is kept, but the objects in its frames must be freed.
         traceback.clear_frames(error.__traceback__)
     step = current_step.get()
     # Plugins are called to explain the error, and their code may fail too.
-    log_step(f"{step.text}, and what its error means", step.owner)
+    log_step(f"{step.text} (explaining its error)", step.owner)
     failed = verdict_with_error(verdict, error)
     if step.owner is CodeOwner.PLUGIN:
         mismatch = core_mismatch_verdict(failed, error, step.text)

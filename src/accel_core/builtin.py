@@ -48,16 +48,18 @@ OWN = Provenance("accel-core", __version__)
 
 
 def builtin_verdicts() -> tuple[Verdict, ...]:
-    """Return unprobed verdicts on the CPU and, for a device that needs no package, on `generic`."""
+    """Return unprobed verdicts on the two built-in backends: the CPU, and `generic` for a
+    device that torch supports without another package.
+    """
     return (_builtin_verdict(CPU, OWN), _builtin_verdict(GENERIC, OWN))
 
 
-def generic_verdicts(others: Iterable[Backend]) -> tuple[Verdict, ...]:
-    """Return a `generic` backend for each autoloaded package that none of `others`
-    declares.
+def generic_verdicts(backends: Iterable[Backend]) -> tuple[Verdict, ...]:
+    """Return an unprobed verdict on `generic` for each package that torch autoloads and
+    that none of `backends` declares.
     """
     return tuple(
-        _builtin_verdict(GENERIC, package) for package in undeclared_packages(others)
+        _builtin_verdict(GENERIC, package) for package in undeclared_packages(backends)
     )
 
 
@@ -80,7 +82,8 @@ def generic_for_device_type(pin: Pin) -> tuple[Verdict, ...]:
     it. The result is empty for a device type with a first-party plugin, because the
     user only needs to install that plugin.
     """
-    if f"accel-{pin.name}" in OWN_DISTRIBUTIONS or not is_device_type(pin.name):
+    has_first_party_plugin = f"accel-{pin.name}" in OWN_DISTRIBUTIONS
+    if has_first_party_plugin or not is_device_type(pin.name):
         return ()
     backend = replace(GENERIC, device_type=pin.name)
     verdicts = []
@@ -136,24 +139,24 @@ def packages_named_after(device_type: str) -> list[Provenance]:
     return packages
 
 
-def undeclared_packages(others: Iterable[Backend]) -> list[Provenance]:
-    """Return the packages that torch's autoload imports and that no backend in `others`
+def undeclared_packages(backends: Iterable[Backend]) -> list[Provenance]:
+    """Return the packages that torch's autoload imports and that none of `backends`
     declares.
     """
-    backends = tuple(others)
+    declarations = tuple(backends)
     packages = []
     for package in autoload_packages():
-        if not names_of_declaring_backends(package, backends):
+        if not names_of_declaring_backends(package, declarations):
             packages.append(package)
     return packages
 
 
 def names_of_declaring_backends(
-    package: Provenance, others: Iterable[Backend]
+    package: Provenance, backends: Iterable[Backend]
 ) -> list[str]:
     """Return the names of the backends whose vendor import belongs to the package."""
     names = []
-    for backend in others:
+    for backend in backends:
         if package.top in _top_level_packages(backend):
             names.append(backend.name)
     return names
@@ -180,7 +183,7 @@ def package_of_generic(backend: Backend) -> Provenance | None:
 
 
 def verdict_without_import(
-    verdict: Verdict, others: tuple[Backend, ...]
+    verdict: Verdict, other_backends: tuple[Backend, ...]
 ) -> Verdict | None:
     """Probe a built-in backend without importing torch or a vendor's package. Return
     `None` if the verdict needs an import.
@@ -192,21 +195,21 @@ def verdict_without_import(
         return replace(verdict, status=Status.USABLE)
     package = package_of_generic(backend)
     if package is not None:
-        return _deferred_if_declared(verdict, package, others)
+        return _deferred_if_declared(verdict, package, other_backends)
     if os.environ.get(torch_import.IMPORTED):
         # A package that ACCEL_IMPORT names may add a device when it is imported.
         return None
     if sys.modules.get("torch") is None:
-        return _verdict_by_torch_build(verdict, others)
+        return _verdict_by_torch_build(verdict, other_backends)
     if current_torch_device() is None:
         return replace(verdict, status=Status.NO_DEVICE, why=Why(Reason.TORCH_HAS_NONE))
     return None  # torch has a device, which the probe must examine.
 
 
 def _deferred_if_declared(
-    verdict: Verdict, package: Provenance, others: tuple[Backend, ...]
+    verdict: Verdict, package: Provenance, other_backends: tuple[Backend, ...]
 ) -> Verdict | None:
-    declaring_backends = names_of_declaring_backends(package, others)
+    declaring_backends = names_of_declaring_backends(package, other_backends)
     if not declaring_backends:
         return None
     first_backend = declaring_backends[0]
@@ -215,14 +218,14 @@ def _deferred_if_declared(
 
 
 def _verdict_by_torch_build(
-    verdict: Verdict, others: tuple[Backend, ...]
+    verdict: Verdict, other_backends: tuple[Backend, ...]
 ) -> Verdict | None:
     """Return the verdict that follows from the devices for which torch was built,
     without importing torch.
     """
     build = torch_import.torch_build()
     built_for = _device_types_of(build)
-    declared_types = {other.device_type for other in others}
+    declared_types = {other.device_type for other in other_backends}
     if not declared_types.issuperset(built_for):
         # torch may have a device that no plugin declares. Only an import can show that.
         return None
@@ -233,7 +236,7 @@ def _verdict_by_torch_build(
     declared_packages = []
     has_undeclared_package = False
     for package in autoload_packages():
-        declaring_backends = names_of_declaring_backends(package, others)
+        declaring_backends = names_of_declaring_backends(package, other_backends)
         if declaring_backends:
             first_backend = declaring_backends[0]
             declared_packages.append(f"{package.distribution}: {first_backend}")
@@ -261,9 +264,11 @@ def _device_types_of(build: torch_import.TorchBuild | None) -> list[str]:
     return device_types
 
 
-def with_torch_device_type(backend: Backend, others: tuple[Backend, ...]) -> Backend:
+def with_torch_device_type(
+    backend: Backend, other_backends: tuple[Backend, ...]
+) -> Backend:
     """Load a `generic` backend's package, and return the declaration with the device
-    type that it registers.
+    type that the package registers.
 
     The CPU's declaration is returned unchanged. Raises `DeclinedError` if torch has no
     such device or another backend declares the device. Raises `BackendUnavailableError`
@@ -274,17 +279,18 @@ def with_torch_device_type(backend: Backend, others: tuple[Backend, ...]) -> Bac
         return backend
     package = package_of_generic(backend)
     if package is not None and package.top not in sys.modules:
-        require_free_slot(backend, others)
+        require_free_slot(backend, other_backends)
         load_like_torch(package)
     device = current_torch_device()
     if device is None:
         raise _no_device_error(package)
-    _require_undeclared(device.type, others)
+    _require_undeclared(device.type, other_backends)
+    # Without a pinned type, `generic` declares the name of torch's free slot.
     is_type_pinned = backend.device_type != torch_import.FREE_SLOT
     if is_type_pinned and backend.device_type != device.type:
         raise _other_type_error(backend, package, device.type)
     if package is None and not is_type_pinned:
-        _require_no_separate_backend(device.type, others)
+        _require_no_separate_backend(device.type, other_backends)
     return replace(backend, device_type=device.type)
 
 
@@ -294,9 +300,9 @@ def _no_device_error(package: Provenance | None) -> errors.DeclinedError:
     return errors.DeclinedError(f"{package} registers no device with torch")
 
 
-def _require_undeclared(device_type: str, others: tuple[Backend, ...]) -> None:
-    """Raise `DeclinedError` if a backend in `others` declares the device type."""
-    for other in others:
+def _require_undeclared(device_type: str, other_backends: tuple[Backend, ...]) -> None:
+    """Raise `DeclinedError` if a backend in `other_backends` declares the device type."""
+    for other in other_backends:
         if other.device_type == device_type:
             reason = (
                 f"torch's accelerator is {device_type}, which {other.name} declares"
@@ -307,19 +313,24 @@ def _require_undeclared(device_type: str, others: tuple[Backend, ...]) -> None:
 def _other_type_error(
     backend: Backend, package: Provenance | None, device_type: str
 ) -> errors.BackendUnavailableError:
-    subject = f"{package} registers" if package else "torch has"
-    reason = f"{subject} the device type {device_type!r}, not {backend.device_type!r}"
-    hint = f"set DS_ACCELERATOR={pin_of(package)}" if package else ""
+    pinned_type = backend.device_type
+    if package is None:
+        reason = f"torch has the device type {device_type!r}, not {pinned_type!r}"
+        return errors.BackendUnavailableError(reason)
+    reason = f"{package} registers the device type {device_type!r}, not {pinned_type!r}"
+    hint = f"set DS_ACCELERATOR={pin_of(package)}"
     return errors.BackendUnavailableError(reason, hint=hint)
 
 
-def _require_no_separate_backend(device_type: str, others: tuple[Backend, ...]) -> None:
+def _require_no_separate_backend(
+    device_type: str, other_backends: tuple[Backend, ...]
+) -> None:
     """Raise `DeclinedError` if an imported package added the device, because that
     package has a separate backend.
     """
     if device_type != torch_import.private_use1_name():
         return
-    for package in undeclared_packages(others):
+    for package in undeclared_packages(other_backends):
         if package.top in sys.modules:
             reason = f"{package} adds {device_type} to torch"
             raise errors.DeclinedError(reason, deferred=True)
@@ -329,7 +340,7 @@ def load_like_torch(package: Provenance) -> None:
     """Load one package as torch's autoload does.
 
     Raises `BackendUnavailableError` if the package fails. The error names the package's
-    distribution, because it breaks every `import torch` in this environment.
+    distribution, because the package breaks every `import torch` in this environment.
     """
     log_step(f"importing {package.value} ({package})")
     try:
@@ -380,7 +391,7 @@ def may_use_private_use1(backend: Backend) -> bool:
     )
 
 
-def require_free_slot(backend: Backend, others: tuple[Backend, ...]) -> None:
+def require_free_slot(backend: Backend, other_backends: tuple[Backend, ...]) -> None:
     """Raise `BackendUnavailableError` if another device holds the PrivateUse1 slot in
     this process.
 
@@ -388,11 +399,11 @@ def require_free_slot(backend: Backend, others: tuple[Backend, ...]) -> None:
     """
     holder = torch_import.private_use1_name()
     if holder not in (torch_import.FREE_SLOT, backend.device_type):
-        raise slot_taken_error(backend, others, holder)
+        raise slot_taken_error(backend, other_backends, holder)
 
 
 def slot_taken_error(
-    backend: Backend, others: tuple[Backend, ...], holder: str
+    backend: Backend, other_backends: tuple[Backend, ...], holder: str
 ) -> errors.BackendUnavailableError:
     """Return the error to raise if another device, `holder`, already uses torch's
     PrivateUse1 slot. The error includes a next step.
@@ -400,12 +411,15 @@ def slot_taken_error(
     package = package_of_generic(backend)
     pin = backend.name if package is None else pin_of(package)
     pin_step = f"set DS_ACCELERATOR={pin}"
-    distributions = _autoloaded_distributions_for(holder, others)
+    distributions = _autoloaded_distributions_for(holder, other_backends)
     is_autoloaded = torch_import.autoload_is_on() and not torch_import.imported_by_us
     if distributions and is_autoloaded:
         subject = " and ".join(distributions)
         no_autoload = f"{torch_import.AUTOLOAD}=0"
-        hint = f"{pin_step} and {no_autoload} before Python starts: `import torch` loads {subject}"
+        hint = (
+            f"{pin_step} and {no_autoload} before Python starts, because `import torch` "
+            f"loads {subject}"
+        )
     else:
         hint = f"{pin_step} before Python starts, and do not import the package of {holder}"
     reason = f"torch's one PrivateUse1 slot is held by {holder} in this process"
@@ -413,15 +427,15 @@ def slot_taken_error(
 
 
 def _autoloaded_distributions_for(
-    device_type: str, others: tuple[Backend, ...]
+    device_type: str, other_backends: tuple[Backend, ...]
 ) -> list[str]:
     """Return the autoloaded distributions that may have registered the device type.
 
     These are the distributions of the backends that declare the device type, or all
-    autoloaded distributions if no backend in `others` declares it.
+    autoloaded distributions if no backend in `other_backends` declares it.
     """
     declared_packages = set()
-    for other in others:
+    for other in other_backends:
         if other.device_type == device_type:
             declared_packages |= _top_level_packages(other)
     distributions = []

@@ -27,7 +27,7 @@ from accel_core.verdict import Reason, Status, Verdict, Why
 
 @dataclass(frozen=True)
 class Context:
-    """The facts that a backend's checks need besides its verdict."""
+    """The facts that a backend's checks need in addition to the backend's verdict."""
 
     settings: Settings
     #: The user asked for this backend by name, so it may be usable without a device.
@@ -127,6 +127,7 @@ def _blocked_verdict(verdict: Verdict, variable: str, rule: Pin) -> Verdict:
 def _check_declaration(verdict: Verdict, _context: Context) -> Verdict | None:
     if verdict.backend is not None:
         return None
+    # A verdict without a declaration already has the reason why there is none.
     return verdict
 
 
@@ -164,6 +165,7 @@ def _other_missing_distributions(backend: Backend) -> list[str]:
         return []  # A missing distribution may be the vendor's.
     missing = []
     for requirement in backend.requires:
+        # For example "torch-npu" in "torch-npu>=2.6".
         leading_name = re.match(r"[\w.-]+", requirement)
         if leading_name is None:
             continue
@@ -218,10 +220,10 @@ def _minor_release(text: str) -> str:
 
 
 def _check_namespace(verdict: Verdict, _context: Context) -> Verdict | None:
-    other = namespace_owner(verdict.declaration)
-    if not other:
+    owner = namespace_owner(verdict.declaration)
+    if not owner:
         return None
-    return with_reason(verdict, Status.DEFERRED, Reason.NAMESPACE_TAKEN, by=other)
+    return with_reason(verdict, Status.DEFERRED, Reason.NAMESPACE_TAKEN, by=owner)
 
 
 def _check_hardware(verdict: Verdict, context: Context) -> Verdict | None:
@@ -432,8 +434,8 @@ def with_evidence(verdict: Verdict, root: str = "/") -> Verdict:
 
 
 def may_have_broken_package(verdict: Verdict) -> bool:
-    """Return whether the device is missing but the vendor's package is installed, so
-    that the package may be broken too.
+    """Return whether the device is missing and the vendor's package is installed. Such a
+    package may also be broken.
     """
     if verdict.status is not Status.NO_DEVICE or verdict.backend is None:
         return False

@@ -99,8 +99,8 @@ def get_accelerator() -> Accelerator:
 
 
 def selection() -> Selection:
-    """Return the record of this process's choice. If it has not chosen an accelerator
-    yet, choose first.
+    """Return the record of this process's choice. If this process has not chosen an
+    accelerator yet, the call chooses one.
 
     `notes` also lists the environment variables that were changed too late to have an
     effect. A `SettingWarning` reports each of them once.
@@ -116,7 +116,8 @@ def selection() -> Selection:
 
 
 def late_changes() -> tuple[Note, ...]:
-    """Return a note on each environment variable that was changed too late, and warn once of each.
+    """Return a note on each environment variable that was changed too late, and warn once
+    about each of them.
 
     A visible-devices variable has an effect until the device has started.
     `DS_ACCELERATOR` has an effect until the accelerator is chosen. Removing the
@@ -131,8 +132,8 @@ def late_changes() -> tuple[Note, ...]:
         if now == before:
             continue
         hides_devices = name != DS_ACCELERATOR.name
-        if hides_devices and not _chosen.is_initialized():  # It still has an effect.
-            continue
+        if hides_devices and not _chosen.is_initialized():
+            continue  # Before the device starts, a change of the variable has an effect.
         from accel_core.explain.notes import late_change_note
 
         note = late_change_note(name, before=before, now=now, backend=_chosen.name)
@@ -230,7 +231,7 @@ def accelerator(what: str | torch.device | torch.Tensor) -> Accelerator:
         return _accelerator_for_type(device_type, f"accelerator({str(device)!r})")
     try:
         pin = parse_pin(what)  # type: ignore[arg-type]
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError):  # a malformed name, or not a string
         raise errors.InvalidAcceleratorError(
             f"accelerator({what!r}): expected a backend's name ('npu', 'npu@accel-npu'), a "
             "device ('npu:0', a torch.device) or a tensor"
@@ -337,8 +338,8 @@ def _select_among(
 
 
 def qualified_pin(settings: Settings, pin: Pin) -> Pin:
-    """Return the pin in the settings with the same name as `pin`, because it may also
-    name a distribution. Return `pin` itself if there is no such pin.
+    """Return the pin in the settings with the same name as `pin`, because the pin in the
+    settings may also name a distribution. Return `pin` if there is no such pin.
     """
     if pin.distribution:
         return pin

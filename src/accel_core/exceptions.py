@@ -25,19 +25,20 @@ def root_cause(error: BaseException) -> str:
     """
     first = first_in_chain(error)
     if isinstance(first, SystemExit):
-        return f"SystemExit: it tried to exit the process with {first.code!r}"
-    kind = type(first).__name__
+        return f"SystemExit: the code tried to exit the process with {first.code!r}"
+    type_name = type(first).__name__
     text = message(first)
     if not text:
-        return kind
-    return f"{kind}: {text}"
+        return type_name
+    return f"{type_name}: {text}"
 
 
 def root_place(error: BaseException) -> str:
     """Return the file and line that raised the first exception in a chain, or an empty
-    string if this package raised it.
+    string if accel's own code raised it.
     """
     place = ""
+    # The last frame in a traceback is the one that raised the exception.
     for frame, line in walk_tb(first_in_chain(error).__traceback__):
         file = frame.f_code.co_filename
         if file.startswith("<"):  # a frame of Python's import system
@@ -125,7 +126,7 @@ def message(error: BaseException) -> str:
     try:
         return str(error)
     except PLUGIN_ERRORS:
-        return "(its message cannot be read)"
+        return "(the error's message cannot be read)"
 
 
 def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | None:

@@ -14,7 +14,8 @@ COMMON = (
     (
         r"out of memory",
         (
-            "use the vendor's tool to see which processes hold the device's memory, or use less of it"
+            "list the processes that hold the device's memory with the vendor's tool, or "
+            "reduce the program's memory use"
         ),
     ),
 )
@@ -31,7 +32,7 @@ def hints_of(backend: Backend) -> tuple[tuple[str, str], ...]:
     if not backend.torch_integration.private_use1:
         return (*backend.hints, *COMMON)
     step = (
-        f"a process can use one vendor's device only: set DS_ACCELERATOR={backend.name} "
-        "before another vendor's package is imported"
+        "a process can use the device of only one vendor: set "
+        f"DS_ACCELERATOR={backend.name} before another vendor's package is imported"
     )
     return (*backend.hints, (_PRIVATE_USE1, step), *COMMON)

@@ -34,8 +34,8 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class Fix:
-    """A repair for the problem that an `accel doctor` check reports. It runs only if
-    the user agrees.
+    """A repair for the problem that an `accel doctor` check reports. The repair runs only
+    if the user agrees.
     """
 
     #: The repair as a clause that follows "it would", such as "write /etc/acme.conf".

@@ -54,7 +54,10 @@ class IsolatedLoader:
         if len(sources) == 1:
             return self._load_in_child(sources)
         loaded_together = self._load_in_child(sources)
-        failed = [s for s in sources if _has_failed(loaded_together.get(s, ()))]
+        failed = []
+        for source in sources:
+            if _has_failed(loaded_together.get(source, ())):
+                failed.append(source)
         result = dict(loaded_together)
         if not failed:
             return result
@@ -137,7 +140,7 @@ def probe_in_child(
         "others": [encode(other) for other in others],
         "pinned": pinned,
     }
-    LOGGER.debug("try %s (%s) in a child process", verdict.name, verdict.provenance)
+    LOGGER.debug("probe %s (%s) in a child process", verdict.name, verdict.provenance)
     report = _run_or_verdict(_probe_in_child, job, timeout, verdict)
     if isinstance(report, Verdict):
         return report

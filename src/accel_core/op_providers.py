@@ -41,26 +41,26 @@ def providers(backend: Backend) -> tuple[OpProvider, ...]:
         result += _providers_of(
             backend, entry_point, entry_point.name, must_have_hook=True
         )
-    last = [provider for provider in result if provider.last]
-    others = [provider for provider in result if not provider.last]
-    return (*others, *last)
+    fallbacks = [provider for provider in result if provider.last]
+    preferred = [provider for provider in result if not provider.last]
+    return (*preferred, *fallbacks)
 
 
 def _plugins_with_own_first(backend: Backend) -> list[Provenance]:
     """Return the installed plugins, each once, with the backend's plugin first."""
-    own: list[Provenance] = []
-    others: list[Provenance] = []
+    own_plugins: list[Provenance] = []
+    other_plugins: list[Provenance] = []
     for verdict in discover():
         if verdict.backend is None or verdict.builtin:
             continue
         plugin = verdict.provenance
-        if plugin in own or plugin in others:
+        if plugin in own_plugins or plugin in other_plugins:
             continue
         if plugin.distribution == backend.distribution:
-            own.append(plugin)
+            own_plugins.append(plugin)
         else:
-            others.append(plugin)
-    return own + others
+            other_plugins.append(plugin)
+    return own_plugins + other_plugins
 
 
 def _name_and_distribution(entry_point: Provenance) -> tuple[str, str]:

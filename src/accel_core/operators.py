@@ -48,7 +48,7 @@ class OpProvider:
 
     def compatibility(self, builder: Any) -> str:
         """Return the reason why a builder cannot be used on this machine, as one
-        sentence. The result is empty if it can.
+        sentence, or an empty string if the builder can be used.
         """
         if hasattr(builder, "compatibility"):
             return str(builder.compatibility())

@@ -95,6 +95,7 @@ def distributions(name: str | None = None) -> list[metadata.Distribution]:
         return list(metadata.distributions(name=name))
     except Exception as error:  # from a third-party finder
         _log_skipped("a finder of distributions", error)
+    # Search with Python's own finder only.
     context = metadata.DistributionFinder.Context(name=name)
     return list(metadata.MetadataPathFinder.find_distributions(context))
 
@@ -107,7 +108,7 @@ def name_and_version(distribution: metadata.Distribution) -> tuple[str, str]:
         fields = distribution.metadata
         if "Name" in fields and "Version" in fields:
             return fields["Name"], fields["Version"]
-        _log_skipped(_description(distribution), "it has no name or no version")
+        _log_skipped(_description(distribution), "the name or the version is missing")
     except Exception as error:
         _log_skipped(_description(distribution), error)
     return "", ""
@@ -178,6 +179,7 @@ def distribution_of_module(module: str) -> tuple[str, str]:
     """
     if not package_folders(module):
         return "", ""
+    # Most distributions have the name of the package that they contain.
     top_level, _, _ = module.partition(".")
     namesakes = distributions(top_level)
     if namesakes:
@@ -220,14 +222,13 @@ def _log_once(name: str, why: str) -> None:
 
 
 def is_installed(name: str) -> bool:
-    """Return whether the package of the module `name` is installed, such as
-    `"torch_npu"` or `"habana_frameworks.torch"`.
+    """Return whether the package of the module `name`, such as `"torch_npu"` or
+    `"habana_frameworks.torch"`, is installed. Nothing is imported.
 
-    Nothing is imported. Levels below a package with an `__init__` are therefore not
-    searched. A folder without an `__init__` is a namespace package, to which several
-    distributions can add files. In that case, the next level decides, and a folder that
-    merely has the right name is not a package. If `None` in `sys.modules` forbids the
-    import, or a finder fails, the package counts as not installed.
+    Only an import could find the modules below a package with an `__init__`, so those
+    modules are assumed to exist. A folder without an `__init__` is a namespace package:
+    such a folder counts only if the next level of `name` is installed in it. If `None`
+    in `sys.modules` forbids the import, or a finder fails, the result is False.
     """
     return _spec(name) is not None
 

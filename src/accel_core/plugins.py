@@ -54,9 +54,9 @@ class Plugin:
 
     @cached_property
     def hooks(self) -> Any:
-        """The plugin's hooks, registered with a pluggy manager of their own.
+        """The plugin's hooks, registered with a separate pluggy manager for each plugin.
 
-        An exception in this plugin therefore does not stop the hooks of other plugins.
+        An exception in one plugin therefore does not stop the hooks of other plugins.
         Raises `pluggy.PluginValidationError` if the plugin does not match the hook
         specifications.
         """
@@ -91,9 +91,9 @@ def find_backends(
     backend, the other plugins are loaded too. If two distributions declare the name and
     the pin has no distribution, both are returned and neither is imported.
 
-    A device that no plugin declares is a `generic` backend. Its pin is the device type
-    in torch (`gcu`), or `generic@` and the distribution of the package that adds the
-    device.
+    A device that no plugin declares is a `generic` backend. The pin of such a backend
+    is the device type in torch (`gcu`), or `generic@` and the distribution of the
+    package that adds the device.
     """
     installed = packages.entry_points(ENTRY_POINT_GROUP)
     if pin is None:
@@ -113,12 +113,12 @@ def _declared_backends_matching(
     pin: Pin, installed: Sequence[Provenance], settings: Settings, load: Load
 ) -> tuple[Verdict, ...]:
     """Return the backends of plugins that the pin selects."""
-    with_pinned_name, others = [], []
+    with_pinned_name, with_other_names = [], []
     for plugin in installed:
         if pin.matches(plugin.name.lower(), plugin.distribution):
             with_pinned_name.append(plugin)
         else:
-            others.append(plugin)
+            with_other_names.append(plugin)
     distributions = set()
     for plugin in with_pinned_name:
         distributions.add(normalize_distribution(plugin.distribution))
@@ -128,7 +128,7 @@ def _declared_backends_matching(
             _verdict_without_declaration(plugin, why) for plugin in with_pinned_name
         )
     # The other plugins are imported only if the first ones do not declare the backend.
-    for plugins in (with_pinned_name, others):
+    for plugins in (with_pinned_name, with_other_names):
         verdicts = _load_permitted_plugins(plugins, settings, load)
         matching = [v for v in verdicts if pin.matches(v.name, v.distribution)]
         if matching:
@@ -251,7 +251,7 @@ def load_plugin(source: Provenance) -> tuple[Verdict, ...]:
         with stdout_to_stderr(), preserved_state(source):
             if not source.module:
                 raise errors.InvalidBackendError(
-                    "the entry point names no module, expected one such as 'accel_npu'"
+                    "the entry point has no module, expected one such as 'accel_npu'"
                 )
             hooks = Plugin(source).hooks
             log_step(f"accel_backends() of {source}", CodeOwner.PLUGIN)
@@ -295,9 +295,9 @@ def _as_backend_list(result: Any) -> list[Backend]:
         items = [result]
     for item in items:
         if not isinstance(item, Backend):
-            kind = type(item).__name__
+            type_name = type(item).__name__
             raise errors.InvalidBackendError(
-                f"accel_backends() returned {short_repr(item)} ({kind}), expected "
+                f"accel_backends() returned {short_repr(item)} ({type_name}), expected "
                 "accel_core.Backend or a sequence of accel_core.Backend objects"
             )
     return items
@@ -323,7 +323,9 @@ def _verdict_without_declaration(
 
 
 def verdict_with_error(verdict: Verdict, error: BaseException) -> Verdict:
-    """Return the verdict, with the error, its root cause and the line that raised it added."""
+    """Return the verdict with the error added: the exception, its root cause, and the
+    line that raised the root cause.
+    """
     return replace(
         verdict,
         error=error,
@@ -377,5 +379,6 @@ def is_made_for_other_core(error: BaseException) -> bool:
         missing_package = str(root_error.name).partition(".")[0]
         return missing_package == "accel_core"
     if isinstance(root_error, AttributeError):
+        # `obj` is the object that lacks the attribute.
         return root_error.obj is sys.modules["accel_core"]
     return is_unknown_field_error(root_error)

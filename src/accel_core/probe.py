@@ -105,7 +105,7 @@ class Prober:
         group = Group(among, built=self._built)
         result = self._probe_device(verdict, group, pinned=pinned)
         if uncertain and not pinned and _confirms_absence(result):
-            # The reason that the checks found explains more than the probe's.
+            # The reason from the checks explains more than the reason from the probe.
             return replace(uncertain, slot=result.slot, ms=result.ms)
         if pinned and result.lacks_device:
             # The result of the checks explains more than a count of 0.
@@ -136,12 +136,15 @@ class Prober:
         """Probe the backend as if it were pinned, to find a broken package of a missing
         device.
         """
-        as_pin = self.probe(verdict, among, pinned=True)
-        is_broken = as_pin.status.is_failure
-        if not is_broken or as_pin.status is Status.TIMED_OUT:
+        as_pinned = self.probe(verdict, among, pinned=True)
+        has_timed_out = as_pinned.status is Status.TIMED_OUT
+        if has_timed_out or not as_pinned.status.is_failure:
             return result
         return replace(
-            result, package_failure=as_pin, cause=as_pin.cause, where=as_pin.where
+            result,
+            package_failure=as_pinned,
+            cause=as_pinned.cause,
+            where=as_pinned.where,
         )
 
 

@@ -149,7 +149,7 @@ def _relevant_variables(verdicts: Sequence[Verdict]) -> dict[str, str]:
 
 
 def _choose_ranked(settings: Settings, find: Find, prober: Prober) -> Selection:
-    backends = find(None)
+    backends = find(None)  # Without a pin, these are all backends.
     verdicts: list[Verdict] = []
     chosen: Verdict | None = None
     for backend in backends:
@@ -215,13 +215,14 @@ def rivals_of(
         return []
     if not settings.permits(verdict.name, verdict.distribution):
         return []
-    own = normalize_distribution(verdict.distribution)
+    own_distribution = normalize_distribution(verdict.distribution)
     rivals = set()
     for other in among:
         if other.name != verdict.name or other.backend is None:
             continue
-        is_permitted = settings.permits(other.name, other.distribution)
-        if is_permitted and normalize_distribution(other.distribution) != own:
+        distribution = normalize_distribution(other.distribution)
+        is_permitted = settings.permits(other.name, distribution)
+        if is_permitted and distribution != own_distribution:
             rivals.add(str(other.provenance))
     return sorted(rivals)
 
@@ -249,8 +250,8 @@ def with_slot_conflict(
     if not holders:
         return verdict
     first_holder = holders[0]
-    others = Group(tuple(among)).others_than(verdict)
-    error = builtin.slot_taken_error(backend, others, first_holder)
+    other_backends = Group(tuple(among)).others_than(verdict)
+    error = builtin.slot_taken_error(backend, other_backends, first_holder)
     why = Why(Reason.UNAVAILABLE, {"text": str(error), "step": error.hint})
     broken = replace(verdict, status=Status.BROKEN, why=why, devices=None)
     return verdict_with_error(broken, error)

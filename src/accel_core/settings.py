@@ -70,10 +70,10 @@ def parse_pin(text: str, *, allow_distribution_only: bool = False) -> Pin:
     lacks_distribution = at == "@" and not pin.distribution
     if lacks_name or lacks_distribution:
         if allow_distribution_only:
-            forms = "a backend name, name@distribution, or @distribution"
+            expected = "a backend name, name@distribution, or @distribution"
         else:
-            forms = "a backend name, or name@distribution"
-        raise ValueError(forms)
+            expected = "a backend name, or name@distribution"
+        raise ValueError(expected)
     return pin
 
 
@@ -104,17 +104,19 @@ def parse_flag(text: str) -> bool:
         return True
     if text.lower() in _NO:
         return False
-    raise ValueError("1 or 0")
+    expected = "1 or 0"
+    raise ValueError(expected)
 
 
 def parse_strict(text: str) -> str:
-    """Parse `ACCEL_STRICT`; return a value for `Settings.strict`."""
+    """Parse `ACCEL_STRICT`: return `"always"`, `"1"` for yes, or `""` for no."""
     if text.lower() == "always":
         return "always"
     try:
         is_strict = parse_flag(text)
     except ValueError:
-        raise ValueError("1, 0 or always") from None
+        expected = "1, 0 or always"
+        raise ValueError(expected) from None
     if is_strict:
         return "1"
     return ""
@@ -123,7 +125,8 @@ def parse_strict(text: str) -> str:
 def parse_probe(text: str) -> str:
     """Parse `ACCEL_PROBE`: `"inline"` or `"isolated"`."""
     if text.lower() not in ("inline", "isolated"):
-        raise ValueError("inline or isolated")
+        expected = "inline or isolated"
+        raise ValueError(expected)
     return text.lower()
 
 
@@ -134,14 +137,16 @@ def parse_seconds(text: str) -> float:
     except ValueError:
         seconds = math.nan  # which fails the next check too
     if not 0 < seconds < math.inf:
-        raise ValueError("a number of seconds above 0, such as 10 or 2.5")
+        expected = "a number of seconds above 0, such as 10 or 2.5"
+        raise ValueError(expected)
     return seconds
 
 
 def parse_whole_number(text: str) -> int:
-    """Parse a whole number of at most nine digits, such as launchers set."""
+    """Parse a whole number of at most nine digits."""
     if not re.fullmatch(r"\d{1,9}", text):
-        raise ValueError("a whole number, 0 or more")
+        expected = "a whole number, 0 or more"
+        raise ValueError(expected)
     return int(text)
 
 
@@ -188,7 +193,7 @@ ACCEL_ALLOW: Variable[tuple[Pin, ...]] = Variable(
     "ACCEL_ALLOW",
     parse_rules,
     (),
-    "Only these backends may be chosen; name the CPU as well to allow it.",
+    "Only these backends may be chosen. Add cpu to the list to allow the CPU.",
 )
 ACCEL_BLOCK: Variable[tuple[Pin, ...]] = Variable(
     "ACCEL_BLOCK",
@@ -200,14 +205,14 @@ ACCEL_STRICT = Variable(
     "ACCEL_STRICT",
     parse_strict,
     "",
-    "1: an error instead of the CPU fallback if hardware is present or a plugin is broken; "
-    "always: in every case.",
+    "1: raise an error instead of using the CPU if hardware is present or a plugin is broken; "
+    "always: raise an error whenever no accelerator is usable.",
 )
 ACCEL_PROBE = Variable(
     "ACCEL_PROBE",
     parse_probe,
     "inline",
-    "isolated: import each vendor in a child process first.",
+    "isolated: import each vendor's package in a child process first.",
 )
 ACCEL_PROBE_TIMEOUT = Variable(
     "ACCEL_PROBE_TIMEOUT", parse_seconds, 60.0, "Seconds until a probe is stopped."
@@ -222,7 +227,7 @@ ACCEL_LOG = Variable(
     "ACCEL_LOG",
     parse_flag,
     False,
-    "1: log each step of the choice (accel -v: of a command).",
+    "1: log each step of the choice to stderr, as `accel -v` does for a command.",
 )
 
 #: The variables that control a choice, in the order of the documentation.
@@ -339,17 +344,17 @@ def permitted_entry_points(group: str) -> list[Provenance]:
     if not is_group_of_accel:
         policy = replace(policy, allow=())
     backends_by_distribution = _backends_by_distribution(policy)
-    own, others = [], []
+    own_entry_points, other_entry_points = [], []
     for entry_point in registered:
         distribution = entry_point.distribution
         backends = backends_by_distribution[distribution]
         if not policy.permits_distribution(distribution, backends):
             continue
         if normalize_distribution(distribution) in OWN_DISTRIBUTIONS:
-            own.append(entry_point)
+            own_entry_points.append(entry_point)
         else:
-            others.append(entry_point)
-    return own + others
+            other_entry_points.append(entry_point)
+    return own_entry_points + other_entry_points
 
 
 def _backends_by_distribution(policy: Policy) -> Mapping[str, list[str]]:

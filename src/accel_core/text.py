@@ -49,7 +49,7 @@ def _escape(character: str) -> str:
 
 def short_repr(value: object) -> str:
     """Return `repr(value)`, truncated after 200 characters, for an error about a
-    plugin's result. If `repr` fails, return the name of the type.
+    plugin's result. If `repr` fails, return the type's name, as in `"of Widget"`.
     """
     try:
         text = repr(value)

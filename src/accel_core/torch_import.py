@@ -83,7 +83,7 @@ def _import_named_packages() -> None:
         except PLUGIN_ERRORS as error:
             cause, step = cause_and_step(error)
             raise BackendUnavailableError(
-                f"{name}, which {IMPORTED} names, fails to import: {cause}",
+                f"{name}, which {IMPORTED} lists, fails to import: {cause}",
                 hint=step or f"remove {name} from {IMPORTED}",
             ) from error
 
@@ -161,22 +161,35 @@ def _import_or_explain() -> ModuleType:
             isinstance(error, ModuleNotFoundError) and error.name == "torch"
         )
         if is_not_installed:
-            reason = "torch is not installed: accel setup"
+            reason = "torch is not installed: run `accel setup`"
             raise BackendUnavailableError(reason) from None
-        step = "run `accel doctor` in the program's folder: it finds the cause"
-        # torch's message about its autoload names the package that torch loads.
-        if AUTOLOAD in str(error):
-            text = f"{error} {error.__cause__ or ''}".strip()
-            raise BackendUnavailableError(text, hint=step) from error
-        raise TorchFailsError(error, hint=step) from error
-    if not hasattr(torch, "Tensor"):
-        place = getattr(torch, "__file__", None)
-        if place is None:  # A folder without an `__init__` has only a path.
-            place = list(getattr(torch, "__path__", ()))
-        raise BackendUnavailableError(
-            f"the module torch that Python finds is not PyTorch: {place}"
-        )
+        raise _import_failure(error) from error
+    _require_pytorch(torch)
     return torch
+
+
+def _import_failure(error: Exception) -> BackendUnavailableError:
+    """Return the error to raise because `import torch` raised `error`."""
+    step = "run `accel doctor` in the program's folder to find the cause"
+    # torch's message about its autoload names the package that torch loads.
+    if AUTOLOAD in str(error):
+        text = f"{error} {error.__cause__ or ''}".strip()
+        return BackendUnavailableError(text, hint=step)
+    return TorchFailsError(error, hint=step)
+
+
+def _require_pytorch(torch: ModuleType) -> None:
+    """Raise `BackendUnavailableError` if the imported module is not PyTorch, but for
+    example a folder called torch.
+    """
+    if hasattr(torch, "Tensor"):
+        return
+    place = getattr(torch, "__file__", None)
+    if place is None:  # A folder without an `__init__` has only a path.
+        place = list(getattr(torch, "__path__", ()))
+    raise BackendUnavailableError(
+        f"the module torch that Python finds is not PyTorch: {place}"
+    )
 
 
 # --- torch's build --------------------------------------------------------------------
@@ -277,8 +290,8 @@ def cause_and_step(error: BaseException) -> tuple[str, str]:
     build = torch_build()
     if build is None:
         return cause, ""
-    mismatch = f"built for another torch (yours is {build.version}): {cause}"
-    return mismatch, "install the vendor's wheel for this torch"
+    mismatch = f"built for another torch than {build.version}: {cause}"
+    return mismatch, f"install the vendor's wheel for torch {build.version}"
 
 
 # --- torch's namespaces ---------------------------------------------------------------
@@ -289,11 +302,11 @@ _KEY_FUNCTIONS = (
 )  # fmt: skip
 
 
-def namespace_taken_by(device_type: str, own: tuple[str, ...]) -> str:
+def namespace_taken_by(device_type: str, own_packages: tuple[str, ...]) -> str:
     """Return the module whose functions replace those of `torch.<device_type>`, or an
     empty string if there is none.
 
-    Modules in the packages `own` do not count.
+    Modules in `own_packages` do not count.
     """
     namespace = getattr(sys.modules.get("torch"), device_type, None)
     modules = []
@@ -304,7 +317,7 @@ def namespace_taken_by(device_type: str, own: tuple[str, ...]) -> str:
         modules.append(defining_module(function))
     for module in modules:
         top_level, _, _ = module.partition(".")
-        if module and top_level not in own:
+        if module and top_level not in own_packages:
             return module
     return ""
 

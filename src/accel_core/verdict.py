@@ -48,7 +48,9 @@ class Status(str, enum.Enum):
 
     @property
     def is_failure(self) -> bool:
-        """Whether an installed package or plugin does not work. If it is missing, this is False."""
+        """Whether an installed package or plugin does not work. A missing package is not
+        a failure.
+        """
         return self in _FAILURES
 
 
@@ -188,8 +190,8 @@ class Words:
         return self.clause
 
     def referring_to(self, name: str) -> Words:
-        """Return the words with a reference to the backend `name`, whose words contain
-        the same cause, in place of the cause.
+        """Return the words with the cause replaced by a reference to the backend `name`,
+        which failed for the same reason.
         """
         if not self.cause:
             return self
@@ -303,7 +305,7 @@ class Verdict:
 
     @property
     def lacks_device(self) -> bool:
-        """Whether the backend lacks only a device. If it is pinned, it is then still usable."""
+        """Whether the backend lacks only a device. Such a backend is usable if it is pinned."""
         return self.status is Status.NO_DEVICE and self.devices == 0
 
     @property

@@ -42,7 +42,7 @@ WRONG = [
     (
         "cuda:0",
         InvalidDeviceError,
-        r"{0}: cuda:0 is not a device of type '{1}': expected an index, a string",
+        r"{0}: cuda:0 is not a device of type '{1}': expected an index, a torch.device",
     ),
     (
         torch.device("xpu", 1),
@@ -52,7 +52,7 @@ WRONG = [
     (
         "gpu 1",
         InvalidDeviceError,
-        r"{0}: 'gpu 1' is not a device: expected .* such as '{1}:0' or a torch",
+        r"{0}: 'gpu 1' is not a device: expected .* torch.device .* such as '{1}:0'",
     ),
     (
         1.5,
@@ -112,7 +112,7 @@ def test_a_device_that_is_not_there_is_out_of_range(initialized, name):
     for device in (2, "maia:2", torch.device("maia", 2)):
         with pytest.raises(
             InvalidDeviceError,
-            match=r"simulated: device index 2 is out of range, 2 devices",
+            match=r"simulated: device index 2 is out of range: this process sees 2 devices",
         ):
             CHECKED[name](initialized, device)
 

@@ -140,7 +140,7 @@ def test_an_index_out_of_range_is_a_value_error(small, index):
     ):
         with pytest.raises(
             ValueError,
-            match=rf"simulated: device index {index} is out of range, 3 devices",
+            match=rf"simulated: device index {index} is out of range: this process sees 3 devices",
         ):
             call(index)
 
@@ -151,7 +151,7 @@ def test_one_device_needs_no_selecting(backend):
             return 1
 
     One(backend()).set_device(0)
-    with pytest.raises(ValueError, match="1 device visible"):
+    with pytest.raises(ValueError, match="this process sees 1 device"):
         One(backend()).set_device(1)
 
 

@@ -285,7 +285,9 @@ def test_torchs_own_modules_without_a_device_are_unavailable_quietly(backend, ki
         assert accelerator.create_graph() is None
     assert accelerator.supported_dtypes() == [torch.float32]
     assert {*accelerator.capabilities().to_dict().values()} == {True, False}
-    with pytest.raises(ValueError, match="index 0 is out of range, no devices visible"):
+    with pytest.raises(
+        ValueError, match="index 0 is out of range: this process sees no devices"
+    ):
         accelerator.set_device(0)
 
 
@@ -401,7 +403,8 @@ def test_generators_are_there_before_the_device_has_started(simulated, vendor):
     assert first is vendor.default_generators[1]
     assert simulated.default_generator(None) is vendor.default_generators[0]
     with pytest.raises(
-        InvalidDeviceError, match="device index 2 is out of range, 2 devices visible"
+        InvalidDeviceError,
+        match="device index 2 is out of range: this process sees 2 devices",
     ):
         simulated.default_generator(2)
     with pytest.raises(InvalidDeviceError, match="device index -1 is out of range"):

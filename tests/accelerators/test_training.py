@@ -105,7 +105,7 @@ def test_the_summary_of_a_device_that_does_not_tell_its_free_memory(simulated, v
     vendor.mem_get_info = raising(RuntimeError("it doesn't support querying"))
     text = TorchAccelerator(simulated.backend).memory_summary("maia:1")
     assert "reserved bytes" in text
-    assert "free for new work" not in text
+    assert "free memory" not in text
 
 
 def test_the_summary_tells_what_there_is(simulated, vendor, cpu):
@@ -126,7 +126,7 @@ def test_the_summary_tells_what_there_is(simulated, vendor, cpu):
         ["allocated", "bytes", *["|", "3072", "KiB"] * 4],
     ]
     assert text.count("small pool") == 2
-    assert "free for new work: 700 B of 1024 MiB" in text
+    assert "free memory: 700 B of 1024 MiB" in text
     assert "pool" not in TorchAccelerator(simulated.backend).memory_summary(
         abbreviated=True
     )

@@ -36,7 +36,7 @@ def test_verbose_says_what_is_tried_also_in_child_processes(talkative):
     lines = LINE.findall(talkative("-v", "list").stderr)
     said = [text for _, text in lines]
     assert "importing accel_npu, the plugin of accel-npu 1.0" in said
-    assert "try npu (accel-npu 1.0) in a child process" in said
+    assert "probe npu (accel-npu 1.0) in a child process" in said
     assert "importing vendor_of_ours (accel-npu 1.0)" in said  # in the child
     assert len({process for process, _ in lines}) >= 2
 

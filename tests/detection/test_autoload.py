@@ -196,7 +196,7 @@ def test_a_package_that_was_built_for_another_torch_is_told_so(autoload_world):
     )
     said = (
         "torch-npu 2.13 fails when torch loads it (torch.backends: npu = torch_npu:autoload): built for "
-        "another torch (yours is 2.99.0+simulated): ImportError: libnpu.so: undefined symbol: _ZN3c104getEv"
+        "another torch than 2.99.0+simulated: ImportError: libnpu.so: undefined symbol: _ZN3c104getEv"
     )
     assert told() == [f"{said}. {HELPS}"]
     assert only_verdict(chosen(), "torch-npu").reason == said

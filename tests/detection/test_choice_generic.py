@@ -104,7 +104,10 @@ def test_a_package_that_announces_nothing_can_be_named(
     ("source", "told"),
     [
         ("raise OSError('libfoo.so')", "OSError: libfoo.so"),
-        ("raise SystemExit(3)", "SystemExit: it tried to exit the process with 3"),
+        (
+            "raise SystemExit(3)",
+            "SystemExit: the code tried to exit the process with 3",
+        ),
     ],
     ids=["raises", "exits"],
 )
@@ -117,7 +120,7 @@ def test_a_package_that_is_named_and_fails_is_named_in_the_verdict(
     assert generic.status is Status.BROKEN
     assert (
         generic.reason
-        == f"torch_foo, which ACCEL_IMPORT names, fails to import: {told}"
+        == f"torch_foo, which ACCEL_IMPORT lists, fails to import: {told}"
     )
     assert generic.hint == "remove torch_foo from ACCEL_IMPORT"
 

@@ -42,7 +42,7 @@ WAYS = {
     ),
     "sys.exit text": (
         "import sys; sys.exit('bye')",
-        "SystemExit: it tried to exit the process with 'bye'",
+        "SystemExit: the code tried to exit the process with 'bye'",
     ),
     "no text": ("raise RuntimeError", "RuntimeError"),
     "a chain": (
@@ -246,8 +246,8 @@ def test_a_class_that_cannot_be_built_is_the_plugins_fault_and_not_its_vendors(
             "accel_npu:missing",
             "AttributeError: module 'accel_npu' has no attribute 'missing'",
         ),
-        (":missing", "names no module"),
-        (" ", "names no module"),
+        (":missing", "has no module"),
+        (" ", "has no module"),
         ("accel npu", "ModuleNotFoundError"),
     ],
 )

@@ -120,7 +120,8 @@ def test_a_slot_that_torchs_autoload_has_taken_says_how_to_keep_it_free(rivals):
 
     torch_borealis.autoload()
     assert (
-        "Next step: set DS_ACCELERATOR=aurora and TORCH_DEVICE_BACKEND_AUTOLOAD=0 before Python starts: "
-        "`import torch` loads torch-borealis." in str(error(DS_ACCELERATOR="aurora"))
+        "Next step: set DS_ACCELERATOR=aurora and TORCH_DEVICE_BACKEND_AUTOLOAD=0 before Python starts, "
+        "because `import torch` loads torch-borealis."
+        in str(error(DS_ACCELERATOR="aurora"))
     )
     assert chosen(ACCEL_BLOCK="aurora").name == "borealis"

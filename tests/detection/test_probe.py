@@ -260,7 +260,7 @@ def test_torch_missing_is_told_by_name(world):
     world.backend("npu")
     found = judge()
     assert found.status is Status.BROKEN
-    assert found.reason.startswith("torch is not installed: accel setup")
+    assert found.reason.startswith("torch is not installed: run `accel setup`")
     cpu = next(c for c in discover() if c.name == "cpu")
     judged = Prober(Settings()).probe(cpu, (cpu,))
     assert judged.status is Status.NOT_INSTALLED

@@ -70,7 +70,7 @@ ENDS = {
     ),
     "while it looks for a hint": (
         "", hook("accel_create", "backend, others", "raise OSError") + EXPLAINS, "",
-        "exited with status 3 at: accel_create() of accel-npu 1.0, and what its error means", REPORT,
+        "exited with status 3 at: accel_create() of accel-npu 1.0 (explaining its error)", REPORT,
     ),
 }  # fmt: skip
 

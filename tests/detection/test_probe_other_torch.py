@@ -27,9 +27,9 @@ def test_a_library_that_lacks_a_symbol_of_torch_was_built_for_another_torch(
     found = judge()
     assert found.status is Status.BROKEN
     assert found.reason == (
-        f"torch_npu failed: built for another torch (yours is 2.99.0+simulated): ImportError: {LACKS}{symbol}"
+        f"torch_npu failed: built for another torch than 2.99.0+simulated: ImportError: {LACKS}{symbol}"
     )
-    assert found.hint == "install the vendor's wheel for this torch"
+    assert found.hint == "install the vendor's wheel for torch 2.99.0+simulated"
     assert found.cause == f"ImportError: {LACKS}{symbol}"
 
 

@@ -51,7 +51,7 @@ def test_a_hook_of_a_vendors_sees_torch_before_torchs_own_imports(
 def test_a_missing_torch_says_what_to_install(world):
     with pytest.raises(BackendUnavailableError) as caught:
         import_torch()
-    assert str(caught.value) == "torch is not installed: accel setup"
+    assert str(caught.value) == "torch is not installed: run `accel setup`"
     assert caught.value.__cause__ is None
 
 

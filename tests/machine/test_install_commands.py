@@ -116,7 +116,7 @@ def test_accel_setup_comes_behind_the_installation_of_its_package(
     for other in (
         "pip install torch-npu",
         "",
-        "torch_mlu is incompatible with this torch: accel setup mlu",
+        "torch_mlu is incompatible with this torch: run `accel setup mlu`",
     ):
         assert command_with_its_package(other) == other
 

@@ -22,8 +22,10 @@ PLACEHOLDER = (
 )
 #: The code of torch_neuronx/__init__.py, the version, and words of the verdict on it.
 PACKAGES = {
-    "PyPI's placeholder": (PLACEHOLDER, "1.0", "is PyPI's placeholder, which contains no device"),
-    "AWS's for PyTorch/XLA": ("", "2.9.0.2.15", "is AWS's package for PyTorch/XLA, whose device is xla"),
+    "PyPI's placeholder": (PLACEHOLDER, "1.0", "is PyPI's placeholder, which does not support any device"),
+    "AWS's for PyTorch/XLA": (
+        "", "2.9.0.2.15", "is AWS's package for PyTorch/XLA, which adds the device xla",
+    ),
     "a closed beta": ("", "2.11.3.0.1278", "is older than 2.13.3, AWS's first public TorchNeuron"),
 }  # fmt: skip
 

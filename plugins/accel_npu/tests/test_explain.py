@@ -31,7 +31,7 @@ def test_the_versions_that_do_not_fit_are_named(monkeypatch):
         accel_npu, "torch_build", lambda: type("Build", (), {"version": "2.12.1+cpu"})
     )
     hint = explained(ImportError("undefined symbol: _ZN3c10"))
-    assert "torch 2.12.1: accel setup npu" in hint
+    assert "torch 2.12.1: run `accel setup npu`" in hint
 
 
 def test_the_script_beside_cann_is_named(monkeypatch, tmp_path):

@@ -39,7 +39,11 @@ def test_a_library_in_place_of_libtpu_needs_no_card(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(None, "does not exist"), (b"\x7fELF", "no GetPjrtApi"), (b"", "cannot be read")],
+    [
+        (None, "does not exist"),
+        (b"\x7fELF", "the function GetPjrtApi is missing"),
+        (b"", "cannot be read"),
+    ],
 )
 def test_a_library_that_torchtpu_could_not_load(monkeypatch, tmp_path, content, words):
     library = tmp_path / "libpjrt_other.so"

@@ -35,7 +35,7 @@ IMPORTED = "raise RuntimeError('IPEX was imported')"
 
 #: IPEX for processors is named by what `accel why xpu` says that it is, also where something else decides:
 #: without a GPU, and beside another torch.
-FOR_CPU = "; the installed IPEX is its CPU build, without XPU"
+FOR_CPU = "; the installed IPEX is the CPU build, which does not support Intel GPUs"
 OLD = "works with torch 2.8 only"
 WAYS = [
     ("xpu", "2.8.10+xpu", DEADLY, "gpu", [NODE], "incompatible", "reason", OLD),
@@ -57,7 +57,7 @@ WAYS = [
         [NODE],
         "no_device",
         "reason",
-        "the installed IPEX is its CPU build, without XPU",
+        "the installed IPEX is the CPU build, which does not support Intel GPUs",
     ),
     # The extension's own import would import DeepSpeed, which asks for the accelerator.
     (
@@ -183,7 +183,7 @@ def test_torchs_own_support_needs_torch_2_8(tmp_path):
     before = "torch.version.xpu, torch.xpu = '20250101', type(torch)('torch.xpu')"
     found = machine.probe(NODE, before=before, rank=1)
     assert found["status"] == "incompatible"
-    assert found["reason"].startswith("it needs torch>=2.8, ")
+    assert found["reason"].startswith("the backend requires torch>=2.8, ")
 
 
 REAL = os.environ.get("ACCEL_REAL_IPEX", "")
@@ -210,5 +210,6 @@ def test_the_real_wheel_is_judged_by_its_metadata(tmp_path, name):
     assert found["vendor_imported"] is False
     assert (
         name != "xpu"
-        or found["reason"] == "the installed IPEX is its CPU build, without XPU"
+        or found["reason"]
+        == "the installed IPEX is the CPU build, which does not support Intel GPUs"
     )

@@ -106,10 +106,12 @@ def autoload_conflicts(
     """Return the packages that break `import torch`, or that take over the device of
     `chosen`.
 
-    The result is empty if torch's autoload is off, if this process has imported torch
-    with autoload on, or if torch would load only the package of the chosen backend. A
-    child process imports torch and the packages, within `timeout` seconds. If a package
-    crashes that child, another child continues without the package.
+    A child process imports torch and the packages, within `timeout` seconds. If a
+    package crashes that child, another child continues without the package.
+
+    The result is empty in three cases: torch's autoload is off; this process has
+    imported torch with autoload on; torch would load only the package of the chosen
+    backend.
     """
     packages = builtin.autoload_packages()
     chosen_packages = _top_level_packages_of_device(chosen)

@@ -33,7 +33,11 @@ class Row:
     reason: str
 
     def line(self, rows: Iterable[Row]) -> str:
-        """Return this row as one line of a text that contains all `rows`."""
+        """Return this row as a line of text.
+
+        `rows` are all rows of the text. If another row has the same backend name, the
+        line also contains the name of the hardware.
+        """
         return self.verdict.line([row.verdict for row in rows], self.reason)
 
 
@@ -329,7 +333,9 @@ def reason_lines(verdicts: Iterable[Verdict], missing_plugins: Iterable[str]) ->
 
 
 def not_declared_verdict(pin: Pin) -> Verdict:
-    """Return the verdict on a pinned name that no plugin declares."""
+    """Return the verdict on a backend that was requested by name and that no installed
+    plugin declares.
+    """
     why = Why(Reason.NOT_DECLARED, {"distribution": pin.distribution})
     source = Provenance(pin.distribution, "")
     return Verdict(pin.name, source, status=Status.NOT_INSTALLED, why=why)
@@ -350,10 +356,12 @@ def other_pins_advice(*, can_pin_cpu: bool) -> str:
 
 
 def not_found_message(request: str, pin: Pin, *, can_pin_cpu: bool = False) -> str:
-    """Return the message for a pin that selects no installed backend.
+    """Return the error message for a backend that was requested by name but is not
+    installed.
 
-    `request` is the setting, call or command that contains the pin. If `can_pin_cpu` is
-    set, the user can set `DS_ACCELERATOR=cpu` instead.
+    `pin` is the requested name, with a distribution or without. `request` is the
+    setting, call or command that contains the name. If `can_pin_cpu` is set, the
+    message may suggest `DS_ACCELERATOR=cpu`.
     """
     names = installed_names()
     if pin.name in names and not pin.distribution:
@@ -398,7 +406,11 @@ def _gpu_advice(names: Sequence[str], *, can_pin_cpu: bool) -> str:
 
 
 def conflict_message(request: str, pin: Pin, claimants: Sequence[Verdict]) -> str:
-    """Return the message for a pinned name that several distributions declare."""
+    """Return the error message for a backend that was requested by name and that
+    several distributions declare.
+
+    `claimants` are the verdicts on the backends of these distributions.
+    """
     distributions = " and ".join(str(v.provenance) for v in claimants)
     pins = " or ".join(f"{pin.name}@{v.distribution}" for v in claimants)
     return (
@@ -410,7 +422,9 @@ def conflict_message(request: str, pin: Pin, claimants: Sequence[Verdict]) -> st
 def no_pin_usable_message(
     settings: Settings, verdicts: Sequence[Verdict], *, can_pin_cpu: bool
 ) -> str:
-    """Return the message for pins that select no usable backend."""
+    """Return the error message if none of the backends that were requested by name is
+    usable.
+    """
     advice = other_pins_advice(can_pin_cpu=can_pin_cpu)
     rows = []
     for group in _group_namesakes(verdicts):
@@ -433,10 +447,10 @@ def no_pin_usable_message(
 
 
 def unknown_choice_message(undecided: Sequence[Verdict]) -> str:
-    """Return the message for a choice that a command cannot predict.
+    """Return the message for a choice of backend that a command cannot predict.
 
-    `undecided` are the verdicts on backends with a higher priority that crashed the
-    process of the probe or did not respond in time.
+    `undecided` are the verdicts on backends that might be chosen. Their probes crashed
+    a child process or did not respond in time.
     """
     label_by_name = {}
     for verdict in undecided:
@@ -456,7 +470,9 @@ def unknown_choice_message(undecided: Sequence[Verdict]) -> str:
 
 
 def nothing_usable_message(verdicts: Sequence[Verdict]) -> str:
-    """Return the message for a ranked choice in which no backend is usable, not even the CPU."""
+    """Return the error message for a choice by priority in which no backend is usable,
+    not even the CPU.
+    """
     problem = "The settings exclude every usable backend."
     cpu = _verdict_on_cpu(verdicts)
     if cpu is not None and cpu.status is Status.NOT_INSTALLED:
@@ -480,7 +496,7 @@ def _verdict_on_cpu(verdicts: Iterable[Verdict]) -> Verdict | None:
 def cpu_refused_message(
     settings: Settings, verdicts: Iterable[Verdict], missing_plugins: Iterable[str]
 ) -> str:
-    """Return the message for a CPU fallback that `ACCEL_STRICT` forbids.
+    """Return the error message if `ACCEL_STRICT` forbids the fallback to the CPU.
 
     `missing_plugins` has a line for each device without a plugin.
     """

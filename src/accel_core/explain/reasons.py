@@ -96,7 +96,7 @@ def _installed_vendor_distribution(verdict: Verdict) -> str:
     """
     for module in verdict.vendor_import:
         name, _version = distribution_of_module(module)
-        if name and name != "torch":
+        if name and name != "torch":  # torch belongs to no vendor.
             return name
     return ""
 
@@ -142,7 +142,7 @@ OTHER_KINDS = ("tpu", "ipu", "gcu", "vpu", "vulkan", "xla")
 
 
 def how_to_declare(pin: Pin) -> str:
-    """Return the next step that makes the pinned backend available."""
+    """Return the next step that makes the requested backend available."""
     distribution = FIRST_PARTY.get(pin.name, "")
     if distribution and pin.distribution in ("", distribution):
         return install_command(distribution)
@@ -186,7 +186,10 @@ def _plugin_fails_beside_others(verdict: Verdict, why: Why, _plain: bool) -> Wor
 
 def _declaration_invalid(verdict: Verdict, why: Why, _plain: bool) -> Words:
     text = f"{why['text']} ({why['entry_point']})"
-    return Words(text, why.get("step") or _report_step(verdict))
+    step = why.get("step")
+    if not step:
+        step = _report_step(verdict)
+    return Words(text, step)
 
 
 def _report_step(verdict: Verdict) -> str:
@@ -224,6 +227,7 @@ def _text_and_step(_verdict: Verdict, why: Why, _plain: bool) -> Words:
 
 
 def _vendor_not_installed(verdict: Verdict, why: Why, plain: bool) -> Words:
+    # Any one of the modules would do, but every distribution is needed.
     missing = [" or ".join(why["modules"]), *why["distributions"]]
     verb = "are" if len(missing) > 1 else "is"
     text = f"{' and '.join(missing)} {verb} not installed"
@@ -473,6 +477,8 @@ def _explain_by_libraries(
     nodes was started with them, so the step would repeat what the user did. The result
     is `None` for such a container.
     """
+    # Every Apptainer container has the host's device nodes, but the vendor's libraries
+    # only if it was started with an option.
     if not nodes or place.container != "apptainer":
         return None
     step = access_step(place, backend)

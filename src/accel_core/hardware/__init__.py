@@ -82,6 +82,7 @@ def numa_node_count(root: str = "/") -> int:
     count = 0
     for name in names_in(_NODES, root):
         is_node = re.fullmatch("node[0-9]+", name)
+        # The list is empty if the node has only memory.
         if is_node and read_text(f"{_NODES}/{name}/cpulist", root):
             count += 1
     return max(1, count)
@@ -114,10 +115,8 @@ def usable_cores() -> int:
 
 
 def parse_number(text: str) -> int | None:
-    """Parse a decimal number of at most 18 digits, or return `None` for any other text.
-
-    cgroup v1 represents "no memory limit" by a 19-digit number.
-    """
+    """Parse a decimal number of at most 18 digits, or return `None` for any other text."""
+    # cgroup v1 represents "no memory limit" by a number of 19 digits.
     if re.fullmatch("[0-9]{1,18}", text):
         return int(text)
     return None
@@ -165,10 +164,10 @@ def cgroup_memory_kills(root: str = "/") -> int:
 
 
 def cgroup_process_limit(needed: int, root: str = "/") -> int | None:
-    """Return the process limit that does not allow `needed` more processes and threads.
+    """Return the limit that prevents the start of `needed` more processes and threads.
 
-    The limits are those of this process's cgroups. The result is `None` if all of them
-    allow that number.
+    Each cgroup of this process may limit the number of processes and threads. The
+    result is `None` if every limit allows the start.
     """
     for _version, folder in _control_groups("pids", root):
         limit = parse_number(read_text(f"{folder}/pids.max", root))
@@ -264,5 +263,5 @@ def _control_groups(controller: str, root: str) -> Iterator[tuple[int, str]]:
             path = ""
         folder = PurePosixPath("/sys/fs/cgroup", controllers, path.strip("/"))
         yield version, str(folder)
-        for parent in folder.parents:
+        for parent in folder.parents:  # The limits of a parent apply too.
             yield version, str(parent)

@@ -52,6 +52,7 @@ class Placement:
         Slurm reports the devices of a job only if the resource is called `gpu`. For any
         other resource, the result is False.
         """
+        # Slurm reports only the devices of the resource that is called "gpu".
         if backend.request.slurm != "gpu" or not self.slurm_job:
             return False
         return not self.has_slurm_gpus
@@ -84,7 +85,7 @@ class Placement:
         container or job.
         """
         if self.container == "kubernetes" or self.is_withheld_by_slurm(backend):
-            return True
+            return True  # The pod or the job can request devices.
         return bool(self.container_options(backend))
 
 

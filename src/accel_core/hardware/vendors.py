@@ -303,25 +303,25 @@ def install_command(
 
 
 def reinstall_command(distribution: str) -> str:
-    """Return the `pip install` command that reinstalls a distribution from the place
-    where it was installed from (PEP 610).
+    """Return the `pip install` command that reinstalls a distribution from its original
+    source (PEP 610).
 
-    The place is a repository, a folder that still exists, or otherwise a registry. With
-    a repository or a folder, the distributions that it requires are not reinstalled,
-    because pip would look for first-party ones in a registry.
+    The source is a repository, a folder that still exists, or otherwise a registry. If
+    the source is a repository or a folder, the command does not reinstall the
+    requirements, because pip would look for first-party ones in a registry.
     """
     origin = _origin(distribution)
-    place = ""
+    source = ""
     if "vcs_info" in origin:
         folder = origin.get("subdirectory", "")
-        place = f"{distribution} @ {_repository_url(origin, folder)}"
+        source = f"{distribution} @ {_repository_url(origin, folder)}"
     elif origin.get("url", "").startswith("file:"):
         path = _path_in_checkout(origin, "")
         if hardware.path_exists(path):
-            place = path
+            source = path
     command = ["pip", "install", "--force-reinstall"]
-    if place:
-        command += ["--no-deps", place]
+    if source:
+        command += ["--no-deps", source]
     else:
         command.append(distribution)
     return shlex.join(command)
@@ -339,10 +339,11 @@ def _missing_first_party_requirements(
 
 
 def command_with_its_package(command: str) -> str:
-    """Return a next step that works without accel-tools.
+    """Return `command`, preceded by the command that installs accel-tools if `command`
+    needs accel-tools and accel-tools is missing.
 
-    If `command` is an `accel setup` command and accel-tools is missing, the command
-    that installs accel-tools precedes it. Any other text is returned unchanged.
+    Only a `command` that begins with `accel setup` needs accel-tools. Any other text is
+    returned unchanged.
     """
     if command.startswith("accel setup") and not _has_accel_tools():
         return f"{install_command('accel-tools')} && {command}"

@@ -201,9 +201,9 @@ def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
 def inventory(backend: Backend, root: str = "/") -> Inventory:
     """Count the devices of `backend` by their device nodes, and read the devices' UUIDs.
 
-    All fields of the result are empty if the devices cannot be counted in this way.
-    They can be counted if each device has a numbered node, or if all devices share one
-    node (`/dev/kfd`) and each has a render node.
+    Devices can be counted if each device has a numbered node, or if all devices share
+    one node (`/dev/kfd`) and each has a render node. Otherwise, all fields of the
+    result are empty.
     """
     signs = evidence(backend, root)
     rules = _rules_of(backend.visibility.grammar)

@@ -52,8 +52,8 @@ class Communication(Devices):
                 register(self)
                 return
         raise UnsupportedError(
-            f"{self.name} has no communication backend of its own. accel-train provides "
-            f"one that uses host memory: {install_command('accel-train')}"
+            f"{self.name} has no communication backend. Next step: install accel-train, "
+            f"whose backend uses host memory: {install_command('accel-train')}"
         )
 
     def _backend_registered_with_torch(self) -> str:

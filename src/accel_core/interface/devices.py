@@ -116,7 +116,8 @@ class Base:
         if type(device) is int:  # the most frequent argument
             return device
         own_type = self._device_type
-        hint = f"expected an index, a string such as '{own_type}:0' or a torch.device of that type"
+        example = f"{own_type}:0"
+        hint = f"expected an index, a torch.device of this type or a string such as {example!r}"
         try:
             if isinstance(device, str):
                 if device.isdecimal():  # as in os.environ["LOCAL_RANK"]
@@ -527,17 +528,17 @@ class Devices(Base):
 
         `None` if neither exists, or if the driver rejects the query.
         """
-        rejection: type[Exception]
+        error_if_rejected: type[Exception]
         query = self._vendor_attribute(name)
         if query:
             query = self._with_unsupported_error(name, query)
-            rejection = errors.UnsupportedError
+            error_if_rejected = errors.UnsupportedError
         else:
             query = getattr(self._torch_accelerator, torch_name, None)
-            rejection = RuntimeError
+            error_if_rejected = RuntimeError
         if query is None:
             return None
-        with suppress(rejection):
+        with suppress(error_if_rejected):
             indices = [self._index(device) for device in devices]
             return query(*indices)
         return None
@@ -647,7 +648,7 @@ class Devices(Base):
         else:
             devices = f"{count or 'no'} devices"
         raise errors.InvalidDeviceError(
-            f"{self.name}: device index {index} is out of range, {devices} visible"
+            f"{self.name}: device index {index} is out of range: this process sees {devices}"
         )
 
 

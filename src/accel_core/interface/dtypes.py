@@ -57,11 +57,14 @@ class TensorType:
         if isinstance(value_or_size, torch.Size):
             return torch.empty(value_or_size, **options)
         if type(value_or_size) is int:
-            raise TypeError(
-                f"{self!r}({value_or_size}) could mean one value or {value_or_size} "
-                f"elements: write {self._name}([{value_or_size}]) for the value, "
+            call_with_value = f"{self._name}([{value_or_size}])"
+            call_with_size = (
                 f"torch.empty({value_or_size}, dtype={self.dtype}, "
-                f"device={device_type!r}) for the elements"
+                f"device={device_type!r})"
+            )
+            raise TypeError(
+                f"{self!r}({value_or_size}) could mean one value or a size. For the value, "
+                f"write {call_with_value}. For the size, write {call_with_size}"
             )
         return torch.tensor(value_or_size, **options)
 
@@ -167,8 +170,8 @@ class Dtypes(Devices):
         if isinstance(result, Exception):
             first_line, _, _ = str(result).partition("\n")
             warnings.warn(
-                f"{self.name}: the trial of torch.{dtype} failed, so {name}() returns "
-                "False until the next call: "
+                f"{self.name}: {name}() returns False, because the trial of torch.{dtype} "
+                "failed. The next call tries again. The error was: "
                 f"{type(result).__name__}: {first_line}",
                 RuntimeWarning,
                 stacklevel=3,

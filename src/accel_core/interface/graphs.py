@@ -83,9 +83,9 @@ class Graphs(Streams):
             self._warned_of_no_graphs = True
             warnings.warn(
                 f"{self.name}: device graphs are not supported, so create_graph() returns "
-                "None: capture_to_graph(None) runs its work once, and "
-                "replay_graph(None) runs nothing. Call supports_graphs() first; "
-                "if it returns False, run the work itself each time",
+                "None. capture_to_graph(None) runs the work once, and "
+                "replay_graph(None) runs nothing. Call supports_graphs() first. "
+                "If supports_graphs() returns False, run the work without a graph each time",
                 stacklevel=2,
             )
         return None

@@ -129,7 +129,7 @@ class Memory(Devices):
         if free_and_total is not None:
             free, total = free_and_total
             lines.append(
-                f"free for new work: {_format_bytes(free)} of {_format_bytes(total)}"
+                f"free memory: {_format_bytes(free)} of {_format_bytes(total)}"
             )
         return _Summary("\n".join(lines))
 
@@ -303,9 +303,9 @@ class Pinning(Devices):
             if "out of memory" not in str(error):
                 raise
             raise HostMemoryError(
-                f"{self.name}: pinned host memory ran out ({error}): the host limits "
-                "pinned memory, as WSL2, `ulimit -l` and containers do, and not the "
-                "device. Use less pinned memory, or pin_memory=False"
+                f"{self.name}: pinned host memory ran out ({error}). The limit comes from "
+                "the host (WSL2, `ulimit -l` or a container), not from the device. "
+                "Next step: use less pinned memory, or pass pin_memory=False"
             ) from error
 
     def _torch_is_pinned(self, tensor: Tensor) -> bool:
@@ -510,8 +510,8 @@ def _table_line(name: str, cells: Sequence[str]) -> str:
 
 
 def _format_bytes(amount: int) -> str:
-    """Return an amount of bytes in the unit that leaves at most four digits or is GiB,
-    such as `"1536 KiB"`.
+    """Return an amount of bytes in the smallest unit up to GiB that needs at most four
+    digits, such as `"1536 KiB"`.
     """
     five_digits = 10_000
     for unit in ("B", "KiB", "MiB"):

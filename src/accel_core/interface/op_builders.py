@@ -67,8 +67,8 @@ class Operators(Base):
         """Return the name of the package that contains this backend's builders, for
         frameworks that list builders.
 
-        It is the first package that a provider names, or otherwise the package of
-        accel-train's builders, which support any device. A plugin with a package of
+        The result is the first package that a provider names, or otherwise the package
+        of accel-train's builders, which support any device. A plugin with a package of
         builders names the package in its `OpProvider` or overrides this member.
         """
         providers, _ = self._providers_and_operators()
@@ -130,9 +130,7 @@ class Operators(Base):
             operators[class_name] = operator.with_new_candidates()
         if used.builder_class is not None:
             return used.builder_class
-        message = (
-            f"{self.name}: {class_name} comes from {used.provider}, but {used.reason}"
-        )
+        message = f"{self.name}: {class_name} from {used.provider} cannot be used: {used.reason}"
         if used.origin.optional:
             return _builder_that_raises(class_name, message)
         raise UnsupportedError(message) from used.error

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -151,17 +151,12 @@ class Streams(Devices):
         """Return `event_class`, or a subclass that accepts every keyword of
         `torch.cuda.Event`.
         """
-        known_parameters = parameters(event_class)
-        if known_parameters is None:
-            # This applies to torch.Event and to vendors' classes that are written in C.
-            missing = {"external"}
-        else:
-            missing = _EVENT_KEYWORDS - {p.name for p in known_parameters}
+        missing = _missing_event_keywords(event_class)
         if not missing:
             return event_class
 
         def new_event(
-            kind: type,
+            cls: type,
             enable_timing: bool = False,
             blocking: bool = False,
             interprocess: bool = False,
@@ -176,18 +171,10 @@ class Streams(Devices):
             # A keyword that is False is not passed, because the vendor may lack it.
             set_options = {name: True for name, is_set in options.items() if is_set}
             self._drop_event_keywords(set_options, missing)
-            return type.__call__(kind, **set_options)
+            return type.__call__(cls, **set_options)
 
         set_name_in_errors(new_event, "Event")
-        # An event that the vendor creates counts as an instance of this class too. Both
-        # methods concern the class itself, so they are defined in its metaclass.
-        methods = {
-            "__call__": new_event,
-            "__instancecheck__": lambda _, event: isinstance(event, event_class),
-        }
-        metaclass: Any = type("EventType", (type(event_class),), methods)
-        members = {"__doc__": event_class.__doc__}
-        return metaclass(event_class.__name__, (event_class,), members)
+        return _subclass_created_by(new_event, event_class)
 
     def _drop_event_keywords(self, options: dict[str, bool], missing: set[str]) -> None:
         """Remove those keywords from `options` that have no effect on this device.
@@ -323,6 +310,30 @@ class Streams(Devices):
         if device is not None:
             device_index = self._merge_device_arguments(device_index, device)
         return self.current_stream(device_index)
+
+
+def _missing_event_keywords(event_class: Any) -> set[str]:
+    """Return the keywords of `torch.cuda.Event` that `event_class` does not accept."""
+    known_parameters = parameters(event_class)
+    if known_parameters is None:
+        # This applies to torch.Event and to vendors' classes that are written in C.
+        return {"external"}
+    return _EVENT_KEYWORDS - {parameter.name for parameter in known_parameters}
+
+
+def _subclass_created_by(create: Callable[..., Any], event_class: Any) -> Any:
+    """Return a subclass of `event_class` whose call runs `create`.
+
+    An event that the vendor creates counts as an instance of the subclass too.
+    """
+    # Both methods concern the class itself, so they are defined in its metaclass.
+    methods = {
+        "__call__": create,
+        "__instancecheck__": lambda _, event: isinstance(event, event_class),
+    }
+    metaclass: Any = type("EventType", (type(event_class),), methods)
+    members = {"__doc__": event_class.__doc__}
+    return metaclass(event_class.__name__, (event_class,), members)
 
 
 def _torch_stream_class(torch_stream: Any, host_stream: type, current: Any) -> Any:

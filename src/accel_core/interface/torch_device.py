@@ -256,7 +256,7 @@ class TorchAccelerator(Accelerator):
         """Return whether the function can be bound without a trial at its first call."""
         if self._device_type in _TRUSTED:
             return True
-        if self._uses_private_use1_slot:
+        if self._uses_private_use1_slot:  # The vendor's function may be unfinished.
             return False
         if function == self._vendor_attribute(name):
             return True
@@ -291,6 +291,7 @@ class TorchAccelerator(Accelerator):
         elif not documented_names or accepts(function, default):
             return function
         else:
+            # The only other members are `manual_seed` and `manual_seed_all`.
             member_function = _with_seed_parameter(function)
         set_name_in_errors(member_function, default.__name__)
         return member_function
@@ -460,8 +461,8 @@ class GenericAccelerator(TorchAccelerator):
     """
 
     def device_count(self) -> int:
-        """Return the number of devices that torch sees. If the count is 0 until the
-        device starts, it is started first.
+        """Return the number of devices that torch sees. A device whose count is 0 before
+        it starts is started first.
         """
         if not super().device_count() and self._uses_private_use1_slot:
             self._try_to_create_tensor()  # This starts the device.

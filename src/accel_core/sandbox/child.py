@@ -127,10 +127,12 @@ class ChildReport:
             return f"gave no response within {self.timeout:g} s"
         if self.returncode >= 0:
             return f"exited with status {self.returncode}"
+        # A negative status is the number of the signal that ended the process.
+        signal_number = -self.returncode
         try:
-            return f"died of {signal.Signals(-self.returncode).name}"
+            return f"died of {signal.Signals(signal_number).name}"
         except ValueError:
-            return f"died of signal {-self.returncode}"
+            return f"died of signal {signal_number}"
 
     @property
     def last_words(self) -> str:

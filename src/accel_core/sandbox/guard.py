@@ -125,7 +125,7 @@ def stdout_to_stderr() -> Iterator[None]:
 
 
 class PreservedState:
-    """A handle with which a block in `preserved_state` can keep its changes."""
+    """Lets a block in `preserved_state` keep its changes to this process."""
 
     def __init__(self) -> None:
         self.is_kept = False

@@ -89,10 +89,12 @@ FAULTS = (
     _raises(
         "raises what has no text",
         "class Mute(Exception):\n    def __str__(self): raise TypeError('no')\nraise Mute",
-        "Mute: (its message cannot be read)",
+        "Mute: (the error's message cannot be read)",
     ),
     _raises(
-        "sys.exit(3)", "import sys; sys.exit(3)", "it tried to exit the process with 3"
+        "sys.exit(3)",
+        "import sys; sys.exit(3)",
+        "the code tried to exit the process with 3",
     ),
     Fault(
         "raises KeyboardInterrupt",

@@ -45,7 +45,7 @@ def test_a_state_that_lies_on_the_device_is_restored(answer):
 def test_an_index_out_of_range_is_named(answer):
     assert (
         answer["index out of range"]
-        == "generic: device index 7 is out of range, 2 devices visible"
+        == "generic: device index 7 is out of range: this process sees 2 devices"
     )
 
 

@@ -70,5 +70,5 @@ def test_only_the_program_is_checked_for_use_of_the_accelerator(tmp_path):
         cwd=tmp_path,
     ).succeeded()
     assert sorted(done.stdout.splitlines()) == ["acme:0", "acme:1"]
-    assert "accel run --doctor: no differences on all 2 ranks" in done.stderr
+    assert "accel run --doctor: no differences between the 2 ranks" in done.stderr
     assert "never used it" not in done.stderr

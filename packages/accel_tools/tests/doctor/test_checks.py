@@ -50,7 +50,7 @@ TOLD = [
     ("raises", "1 / 0", "raised",
      "the plugin's check 'The raises' failed: ZeroDivisionError: division by zero"),
     ("leaves", "exit('away')", "raised",
-     "the plugin's check 'The leaves' failed: SystemExit: it tried to exit the process with 'away'"),
+     "the plugin's check 'The leaves' failed: SystemExit: the code tried to exit the process with 'away'"),
     ("answers", "'well'", "invalid", f"the plugin's check 'The answers' returned 'well', {EXPECTED}"),
     ("level", "CheckResult('so-so', 'neither')", "invalid", "level='so-so'"),
     ("prints", "(print('x' * 100000), CheckResult('ok', 'said much'))[1]", "prints", "said much"),

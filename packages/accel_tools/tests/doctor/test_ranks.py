@@ -25,10 +25,10 @@ def looked(rank, host="a", problem="", **facts):
 
 def test_the_same_everywhere_is_one_line():
     assert compare_ranks([looked(0), looked(1, "b")], 2, 30) == (
-        ["no differences on all 2 ranks: npu (accel-npu 1.0), 8 devices, torch 2.9"], False,
+        ["no differences between the 2 ranks: npu (accel-npu 1.0), 8 devices, torch 2.9"], False,
     )  # fmt: skip
     assert compare_ranks([looked(0)], 1, 30)[0][0].startswith(
-        "no differences on the only rank: npu"
+        "there is only one rank: npu"
     )
 
 
@@ -147,7 +147,7 @@ def test_a_rank_that_can_choose_nothing_refuses(torch_world):
         ALONE, variables={**place, "DS_ACCELERATOR": "npu"}
     ).succeeded()
     assert done.stderr.startswith(
-        "accel run --doctor: no differences on the only rank: npu (accel-npu 1.0)"
+        "accel run --doctor: there is only one rank: npu (accel-npu 1.0)"
     )
     done = torch_world.child(ALONE, variables={**place, "DS_ACCELERATOR": "nobodys"})
     assert done.returncode == REFUSED

@@ -39,7 +39,7 @@ def test_topics_that_fail_keep_what_they_found_and_the_others_go_on():
     assert time.monotonic() - start < 3  # not the limit for each
     assert failed.findings == (ODD,)
     assert failed.failed == "KeyError: 'inside'"
-    assert exited.failed == "SystemExit: it tried to exit the process with 3"
+    assert exited.failed == "SystemExit: the code tried to exit the process with 3"
     assert hung.findings == (ODD,)
     assert hung.failed == "it did not finish within 1 s and was abandoned"
     assert hung.ms >= 1000

@@ -48,10 +48,11 @@ def test_nobody_and_one(torch_world):
     one = only(Level.OK, "one")
     assert one.about == "aurora"
     assert (
-        "aurora (accel-aurora 1.0) gets the slot, because aurora is chosen" in one.what
+        "aurora (accel-aurora 1.0) gets PrivateUse1, because aurora is chosen"
+        in one.what
     )
     assert (
-        "cpu is chosen, so the slot stays free"
+        "cpu is chosen, so PrivateUse1 stays free"
         in only(Level.OK, "one", DS_ACCELERATOR="cpu").what
     )
 
@@ -62,7 +63,7 @@ def test_of_two_the_chosen_one_gets_it_and_the_other_is_named(torch_world):
     finding = only(Level.WARNING, "several")
     assert finding.what.startswith(
         "aurora and borealis claim torch's only PrivateUse1 slot; "
-        "aurora (accel-aurora 1.0) gets the slot, because aurora is chosen"
+        "aurora (accel-aurora 1.0) gets PrivateUse1, because aurora is chosen"
     )
     assert "(export DS_ACCELERATOR=borealis)" in finding.step
     assert list(finding.facts) == [
@@ -71,7 +72,7 @@ def test_of_two_the_chosen_one_gets_it_and_the_other_is_named(torch_world):
     ]
     pinned = only(Level.WARNING, "several", DS_ACCELERATOR="borealis")
     assert "(export DS_ACCELERATOR=aurora)" in pinned.step
-    assert "borealis (accel-borealis 1.0) gets the slot" in pinned.what
+    assert "borealis (accel-borealis 1.0) gets PrivateUse1" in pinned.what
     assert only(Level.OK, "one", ACCEL_BLOCK="aurora").about == "borealis"
 
 

@@ -76,8 +76,10 @@ def default_compiler_for_integration(accelerator: Accelerator) -> Iterator[None]
     kept.
     """
     torch = import_torch()
-    supports_inductor = accelerator.device_type in _INDUCTOR_DEVICE_TYPES
-    if supports_inductor or not hasattr(torch.compiler, "set_default_backend"):
+    # torch's own default is inductor.
+    is_default_suitable = accelerator.device_type in _INDUCTOR_DEVICE_TYPES
+    can_change_default = hasattr(torch.compiler, "set_default_backend")
+    if is_default_suitable or not can_change_default:
         yield
         return
     default = torch.compiler.get_default_backend()
@@ -102,6 +104,7 @@ def select_compiler(accelerator: Accelerator, requested: str = "") -> str:
         compiler = require_listed_compiler(accelerator)
     else:
         compiler = requested
+    # A vendor that declares inductor may register its code generator only when inductor is called.
     declares_inductor = accelerator.backend.compile_backend == _INDUCTOR
     if compiler != _INDUCTOR or declares_inductor:
         return compiler

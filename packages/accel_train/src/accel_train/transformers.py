@@ -151,6 +151,7 @@ def _compiler_that_accelerate_accepts(requested: str) -> str:
     compiler = select_compiler(accel_core.get_accelerator(), requested)
     utils = importlib.import_module("accelerate.utils")
     accepted_names = [backend.value for backend in utils.DynamoBackend]
+    # Accelerate lists the names in upper case.
     if compiler.upper() in accepted_names:
         return compiler
     raise IntegrationError(

@@ -222,6 +222,7 @@ def _modules_not_on_cpu() -> set[str]:
         device = accelerate_state(partial_state).get("device")
     # Accelerate is imported but unused if its state contains no device.
     if device is None or device.type != "cpu":
+        # Transformers' Trainer uses Accelerate's device.
         modules.update(("accelerate", "transformers.trainer"))
     if isinstance(deepspeed_accelerator(), accel_core.Accelerator):
         modules.add("deepspeed")
@@ -253,6 +254,7 @@ def _unused_warning(accelerator: Any, *, on_cpu: bool) -> str:
     """
     accelerator_name = f"{accelerator.name} ({accelerator.backend.provenance})"
     device_names = {accelerator.name, accelerator.device().type}
+    # A framework that supports the device natively needs no further line of code.
     with_native_support = set()
     for framework in FRAMEWORKS:
         if device_names.intersection(framework.native_devices):

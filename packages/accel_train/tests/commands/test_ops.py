@@ -3,6 +3,9 @@
 import pytest
 from accel_tests.plugins import hook
 
+from accel_core.cli import page
+from accel_train.commands import ops as ops_command
+
 #: A plugin's builders: one that is good, one that is not for this card, one whose module is broken.
 BUILDERS = """
 class CardAdamBuilder:
@@ -99,6 +102,26 @@ def test_one_operator_is_shown_with_all_candidates_and_the_one_used(card):
     assert "\nreason the card has no sign\\x1b[31m instruction\n" in text
     assert "\nsource card_ops:CardLionBuilder\nfile " in text
     assert "What to do" not in text
+
+
+def test_two_operators_of_one_normalized_name_are_both_shown():
+    candidate = {
+        "provider": "torch",
+        "reason": "",
+        "used": True,
+        "compatible": True,
+        "broken": False,
+        "built": None,
+        "source": "",
+        "file": None,
+    }
+    operators = [
+        {"op": name, "candidates": [candidate]} for name in ("FusedAdam", "fused_adam")
+    ]
+    document = {"backend": "acme", "deepspeed": False, "ops": operators}
+    shown = page.to_text(ops_command._operator_page(document), 100, in_colour=False)
+    assert "FusedAdam" in shown
+    assert "fused_adam" in shown
 
 
 @pytest.mark.parametrize(

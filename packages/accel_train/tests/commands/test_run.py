@@ -169,7 +169,7 @@ def test_help_shows_ours_and_torchruns_options_and_without_torch_what_to_install
     assert "torchrun's options are not shown: torch is not installed" in without.stdout
     done = world.child(accel("run", "train.py"), torch="none")
     assert done.returncode != 0
-    assert "torch is not installed: accel setup" in done.stderr
+    assert "torch is not installed: run `accel setup`" in done.stderr
 
 
 # --- real ranks -----------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ PASSED_OVER = [
         "raise SystemExit(3)",
         None,
         "plugin",
-        "SystemExit: it tried to exit the process with 3",
+        "SystemExit: the code tried to exit the process with 3",
         "broken",
     ),
     (

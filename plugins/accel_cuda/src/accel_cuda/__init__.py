@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["CUDA", "HYGON", "ILUVATAR", "LOOK_ALIKES", "METAX", "ROCM"]
 
 _SETUP = "accel setup cuda"
-_NVIDIA_DRIVER = "install the NVIDIA driver; `nvidia-smi` shows when it works"
+_NVIDIA_DRIVER = "install the NVIDIA driver, and check the driver with `nvidia-smi`"
 
 _BUSY_PATTERN = r"busy or unavailable|devices_unavailable"
 _NO_DEVICE_PATTERN = (
@@ -44,7 +44,10 @@ _OUT_OF_MEMORY_PATTERN = r"out of memory|cuda_error_out_of_memory"
 #: The hint for an index without a device, which applies to GPUs of every vendor.
 _INVALID_INDEX_HINT = (
     r"invalid device ordinal|cuda_error_invalid_device",
-    "use an index below device_count(); CUDA_VISIBLE_DEVICES renumbers the devices",
+    (
+        "use an index below device_count(): if CUDA_VISIBLE_DEVICES is set, it renumbers the "
+        "devices from 0"
+    ),
 )
 #: Patterns of error messages, each with the user's next step. NVIDIA and AMD share the
 #: table, because a torch built for one vendor also fails on a machine with the other's
@@ -57,7 +60,10 @@ _HINTS = (
             r"driver on your system is too old|insufficient for cuda runtime|"
             r"cuda_error_insufficient_driver"
         ),
-        f"update the NVIDIA driver, or install a torch that it supports: {_SETUP}",
+        (
+            "update the NVIDIA driver, or install a torch that the driver supports with "
+            f"`{_SETUP}`"
+        ),
     ),
     (r"found no nvidia driver|libcuda\.so|cuda_error_stub_library", _NVIDIA_DRIVER),
     (
@@ -84,7 +90,8 @@ _HINTS = (
     (
         _BUSY_PATTERN,
         (
-            "another process uses the device exclusively; `nvidia-smi -q -d COMPUTE` shows the compute mode"
+            "stop the process that uses the device exclusively, or change the compute mode, "
+            "which `nvidia-smi -q -d COMPUTE` shows"
         ),
     ),
     (
@@ -97,18 +104,19 @@ _HINTS = (
     (
         r"hip error: (invalid device function|device kernel image is invalid)",
         (
-            "this torch has no kernels for this GPU, which may be the one inside "
-            f"the CPU (see `accel doctor`): {_SETUP}"
+            "this torch has no kernels for this GPU: run `accel doctor` to check whether it "
+            f"is the GPU inside the CPU, or run `{_SETUP}`"
         ),
     ),
     (
         r"no kernel image|no_binary_for_gpu|invalid device function",
-        f"this torch has no kernels for this GPU: {_SETUP}",
+        f"this torch has no kernels for this GPU: run `{_SETUP}`",
     ),
     (
         r"cuda unknown error|cuda_error_unknown",
         (
-            "common after suspend: run `modprobe -r nvidia_uvm && modprobe nvidia_uvm`, or reboot"
+            "if the machine was suspended, run `modprobe -r nvidia_uvm && modprobe "
+            "nvidia_uvm`, or reboot"
         ),
     ),
     (
@@ -210,7 +218,7 @@ ROCM = replace(
         pci_ids=("1002/03", "1002/12"),
         # ROCm/rocm_smi_lib, python_smi_tools/rocm_smi.py.
         driver_file="/sys/module/amdgpu/initstate",
-        driver_step="install the amdgpu driver; `rocminfo` shows when it works",
+        driver_step="install the amdgpu driver, and check the driver with `rocminfo`",
     ),
     visibility=replace(
         CUDA.visibility,
@@ -255,7 +263,7 @@ _HYGON_URL = "https://developer.sourcefind.cn/"
 
 def _vendor_install_step(vendor: str, url: str) -> str:
     """Return the next step that installs a vendor's driver, SDK and torch."""
-    return f"install the driver, SDK and torch of one {vendor} release: {url}"
+    return f"install the driver, SDK and torch from the same {vendor} release: {url}"
 
 
 def _vendor_hints(
@@ -270,7 +278,10 @@ def _vendor_hints(
         _INVALID_INDEX_HINT,
         (
             _NO_DEVICE_PATTERN,
-            f"check that `{tool}` lists the device, and that {variable} does not hide it",
+            (
+                f"check that {variable} does not hide the device, and that this command lists "
+                f"the device: {tool}"
+            ),
         ),
         (
             _OUT_OF_MEMORY_PATTERN,
@@ -285,7 +296,7 @@ def _vendor_hints(
         ),
         (
             r"no attribute 'accelerator'",
-            f"install a newer {vendor} release, with torch 2.6 or newer: {url}",
+            f"install a release of {vendor}'s software with torch 2.6 or newer: {url}",
         ),
     )
 
@@ -309,7 +320,7 @@ METAX = replace(
         nodes=("/dev/mxcd",),
         pci_ids=("9999",),
         driver_file="/sys/module/metax",
-        driver_step="install MetaX's driver; `mx-smi` shows when it works",
+        driver_step="install MetaX's driver, and check the driver with `mx-smi`",
     ),
     request=ResourceRequest(
         docker="--device /dev/dri --device /dev/mxcd --group-add video",
@@ -322,7 +333,8 @@ METAX = replace(
         (
             _BUSY_PATTERN,
             (
-                "another process uses the GPU, and MACA allows only one: set MACA_MPS_MODE=1"
+                "another process uses the GPU: set MACA_MPS_MODE=1 to let several processes "
+                "use it"
             ),
         ),
         *_vendor_hints("MetaX", _METAX_URL, tool="mx-smi"),
@@ -342,7 +354,7 @@ ILUVATAR = replace(
         name="Iluvatar GPU",
         nodes=("/dev/iluvatar[0-9]*",),
         pci_ids=("1e3e",),
-        driver_step="install Iluvatar's driver; `ixsmi` shows when it works",
+        driver_step="install Iluvatar's driver, and check the driver with `ixsmi`",
     ),
     request=ResourceRequest(
         docker="--device /dev/iluvatar0",
@@ -366,7 +378,7 @@ HYGON = replace(
         nodes=("/dev/mkfd", "/dev/kfd"),
         pci_ids=("1d94/03", "1d94/0b"),
         driver_file="/sys/class/kfd",
-        driver_step="install Hygon's driver; `hy-smi` shows when it works",
+        driver_step="install Hygon's driver, and check the driver with `hy-smi`",
     ),
     request=ResourceRequest(
         docker=(

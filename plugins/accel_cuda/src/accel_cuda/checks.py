@@ -73,8 +73,8 @@ def unified_memory(root: Path = _ROOT) -> CheckResult:
     if (root / "dev/nvidia-uvm").exists():
         return CheckResult("ok", "/dev/nvidia-uvm exists", facts=facts)
     step = (
-        "run `sudo nvidia-modprobe -u -c=0` on the host; then restart the container, "
-        "and add `--device /dev/nvidia-uvm` if it uses `--device` options"
+        "run `sudo nvidia-modprobe -u -c=0` on the host, and restart the container. If the "
+        "container is started with `--device` options, add `--device /dev/nvidia-uvm`"
     )
     is_module_loaded = (root / "sys/module/nvidia_uvm").exists()
     facts["nvidia_uvm"] = "loaded" if is_module_loaded else "not loaded"
@@ -104,7 +104,7 @@ def container_capabilities(environ: Mapping[str, str] | None = None) -> CheckRes
     return CheckResult(
         "error",
         f"{name}={value!r} leaves libcuda.so out of this container",
-        f"restart the container with -e {name}=compute,utility",
+        "restart the container with -e NVIDIA_DRIVER_CAPABILITIES=compute,utility",
     )
 
 
@@ -145,6 +145,7 @@ def driver_library(root: Path = _ROOT) -> CheckResult:
     same version for all parts.
     """
     text = _read(root / "proc/driver/nvidia/version")
+    # For example: NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19
     match = re.search(r"NVRM version:.*?\s(\d{3,}(?:\.\d+)+)\s", text)
     if match is None:
         return CheckResult("ok", "the NVIDIA driver is not loaded")
@@ -163,12 +164,15 @@ def driver_library(root: Path = _ROOT) -> CheckResult:
             "ok", f"the NVIDIA driver has version {module_version}", facts=facts
         )
     what = f"the kernel has NVIDIA driver {module_version}, but libcuda.so has version {library_versions}"
-    step = "reboot, or reload the nvidia modules; restart a container so that it has the host's libraries"
+    step = (
+        "reboot, or reload the nvidia modules. If this is a container, restart the container "
+        "to get the host's libraries"
+    )
     return CheckResult("error", what, step, facts)
 
 
 def integrated_gpu(root: Path = _ROOT, build: TorchBuild | None = None) -> CheckResult:
-    """Check that ROCm does not count the GPU inside an AMD CPU along with an AMD card.
+    """Check that ROCm does not list both an AMD card and the GPU inside an AMD CPU.
 
     torch seldom has kernels for a GPU inside a CPU. The error is then "HIP error:
     invalid device function" or "device kernel image is invalid":
@@ -186,7 +190,7 @@ def integrated_gpu(root: Path = _ROOT, build: TorchBuild | None = None) -> Check
     is_rocm_build = build is not None and bool(build.hip)
     has_both = bool(integrated and cards)
     if not is_rocm_build or not has_both or _is_visibility_set():
-        what = "ROCm does not count the GPU inside a CPU along with an AMD card"
+        what = "ROCm does not list both an AMD card and the GPU inside an AMD CPU"
         return CheckResult("ok", what)
     what = (
         f"device {', '.join(integrated)} is the GPU inside the AMD CPU, for which "

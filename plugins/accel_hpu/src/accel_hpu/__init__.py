@@ -31,7 +31,7 @@ _HINTS = (
             r"compile-time major/minor pytorch version|undefined "
             r"symbol|required_version\.txt"
         ),
-        "install Habana's bridge and torch from the same Gaudi release: accel setup hpu",
+        "install Habana's bridge and torch from the same Gaudi release: run `accel setup hpu`",
     ),
     (
         (
@@ -43,7 +43,7 @@ _HINTS = (
     (
         r"lib(synapse|hcl|hlthunk|scal|habana)[\w\-.]*\.so",
         (
-            "install Gaudi's driver and runtime (habanalabs-graph); `hl-smi` shows when they work"
+            "install Gaudi's driver and runtime (habanalabs-graph), and check both with `hl-smi`"
         ),
     ),
     (
@@ -52,14 +52,15 @@ _HINTS = (
             r"(found|available)|synstatus.*(busy|acquire)"
         ),
         (
-            "another process uses the device (see `hl-smi`); only one process at a time can use a module"
+            "stop the process that uses the device (`hl-smi` shows the process), because "
+            "only one process at a time can use a Gaudi module"
         ),
     ),
     (
         r"invalid literal for int\(\)|device modules|visible_modules",
         (
-            "HABANA_VISIBLE_MODULES takes module ids from 0 to 7, each once: `hl-smi "
-            "-Q index,module_id -f csv`"
+            "set HABANA_VISIBLE_MODULES to different module ids from 0 to 7, which `hl-smi "
+            "-Q index,module_id -f csv` lists"
         ),
     ),
     (
@@ -97,7 +98,7 @@ BACKEND = Backend(
         # installation guide.
         driver_file="/sys/module/habanalabs",
         driver_step=(
-            "install Gaudi's driver (habanalabs-dkms); `hl-smi` shows when it works"
+            "install Gaudi's driver (habanalabs-dkms), and check the driver with `hl-smi`"
         ),
     ),
     visibility=Visibility(variables=("HABANA_VISIBLE_MODULES",), grammar="modules"),

@@ -10,6 +10,6 @@ __all__ = ["RECIPE"]
 RECIPE = {
     "url": "https://docs.habana.ai/en/latest/Installation_Guide/",
     "note": (
-        "Intel's installer contains the bridge and the torch for it; neither is on PyPI"
+        "Intel's installer contains Habana's bridge and the matching torch, which are not on PyPI"
     ),
 }

@@ -28,8 +28,10 @@ from accel_core import (
 __all__ = ["BACKEND"]
 
 _INSTALL = "accel setup klxpu"
-_DRIVER = "install Kunlunxin's driver (XRE); `xpu-smi` shows when it works"
-_DOCTOR = "`python -m torch_xmlir --doctor` checks driver, runtime and torch_xmlir"
+_DRIVER = "install Kunlunxin's driver (XRE), and check the driver with `xpu-smi`"
+_DOCTOR = (
+    "`python -m torch_xmlir --doctor` checks the driver, the runtime and torch_xmlir"
+)
 
 #: Patterns of error messages, each with the user's next step; the first match applies.
 #: The libraries' names are those of XRE and XHPC in PaddlePaddle,
@@ -39,7 +41,13 @@ _HINTS = (
         r"lib(xpu\w*|xpuml|xft|xhpc|bkcl|cudart|cuda)[\w\-]*\.so",
         f"{_DRIVER}; {_DOCTOR}",
     ),
-    (r"undefined symbol|_xmlirc\b|deregister cuda", f"{_DOCTOR}: {_INSTALL}"),
+    (
+        r"undefined symbol|_xmlirc\b|deregister cuda",
+        (
+            "`python -m torch_xmlir --doctor` checks the driver, the runtime and torch_xmlir, "
+            "and `accel setup klxpu` shows how to install them"
+        ),
+    ),
     (r"initialize default context|device abnormal", f"{_DRIVER}; {_DOCTOR}"),
     (r"out of memory", "`xpu-smi` shows which processes hold the device's memory"),
 )

@@ -9,5 +9,7 @@ __all__ = ["RECIPE"]
 
 RECIPE = {
     "url": "https://www.kunlunxin.com/",
-    "note": "Kunlunxin distributes torch_xmlir in its containers, with its runtime",
+    "note": (
+        "Kunlunxin distributes torch_xmlir in container images, together with its runtime"
+    ),
 }

@@ -23,12 +23,13 @@ _HINTS = (
     (
         r"lib(cn|mlu)\w*\.so",
         (
-            "set NEUWARE_HOME to Cambricon's Neuware, and add $NEUWARE_HOME/lib64 to LD_LIBRARY_PATH"
+            "set NEUWARE_HOME to the folder of Cambricon's Neuware, and add "
+            "$NEUWARE_HOME/lib64 to LD_LIBRARY_PATH"
         ),
     ),
     (
         r"undefined symbol|_mluc",
-        "torch_mlu is incompatible with this torch: accel setup mlu",
+        "torch_mlu is incompatible with this torch: run `accel setup mlu`",
     ),
     (
         r"cndev|cninit|no mlu|cnrt\w* failed",
@@ -61,7 +62,7 @@ BACKEND = Backend(
         # The README of Cambricon's driver 4.20.14: `cat
         # /proc/driver/cambricon/mlus/<bus id>/information`.
         driver_file="/proc/driver/cambricon/mlus",
-        driver_step="install Cambricon's driver; `cnmon` shows when it works",
+        driver_step="install Cambricon's driver, and check the driver with `cnmon`",
     ),
     visibility=Visibility(
         # The first that is set applies; torch_mlu reads CUDA's variable too.

@@ -10,8 +10,8 @@ __all__ = ["RECIPE"]
 RECIPE = {
     "url": "https://github.com/Cambricon/torch_mlu",
     "note": (
-        "Cambricon distributes torch_mlu with Neuware: https://developer.cambricon.com/; "
-        "the end of its version is the torch release: 1.22.0+torch2.4.0 is for torch "
-        "2.4.0, PyTorch's CPU build"
+        "Cambricon distributes torch_mlu with Neuware (https://developer.cambricon.com/). "
+        "The end of torch_mlu's version is the torch release: 1.22.0+torch2.4.0 is for the "
+        "CPU build of torch 2.4.0"
     ),
 }

@@ -18,7 +18,8 @@ _HINTS = (
             r"implemented for 'mps'"
         ),
         (
-            "set PYTORCH_ENABLE_MPS_FALLBACK=1 before torch is imported: the operator then runs on the CPU"
+            "set PYTORCH_ENABLE_MPS_FALLBACK=1 before torch is imported, to run the operator "
+            "on the CPU"
         ),
     ),
     (

@@ -18,7 +18,7 @@ from accel_core import (
 
 __all__ = ["BACKEND"]
 
-_DRIVER = "install Moore Threads' driver; `mthreads-gmi` shows when it works"
+_DRIVER = "install Moore Threads' driver, and check the driver with `mthreads-gmi`"
 
 #: Patterns of error messages, each with the user's next step; the first match applies.
 _HINTS = (
@@ -27,7 +27,7 @@ _HINTS = (
     (r"musa error: no cuda-capable device|libsrv_um_musa|pvrsrv", _DRIVER),
     (
         r"undefined symbol",
-        "torch_musa is incompatible with this torch or MUSA SDK: accel setup musa",
+        "torch_musa is incompatible with this torch or MUSA SDK: run `accel setup musa`",
     ),
     # MooreThreads/torch_musa#5, #56, #102; its README has the two variables.
     (

@@ -12,7 +12,7 @@ RECIPE = {
     "url": "https://github.com/MooreThreads/torch_musa/releases",
     "note": (
         "Moore Threads distributes torch_musa with the torch of the same version, so "
-        "2.7.0 is for torch 2.7.0; both need the MUSA SDK: "
+        "2.7.0 is for torch 2.7.0. Both need the MUSA SDK: "
         "https://developer.mthreads.com/sdk/download/musa"
     ),
 }

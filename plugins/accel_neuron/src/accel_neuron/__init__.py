@@ -28,8 +28,8 @@ __all__ = ["BACKEND"]
 #: AWS's documentation, setup/pytorch/manual.rst: the driver's package;
 #: neuron-runtime/nrt-troubleshoot.rst: its module.
 _DRIVER = (
-    "install AWS's driver (aws-neuronx-dkms) and run `sudo modprobe neuron`; "
-    "`neuron-ls` shows when it works"
+    "install AWS's driver (aws-neuronx-dkms), run `sudo modprobe neuron`, and check the "
+    "driver with `neuron-ls`"
 )
 
 #: Patterns of error messages, each with the user's next step; the first match applies.
@@ -37,7 +37,7 @@ _HINTS = (
     # torch-neuronx 1.0 of PyPI, torch_neuronx/__init__.py.
     (
         r"wrong package.*neuron repository",
-        "replace PyPI's placeholder with AWS's package: accel setup neuron",
+        "replace PyPI's placeholder with AWS's package: run `accel setup neuron`",
     ),
     # AWS's documentation, neuron-runtime/nrt-troubleshoot.rst, has these three texts.
     (
@@ -54,8 +54,9 @@ _HINTS = (
     (
         r"neuroncore\(s\) not available",
         (
-            "stop the process that uses the NeuronCores, or select others with "
-            "NEURON_RT_VISIBLE_CORES: a core belongs to one process until the process ends"
+            "stop the process that uses the NeuronCores, or select other cores with "
+            "NEURON_RT_VISIBLE_CORES, because a core belongs to one process until the "
+            "process ends"
         ),
     ),
     # AWS's documentation, neuron-runtime/explore/device-memory.rst.
@@ -65,7 +66,10 @@ _HINTS = (
     ),
     (
         r"torch_neuronx.*undefined symbol|libnrt\.so",
-        "torch-neuronx is incompatible with this torch or AWS's runtime: accel setup neuron",
+        (
+            "torch-neuronx is incompatible with this torch or AWS's runtime: run `accel setup "
+            "neuron`"
+        ),
     ),
 )
 

@@ -73,12 +73,12 @@ def find_package_problem() -> Problem | None:
     package = f"{_DISTRIBUTION} {version}"
     if release < _FIRST_AWS_RELEASE:
         return Problem(
-            f"{package} is PyPI's placeholder, which contains no device", step
+            f"{package} is PyPI's placeholder, which does not support any device", step
         )
     if release < _FIRST_RELEASE_WITHOUT_XLA:
         return Problem(
-            f"{package} is AWS's package for PyTorch/XLA, whose device is xla; the "
-            "device neuron needs TorchNeuron, torch-neuronx 2.13.3 or newer",
+            f"{package} is AWS's package for PyTorch/XLA, which adds the device xla. The "
+            "device neuron needs TorchNeuron, which is torch-neuronx 2.13.3 or newer",
             step,
         )
     if release < _FIRST_PUBLIC_RELEASE:

@@ -19,7 +19,7 @@ RECIPE = {
     # AWS's instructions use this index in addition to PyPI, which has only a placeholder.
     "package_index": "https://pip.repos.neuron.amazonaws.com",
     "note": (
-        "AWS's wheels are for Ubuntu 26.04, and need its driver and runtime (aws-neuronx-dkms, "
+        "AWS's wheels are for Ubuntu 26.04, and need AWS's driver and runtime (aws-neuronx-dkms, "
         "aws-neuronx-runtime-lib), which the instructions install first"
     ),
     "rows": [

@@ -36,7 +36,7 @@ _FORWARDED_PREFIXES = (
     "TASK_QUEUE",
 )
 
-_DRIVER = "install the Ascend driver; `npu-smi info` shows when it works"
+_DRIVER = "install the Ascend driver, and check the driver with `npu-smi info`"
 _DEVICES = " ".join(
     f"--device /dev/{n}"
     for n in ("davinci0", "davinci_manager", "devmm_svm", "hisi_hdc")
@@ -52,7 +52,7 @@ _HINTS = (
         "two accelerators",
         (
             "torch_npu needs a torch without another accelerator, such as the CPU "
-            "build: accel setup npu"
+            "build: run `accel setup npu`"
         ),
     ),
     (
@@ -61,12 +61,15 @@ _HINTS = (
     ),
     (
         r"lib(ascend_hal|dcmi|drv\w*)\.so",
-        "install the Ascend driver; a container also needs the host's driver mounted",
+        "install the Ascend driver, and in a container mount the host's driver",
     ),
     ("out of memory", "`npu-smi info` shows which processes hold the device's memory"),
     (
         "invalid device id",
-        "use an index below device_count(); ASCEND_RT_VISIBLE_DEVICES renumbers the devices",
+        (
+            "use an index below device_count(): if ASCEND_RT_VISIBLE_DEVICES is set, it "
+            "renumbers the devices from 0"
+        ),
     ),
 )
 #: The template of a hint that is only the step that sets CANN's variables.
@@ -80,11 +83,11 @@ _HINTS_WITH_VERSIONS = (
     ),
     (
         "undefined symbol: (acl|hccl|msprof)",
-        "CANN {cann} is incompatible with torch_npu {npu}: accel setup npu",
+        "CANN {cann} is incompatible with torch_npu {npu}: run `accel setup npu`",
     ),
     (
         "undefined symbol|_autoload",
-        "torch_npu {npu} is incompatible with torch {torch}: accel setup npu",
+        "torch_npu {npu} is incompatible with torch {torch}: run `accel setup npu`",
     ),
 )
 
@@ -188,6 +191,7 @@ def cann_version() -> str | None:
         *Path(home).glob("*/ascend_*_install.info"),
     ]
     for file in files:
+        # For example, the line: version=8.3.RC1
         match = re.search(r"(?m)^version=(\S+)", file.read_text(errors="replace"))
         if match:
             return match[1]
@@ -202,7 +206,7 @@ def cann_setup_step() -> str:
     script = cann_script()
     if script is None:
         return "accel setup npu"
-    return f"run CANN's `source {script}` in the shell that starts Python"
+    return f"in the shell that starts Python, run `source {script}`"
 
 
 def cann_script() -> Path | None:

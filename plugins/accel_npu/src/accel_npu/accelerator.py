@@ -127,7 +127,8 @@ class NPUAccelerator(TorchAccelerator):
         code = runtime.npuHostUnregister(address)
         if code != _ACL_SUCCESS:
             raise RuntimeError(
-                f"{self.name}: host memory at {address:#x} cannot be unpinned: error {code}"
+                f"{self.name}: the host memory at {address:#x} cannot be unpinned: CANN "
+                f"returned error {code}"
             )
 
     def _cann_runtime(self) -> Any:

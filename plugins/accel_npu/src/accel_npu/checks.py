@@ -52,7 +52,7 @@ def check_variables() -> CheckResult:
         what = f"CANN's variables name folders that do not exist: {', '.join(missing)}"
         return CheckResult("error", what, cann_setup_step(), facts)
     if not _is_in_library_path(home):
-        what = "LD_LIBRARY_PATH does not contain CANN's folders, so its libraries cannot be loaded"
+        what = "LD_LIBRARY_PATH does not contain CANN's folders, so CANN's libraries cannot be loaded"
         return CheckResult("error", what, cann_setup_step(), facts)
     return CheckResult("ok", "CANN's variables are set", facts=facts)
 
@@ -101,14 +101,14 @@ def check_cann_version() -> CheckResult:
         return CheckResult("ok", f"CANN {installed_cann}", facts=facts)
     required_text = ".".join(str(number) for number in required_cann)
     what = (
-        f"CANN {installed_cann} is too old for torch_npu {npu_version}, which was built "
-        f"for {required_text} or newer"
+        f"CANN {installed_cann} is too old for torch_npu {npu_version}, which needs CANN "
+        f"{required_text} or newer"
     )
     return CheckResult("warning", what, "accel setup npu", facts)
 
 
 def explain_missing_cann() -> str:
-    """Return a clause saying that CANN is missing, or an empty string if CANN is installed."""
+    """Return the message that CANN is missing, or an empty string if CANN is installed."""
     if os.environ.get("ASCEND_HOME_PATH"):
         return ""
     if cann_script() is not None:

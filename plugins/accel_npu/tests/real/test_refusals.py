@@ -69,4 +69,4 @@ def test_a_cann_that_lacks_a_function_does_not_fit_torch_npu(
     older = build.built(tmp_path, without=("aclAppLog",))
     message = with_cann(REFUSED, LD_LIBRARY_PATH=str(older)).answer
     assert "undefined symbol: aclAppLog" in message
-    assert "is incompatible with torch_npu 2.13.0: accel setup npu" in message
+    assert "is incompatible with torch_npu 2.13.0: run `accel setup npu`" in message

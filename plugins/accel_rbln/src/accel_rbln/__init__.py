@@ -21,8 +21,8 @@ from accel_core import (
 __all__ = ["BACKEND"]
 
 _COMPILER = (
-    "install rebel-compiler from Rebellions' package index, for which you need an RBLN "
-    "Portal account: https://docs.rbln.ai/latest/software/rbln_pytorch/installation.html"
+    "install rebel-compiler from Rebellions' package index, which requires an RBLN Portal "
+    "account: https://docs.rbln.ai/latest/software/rbln_pytorch/installation.html"
 )
 
 #: Patterns of error messages, each with the user's next step; the first match applies.
@@ -43,12 +43,13 @@ _HINTS = (
     ),
     (
         r"undefined symbol",
-        "torch-rbln is incompatible with this torch: accel setup rbln",
+        "torch-rbln is incompatible with this torch: run `accel setup rbln`",
     ),
     (
         r"Invalid RBLN_DEVICE_MAP|RBLN_NPUS_PER_DEVICE must|RBLN_DEVICE_MAP=",
         (
-            "unset RBLN_DEVICE_MAP and RBLN_NPUS_PER_DEVICE: each NPU is then a separate device"
+            "unset RBLN_DEVICE_MAP and RBLN_NPUS_PER_DEVICE, to use each NPU as a separate "
+            "device"
         ),
     ),
     (
@@ -84,7 +85,7 @@ BACKEND = Backend(
         # vllm_rbln/v1/worker/utils.py, `RBLN_SYSFS_CLASS_DIR`; rbln-smi is in the errors
         # of optimum-rbln.
         driver_file="/sys/class/rebellions",
-        driver_step="install the RBLN Driver; `rbln-smi` shows when it works",
+        driver_step="install the RBLN Driver, and check the driver with `rbln-smi`",
     ),
     visibility=Visibility(
         # Both names are in libc10_rbln.so. vllm_rbln/platform/__init__.py: the runtime

@@ -26,7 +26,7 @@ _HINTS = (
     ),
     (
         r"undefined symbol|torch_sdaa\._c\b",
-        "torch_sdaa is incompatible with this torch or TecoToolKit: accel setup sdaa",
+        "torch_sdaa is incompatible with this torch or TecoToolKit: run `accel setup sdaa`",
     ),
     (r"out of memory", "`teco-smi` shows which processes hold the device's memory"),
 )

@@ -10,6 +10,7 @@ __all__ = ["RECIPE"]
 RECIPE = {
     "url": "http://docs.tecorigin.com/release/torch2.7",
     "note": (
-        "Tecorigin distributes TecoPyTorch (torch_sdaa) with the TecoToolKit and TecoDriver of one release"
+        "Tecorigin distributes TecoPyTorch (torch_sdaa) together with the TecoToolKit and "
+        "the TecoDriver of the same release"
     ),
 }

@@ -34,7 +34,7 @@ _HINTS = (
     ),
     (
         r"undefined symbol|torch_supa\._c\b",
-        "torch_supa is incompatible with this torch: accel setup supa",
+        "torch_supa is incompatible with this torch: run `accel setup supa`",
     ),
     (r"out of memory", "`brsmi` shows which processes hold the device's memory"),
 )
@@ -62,7 +62,7 @@ BACKEND = Backend(
         # `modprobe biren`.
         driver_file="/sys/module/biren",
         driver_step=(
-            "install BIRENSUPA Driver and run `modprobe biren`; `brsmi` shows when it works"
+            "install BIRENSUPA Driver, run `modprobe biren`, and check the driver with `brsmi`"
         ),
     ),
     visibility=Visibility(variables=("SUPA_VISIBLE_DEVICES",), grammar="indices"),

@@ -10,7 +10,7 @@ __all__ = ["RECIPE"]
 RECIPE = {
     "url": "https://github.com/BIRENSUPA/torch-supa",
     "note": (
-        "Biren distributes torch_supa with its SDK; the fourth number of its version is "
-        "the torch release: 1.0.0.21000 is for torch 2.10.0"
+        "Biren distributes torch_supa with its SDK. The fourth number of torch_supa's "
+        "version is the torch release: 1.0.0.21000 is for torch 2.10.0"
     ),
 }

@@ -28,8 +28,8 @@ _HINTS = (
     (
         r"tpu is already in use|libtpu_lockfile|already in used? by another process",
         (
-            "`sudo lsof -w /dev/accel*` lists the process that uses the TPU; if there is "
-            "none, remove /tmp/libtpu_lockfile"
+            "stop the process that uses the TPU, which `sudo lsof -w /dev/accel*` lists. If "
+            "no process is listed, remove /tmp/libtpu_lockfile"
         ),
     ),
     (
@@ -48,7 +48,7 @@ _HINTS = (
     # 2.11 to 2.15.
     (
         r"undefined symbol|no glue|torch_tpu\._internal",
-        "torch-tpu is incompatible with this torch: accel setup tpu",
+        "torch-tpu is incompatible with this torch: run `accel setup tpu`",
     ),
     (
         "privateuse1",
@@ -56,7 +56,10 @@ _HINTS = (
     ),
     (
         "internal to torchtpu",
-        "call the function of torch.accelerator, or the member of accel's object",
+        (
+            "call the function of the same purpose in torch.accelerator or on accel's "
+            "accelerator object instead"
+        ),
     ),
     (
         "inductor.*tpu|tpu.*inductor",
@@ -95,7 +98,7 @@ _KNOWN_DIFFERENCES = (
     ),
     (
         "compute.forms.zeros_and_infinities",
-        "x + 0.0 keeps -0.0: do not rely on the sign of a zero",
+        "-0.0 + 0.0 is -0.0 instead of 0.0: do not rely on the sign of a zero",
     ),
 )
 
@@ -174,7 +177,8 @@ def accel_probe(backend: Backend) -> ProbeResult | None:
         return ProbeResult(
             False,
             f"{LIBRARY_VARIABLE}={str(library)!r} {problem}",
-            f"unset {LIBRARY_VARIABLE} to load libtpu, or set it to a PJRT library, as accel try tpu does",
+            "unset TPU_LIBRARY_PATH to load libtpu, or set TPU_LIBRARY_PATH to the path of a "
+            "PJRT library, as `accel try tpu` does",
         )
     return ProbeResult(
         True, f"TorchTPU runs on {library.name} ({LIBRARY_VARIABLE}) instead of libtpu"

@@ -64,8 +64,8 @@ class TPUAccelerator(TorchAccelerator):
         if index != current:
             raise self._unsupported(
                 "set_device",
-                f"the process is bound to device {current} and cannot select device "
-                f"{index}: start one process per device, with accel run or torchrun",
+                f"this process uses device {current} and cannot select device {index}. "
+                "Next step: start one process per device, with `accel run` or torchrun",
             )
 
     def device_properties(

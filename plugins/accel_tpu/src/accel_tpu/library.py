@@ -37,7 +37,7 @@ def library_problem(library: Path) -> str:
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
         ):
             if content.find(b"GetPjrtApi") < 0:
-                return "is not a PJRT library: it has no GetPjrtApi"
+                return "is not a PJRT library: the function GetPjrtApi is missing"
     except FileNotFoundError:
         return "does not exist"
     except (OSError, ValueError) as error:  # a folder, no permission, or an empty file

@@ -24,7 +24,8 @@ def environment() -> tuple[dict[str, str], str]:
     missing = [packages[module] for module in packages if find_spec(module) is None]
     if missing:
         raise IntegrationMissingError(
-            f"accel try tpu needs {' and '.join(missing)}: pip install {' '.join(missing)}"
+            f"`accel try tpu` needs {' and '.join(missing)}. Next step: pip install "
+            f"{' '.join(missing)}"
         )
     package = find_spec(_PACKAGE)
     assert package is not None

@@ -37,7 +37,7 @@ def test_without_a_tpu_the_processor_is_chosen():
     ("library", "words"),
     [
         ("/nowhere/libpjrt.so", "does not exist"),
-        (None, "is not a PJRT library: it has no GetPjrtApi"),
+        (None, "is not a PJRT library: the function GetPjrtApi is missing"),
     ],
 )
 def test_a_library_that_would_end_the_process_is_a_verdict(library, words):

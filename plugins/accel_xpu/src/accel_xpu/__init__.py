@@ -141,15 +141,16 @@ def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | 
         return _defer_to_cuda(others)
     if not _is_cpu_build_of_ipex():
         return None
-    reason = "the installed IPEX is its CPU build, without XPU"
+    reason = "the installed IPEX is the CPU build, which does not support Intel GPUs"
     return ProbeResult(False, reason, backend.install_hint)
 
 
 def _defer_to_cuda(others: tuple[Backend, ...]) -> ProbeResult | None:
-    """Return that xpu defers to another backend, because DeepSpeed prefers CUDA, or return `None`.
+    """Return a result that defers to a CUDA or ROCm device, or `None` if there is none.
 
     xpu defers if torch was also built for CUDA or ROCm, and this machine has a visible
-    device of that kind. `others` contains the other declared backends.
+    device of that kind, because DeepSpeed prefers CUDA. `others` contains the other
+    declared backends.
     """
     # Imported here to keep discovery fast.
     from accel_core import hidden_by
@@ -187,7 +188,7 @@ def with_cpu_build_note(backend: Backend) -> Backend:
     """Return the declaration, with a note in its description if IPEX's CPU build is installed."""
     if not _is_cpu_build_of_ipex():
         return backend
-    note = "the installed IPEX is its CPU build, without XPU"
+    note = "the installed IPEX is the CPU build, which does not support Intel GPUs"
     return replace(backend, description=f"{backend.description}; {note}")
 
 

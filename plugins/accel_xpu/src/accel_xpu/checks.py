@@ -41,7 +41,8 @@ def level_zero_driver(
     is_xpu_build = build is not None and bool(build.xpu)
     has_device_node = any((root / "dev/dri").glob("renderD*"))
     if not is_xpu_build or not has_device_node:
-        return CheckResult("ok", "not an XPU build of torch with a GPU's device node")
+        what = "torch is not an XPU build, or there is no GPU device node in /dev/dri"
+        return CheckResult("ok", what)
     variables = os.environ if environ is None else environ
     for folder in _search_folders(root, variables):
         for name in _LIBRARY_NAMES:

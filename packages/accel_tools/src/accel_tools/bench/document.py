@@ -200,17 +200,17 @@ def run_from_dict(document: dict[str, Any]) -> Run:
         quick=_require_type(document["quick"], bool),
         machine=_require_type(document["machine"], dict),
         accelerator=_require_type(document["accelerator"], dict),
-        measurements=tuple(_measurement_from_dict(entry) for entry in measurements),
+        measurements=tuple(_measurement_from_dict(item) for item in measurements),
     )
 
 
-def _measurement_from_dict(entry: Any) -> Measurement:
-    """Convert an entry of a document to a `Measurement`.
+def _measurement_from_dict(item: Any) -> Measurement:
+    """Convert an item of a document's list `measurements` to a `Measurement`.
 
     Raises the same errors as `run_from_dict`.
     """
-    entry = _require_type(entry, dict)
-    fields = {name: entry[name] for name in Measurement._fields}
+    item = _require_type(item, dict)
+    fields = {name: item[name] for name in Measurement._fields}
     fields["outcome"] = Outcome(fields["outcome"])
     result = Measurement(**fields)
     texts = (

@@ -187,7 +187,7 @@ def _list_page(
     titles = ("NAME", "FROM", "DESCRIPTION")
     topic_rows: list[list[page.Cell]] = []
     for topic in topics:
-        row = [(topic.name, "bold"), ("accel-core", "dim"), (topic.title, "")]
+        row = [(topic.name, "bold"), ("accel-tools", "dim"), (topic.title, "")]
         topic_rows.append(row)
     parts = [page.heading("Topics"), page.table(titles, topic_rows)]
     check_rows: list[list[page.Cell]] = []

@@ -328,7 +328,8 @@ def _check_driver(name: str, driver: str) -> None:
         raise click.UsageError(
             f"--driver is the version of NVIDIA's driver, so it has no effect on {name}."
         )
-    if int(driver.partition(".")[0]) < _MIN_DRIVER:
+    major_version, _, _ = driver.partition(".")
+    if int(major_version) < _MIN_DRIVER:
         raise click.UsageError(
             f"--driver: {driver!r} is not a version of NVIDIA's driver; expected a version "
             f"such as {_EXAMPLES['driver']}. Did you mean --toolkit {driver}?"

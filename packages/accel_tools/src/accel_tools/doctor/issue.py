@@ -169,7 +169,7 @@ def _topic_message_lines(topic: TopicResult) -> Iterator[str]:
         yield f"{_code_line(finding)}: {one_line(finding.text)}"
         if finding.step:
             yield f"    next step: {one_line(finding.step)}"
-        for name, value in finding.facts.items():
+        for name, value in finding.all_facts.items():
             yield f"    {one_line(name)}: {one_line(value)}"
 
 

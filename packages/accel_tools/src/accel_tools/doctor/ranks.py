@@ -238,7 +238,7 @@ def _facts_to_compare(
     for finding in findings:
         if finding.code not in _VARYING_CODES:
             yield f"{finding.about} {finding.code}".strip(), finding.text
-        for name, value in finding.facts.items():
+        for name, value in finding.all_facts.items():
             is_of_one_rank = name.startswith(_FACTS_OF_ONE_RANK)
             if not is_of_one_rank and name not in _FACTS_REPORTED_ELSEWHERE:
                 yield f"{topic}: {name}", value
@@ -358,9 +358,11 @@ def _difference_lines(
     if is_complete:
         facts = reports[0].facts
         accelerator = facts.get("accelerator", "unknown accelerator")
-        ranks = "the only rank" if world_size == 1 else f"all {world_size} ranks"
+        comparison = f"no differences between the {world_size} ranks"
+        if world_size == 1:
+            comparison = "there is only one rank"
         torch_version = facts.get("torch")
-        return [f"no differences on {ranks}: {accelerator}, torch {torch_version}"]
+        return [f"{comparison}: {accelerator}, torch {torch_version}"]
     if len(reports) > 1:
         return ["no other difference between the ranks"]
     return []

@@ -438,7 +438,7 @@ def _newest_build_in_release(names: Sequence[str], torch: str) -> str:
             if name in names:
                 return name
         return ""
-    newest_name = names[0]
+    newest_name = names[0]  # The names are sorted, newest first.
     # A release that is not in the table is newer, and does not have the builds that PyTorch dropped.
     if torch and newest_name in LAST_RELEASE:
         return ""

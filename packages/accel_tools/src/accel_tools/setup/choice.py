@@ -311,7 +311,8 @@ def choose(folder: str, environ: Mapping[str, str], root: str = "") -> Choice:
         if choice is not None:
             return choice
     # The machine lacks the pinned devices, or cannot run the environments for them.
-    environment = _require_environment_for(folder, environments, pinned_backends[0])
+    first_backend = pinned_backends[0]
+    environment = _require_environment_for(folder, environments, first_backend)
     return Choice(environment, pin_reason, _as_sentence(unmet_needs))
 
 

@@ -152,10 +152,12 @@ def _find_vendor_package_mismatches(
     toolkit = installed_toolkit(recipe, machine)
     toolkit_name = recipe.toolkit.name if recipe.toolkit else "the toolkit"
     for row, package in _rows_of_installed_packages(recipe):
-        if build is not None and build.version.partition("+")[0] != row.torch:
-            yield (
-                f"{package} requires torch {row.torch}, but torch {build.version} is installed"
-            )
+        if build is not None:
+            release, _, _ = build.version.partition("+")
+            if release != row.torch:
+                yield (
+                    f"{package} requires torch {row.torch}, but torch {build.version} is installed"
+                )
         if toolkit is not None and not _is_in_range(toolkit, row.toolkit):
             required = f"{toolkit_name} {row.toolkit.removeprefix('==')}"
             yield f"{package} requires {required}, but version {toolkit} is installed"

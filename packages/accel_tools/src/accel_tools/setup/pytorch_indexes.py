@@ -433,8 +433,8 @@ def _add_build_for_amd_architectures(plan: Plan, torch: str) -> Plan:
         else:
             unsupported.append(architecture)
     if not supported:
-        source = build_by_architecture[unsupported[0]].source
-        error = _no_wheels_error(unsupported, torch, source)
+        first_build = build_by_architecture[unsupported[0]]
+        error = _no_wheels_error(unsupported, torch, first_build.source)
         return _add_amd_wheels_for_linux(plan, torch, error)
     architecture = supported[0]
     build = build_by_architecture[architecture]
@@ -477,7 +477,8 @@ def _add_amd_wheels_for_linux(
     if not working:
         problem = "AMD's wheels are reported to compute wrong results"
         reason = f"{pytorch_error.reason}; {problem}"
-        raise _NoBuildError(reason, builds.AMD_WRONG[with_code[0]])
+        report_url = builds.AMD_WRONG[with_code[0]]
+        raise _NoBuildError(reason, report_url)
     problem = builds.why_amd_wheels_do_not_fit(plan.python, torch)
     if problem:
         raise _NoBuildError(f"{pytorch_error.reason}; {problem}", _GFX)
@@ -559,7 +560,8 @@ def _add_build_for_rocm(plan: Plan, torch: str) -> Plan:
     Raises `_NoBuildError` if there is no such build, or if the build lacks code for the machine's GPUs.
     """
     build = builds.newest_build_for_toolkit("rocm", plan.toolkit, torch)
-    if not build.name and plan.toolkit.partition(".")[0] == "10":
+    major_version, _, _ = plan.toolkit.partition(".")
+    if not build.name and major_version == "10":
         return _add_wheels_for_rocm_10(plan, torch)
     if not build.name:
         raise _no_build_error(plan, "ROCm", builds.toolkit_versions("rocm"), torch)

@@ -220,10 +220,11 @@ def _parse_nonstandard_version(text: str) -> Version | None:
     For example, `8.3.RC1.alpha001` becomes `8.3.dev0+rc1.alpha001`. Returns `None` if `text` does not begin
     with a number.
     """
-    numbers = re.match(r"[0-9]+(\.[0-9]+)*", text)  # Such as "8.3".
-    if numbers is None:
+    match = re.match(r"[0-9]+(\.[0-9]+)*", text)  # This matches numbers such as "8.3".
+    if match is None:
         return None
-    rest = text[numbers.end() :]
-    words = re.findall(r"[a-zA-Z0-9]+", rest)
+    numbers = match[0]
+    suffix = text.removeprefix(numbers)
+    words = re.findall(r"[a-zA-Z0-9]+", suffix)
     local_version = ".".join(words) or "unknown"
-    return Version(f"{numbers[0]}.dev0+{local_version}")
+    return Version(f"{numbers}.dev0+{local_version}")

@@ -56,7 +56,9 @@ class Package(NamedTuple):
     @property
     def url(self) -> str:
         """Return the URL of the package's file, or an empty string if the requirement has no URL."""
-        return self.requirement.partition(" @ ")[2].partition("#")[0]
+        _, _, url_with_hash = self.requirement.partition(" @ ")
+        url, _, _ = url_with_hash.partition("#")
+        return url
 
 
 def resolve(
@@ -252,8 +254,8 @@ def write_lock_file(path: Path, packages: Iterable[Package]) -> None:
     """
     lines = []
     for package in packages:
-        kind = "own" if package.is_build_specific else "shared"
-        lines.append(f"{package.requirement}  # {package.version} {kind}\n")
+        scope = "own" if package.is_build_specific else "shared"
+        lines.append(f"{package.requirement}  # {package.version} {scope}\n")
     write_atomically(path, "".join(lines))
 
 
@@ -265,8 +267,8 @@ def read_lock_file(path: Path) -> list[Package]:
     for line in path.read_text("utf-8").splitlines():
         requirement, _, comment = line.partition("  # ")
         name, _, _ = requirement.partition(" @ ")
-        version, _, kind = comment.partition(" ")
-        is_build_specific = kind == "own"
+        version, _, scope = comment.partition(" ")
+        is_build_specific = scope == "own"
         packages.append(Package(name, version, requirement, is_build_specific))
     return packages
 

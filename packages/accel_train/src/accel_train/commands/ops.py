@@ -271,8 +271,18 @@ def _operator_row(op: dict[str, Any]) -> list[page.Cell]:
 
 
 def _operator_page(document: dict[str, Any]) -> list[page.Part]:
-    """Return the page of one operator: all candidates in the order in which they are tried."""
-    [op] = document["ops"]
+    """Return the page of the requested operator: all candidates in the order in which they are tried.
+
+    Two operators may have the same name but for upper case and punctuation. Then the page shows both.
+    """
+    parts: list[page.Part] = []
+    for op in document["ops"]:
+        parts += _parts_of_operator(op, document)
+    return parts
+
+
+def _parts_of_operator(op: dict[str, Any], document: dict[str, Any]) -> list[page.Part]:
+    """Return the part of the page about one operator; `document` is the whole JSON document."""
     used = _used_candidate(op)
     if used["compatible"]:
         clause = "is used"

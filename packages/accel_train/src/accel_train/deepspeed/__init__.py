@@ -99,6 +99,7 @@ def prepare_pin() -> None:
     # The program may have deleted the variable since `import torch`.
     pinned_name = os.environ.get(DS_ACCELERATOR.name)
     if pinned_name and not _release.lists_accelerator(pinned_name):
+        # DeepSpeed itself would raise an error, because the name is not in its list.
         _install.prepare(for_training=False)
 
 

@@ -83,6 +83,7 @@ def _create_instance(foreign_class: type) -> Any:
     """
     try:
         if getattr(foreign_class, "__abstractmethods__", None):
+            # A newer DeepSpeed may have made members abstract that the class lacks.
             return _without_abstract_methods(foreign_class)()
         return foreign_class()
     except Exception as error:
@@ -101,6 +102,7 @@ def _without_abstract_methods(abstract_class: type) -> type:
         (abstract_class,),
         {"__module__": abstract_class.__module__},
     )
+    # Python instantiates a class only if this set is empty.
     subclass.__abstractmethods__ = frozenset()
     return cast("type", subclass)
 
@@ -128,6 +130,7 @@ def _base_class(device_type: str) -> type[Accelerator]:
         from accel_core.interface.cpu import CPUAccelerator
 
         return CPUAccelerator
+    # torch has a module for the device type, such as `torch.npu`.
     if hasattr(import_torch(), device_type):
         from accel_core import TorchAccelerator
 

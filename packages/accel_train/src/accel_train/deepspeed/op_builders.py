@@ -94,7 +94,7 @@ def accel_op_builders(backend: Backend) -> OpProvider:
             name="deepspeed",
             advice="`pip install deepspeed` may provide this operator",
         )
-    backend_family, _, _ = backend.name.partition(".")
+    backend_family, _, _ = backend.name.partition(".")  # "xpu" for "xpu.external".
     device = backend.device_type
     if builders_package(backend_family):
         device = backend_family

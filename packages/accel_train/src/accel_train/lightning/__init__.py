@@ -142,7 +142,7 @@ def register() -> list[str]:
     }
     accelerator_names = _classes.register(strategies)
     for subpackage in ("pytorch", "fabric"):
-        _auto.register(subpackage)
+        _auto.replace_entries_for_auto(subpackage)
     return accelerator_names
 
 
@@ -161,7 +161,7 @@ def _register_on_import(module: ModuleType) -> Iterator[None]:
     yield
     # If this release of Lightning is not supported, `auto` keeps Lightning's meaning.
     with contextlib.suppress(ImportError, AttributeError, KeyError, TypeError):
-        _auto.register(LIGHTNING_CONNECTORS[module.__name__])
+        _auto.replace_entries_for_auto(LIGHTNING_CONNECTORS[module.__name__])
 
 
 _hook = ImportHook(

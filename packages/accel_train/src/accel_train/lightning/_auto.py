@@ -26,14 +26,14 @@ from accel_train.private_names import lightning_arguments
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["register"]
+__all__ = ["replace_entries_for_auto"]
 
 _CPU = "cpu"
 #: Values of `precision` that Lightning changes to bf16 for an accelerator that is registered as `cpu`.
 _FP16 = ("16-mixed", "16", 16)
 
 
-def register(subpackage: str) -> None:
+def replace_entries_for_auto(subpackage: str) -> None:
     """Replace the entries that `auto` uses in Lightning's registries. A second call changes nothing."""
     accelerators, strategies = _classes.registries(subpackage)
     cpu_accelerator = accelerators[_CPU]["accelerator"]

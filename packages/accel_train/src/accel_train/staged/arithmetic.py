@@ -166,7 +166,7 @@ def _reduction_in_wider_type(op: Any, dtype: torch.dtype) -> Reduction:
     if wider_type is None:
         if not dtype.is_floating_point:
             raise ValueError(f"tensors of {dtype} cannot be reduced")
-        wider_type = torch.float32
+        wider_type = torch.float32  # For 8-bit floats.
     return Reduction(
         op, to_gloo=lambda host: host.to(wider_type), from_gloo=_copy_narrowed
     )
@@ -256,6 +256,8 @@ def _can_gloo_sum(dtype: torch.dtype) -> bool:
     """Return whether gloo can sum tensors of `dtype` in the installed torch, by a test with one rank."""
     gloo: Any = c10d.ProcessGroupGloo(c10d.HashStore(), 0, 1, timedelta(seconds=30))
     with suppress(RuntimeError):
-        gloo.allreduce([torch.ones(1, dtype=dtype)], c10d.AllreduceOptions()).wait()
+        gloo.allreduce(
+            [torch.ones(1, dtype=dtype, device="cpu")], c10d.AllreduceOptions()
+        ).wait()
         return True
     return False

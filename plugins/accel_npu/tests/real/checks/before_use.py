@@ -28,7 +28,7 @@ def check_what_waits_for_the_device(acc):
     assert generator.initial_seed() == 7
     assert acc.initial_seed() == 7
     with pytest.raises(
-        ValueError, match="device index 2 is out of range, 2 devices visible"
+        ValueError, match="device index 2 is out of range: this process sees 2 devices"
     ):
         acc.default_generator(2)
     assert seen == [False]

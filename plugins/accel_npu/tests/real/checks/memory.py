@@ -20,6 +20,8 @@ def check_the_users_own_memory_is_pinned(acc):
     assert acc.register_host_memory(address, 8192) is True
     assert acc.register_host_memory(address, 8192) is False
     acc.unregister_host_memory(address)
-    with pytest.raises(RuntimeError, match="cannot be unpinned: error 107000"):
+    with pytest.raises(
+        RuntimeError, match="cannot be unpinned: CANN returned error 107000"
+    ):
         acc.unregister_host_memory(address)
     assert acc.register_host_memory(address + 8, 4096) is False

@@ -316,8 +316,8 @@ def _is_replaced(verdict: Verdict, context: DiagnosticContext) -> bool:
         return False
     # A different distribution may declare the same backend.
     for other in context.survey().verdicts:
-        has_devices = other.devices is not None
-        if other.name == verdict.name and has_devices:
+        could_count_devices = other.devices is not None
+        if other.name == verdict.name and could_count_devices:
             return True
     return False
 

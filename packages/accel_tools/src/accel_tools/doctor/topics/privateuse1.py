@@ -61,11 +61,9 @@ def _claimants_finding(
     """
     chosen = _chosen_name(context)
     if winner is not None:
-        outcome = (
-            f"{chosen} ({winner.provenance}) gets the slot, because {chosen} is chosen"
-        )
+        outcome = f"{chosen} ({winner.provenance}) gets PrivateUse1, because {chosen} is chosen"
     else:
-        outcome = f"{chosen or 'nothing'} is chosen, so the slot stays free"
+        outcome = f"{chosen or 'nothing'} is chosen, so PrivateUse1 stays free"
     names = list(dict.fromkeys(claimant.name for claimant in claimants))
     if len(names) == 1:
         what = f"only {names[0]} claims torch's PrivateUse1 slot; {outcome}"
@@ -144,7 +142,7 @@ def _autoload_conflict_findings(
             what = (
                 "if a program imports torch before accel_core, "
                 f"{package.distribution} {package.version}, which torch loads first, "
-                f"takes the slot, and {winner.name} fails"
+                f"takes the PrivateUse1 slot, and {winner.name} fails"
             )
             step = f"export {AUTOLOAD}=0, or pip uninstall {package.distribution}"
             code = "privateuse1.autoload"
