@@ -43,7 +43,7 @@ def test_accel_info_names_the_replacements(built, tmp_path):
     ]
     assert said == [False, "staged", "aot_eager", {}]
     page = " ".join(info().stdout.split())
-    assert "streams not supported (one queue" in page
+    assert "streams not supported (the device has one queue" in page
     assert (
         "communication staged (the device has no collectives, so gloo sends copies in host memory)"
         in page

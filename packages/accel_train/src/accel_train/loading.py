@@ -34,5 +34,7 @@ def can_pin_memory(accelerator: Accelerator | None = None) -> bool:
         return False
     # Pinning fails if the host has no memory left to pin. Batches are then copied from pageable memory.
     with suppress(RuntimeError):
-        return accelerator.is_pinned(accelerator.pin_memory(torch.empty(1)))
+        return accelerator.is_pinned(
+            accelerator.pin_memory(torch.empty(1, device="cpu"))
+        )
     return False

@@ -26,7 +26,7 @@ def keep_parameters(accelerator: Accelerator) -> None:
     """
     torch = import_torch()
     # An empty parameter allocates no memory, so the device does not count as used.
-    weight = torch.nn.Parameter(torch.empty(0))
+    weight = torch.nn.Parameter(torch.empty(0, device="cpu"))
     layer = torch.nn.Module()
     layer.weight = weight
     moved_layer = layer.to(accelerator.device())

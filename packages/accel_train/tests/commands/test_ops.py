@@ -3,6 +3,7 @@
 import pytest
 from accel_tests.plugins import hook
 
+from accel_core.cli import page
 from accel_train.commands import ops as ops_command
 
 #: A plugin's builders: one that is good, one that is not for this card, one whose module is broken.
@@ -118,7 +119,7 @@ def test_two_operators_of_one_normalized_name_are_both_shown():
         {"op": name, "candidates": [candidate]} for name in ("FusedAdam", "fused_adam")
     ]
     document = {"backend": "acme", "deepspeed": False, "ops": operators}
-    shown = str(ops_command._operator_page(document))
+    shown = page.to_text(ops_command._operator_page(document), 100, in_colour=False)
     assert "FusedAdam" in shown
     assert "fused_adam" in shown
 

@@ -6,6 +6,7 @@ pytest.importorskip("torch")
 
 import torch
 
+from accel_train.staged import arithmetic
 from accel_train.staged.host import Copies, HostMemory, bytes_of
 
 
@@ -117,3 +118,12 @@ def test_the_device_of_tensors_is_that_of_the_first_that_is_not_on_the_host(devi
     assert copies.device_index([torch.ones(1)]) is None
     assert copies.device_index([]) is None
     assert copies.device_index([torch.ones(1), torch.ones(1, device="meta")]) == 0
+
+
+def test_host_memory_stays_on_the_host_when_a_program_sets_a_default_device():
+    arithmetic._can_gloo_sum.cache_clear()
+    with torch.device("meta"):
+        host = HostMemory().empty_like(torch.empty(0, device="cpu"))
+        can_sum = arithmetic._can_gloo_sum(torch.float32)
+    assert host.device.type == "cpu"
+    assert can_sum

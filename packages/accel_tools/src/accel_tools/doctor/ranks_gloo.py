@@ -125,7 +125,7 @@ def _try_to_connect(store: Store, rank: Rank, prefix: str) -> str:
             world_size=rank.world_size,
             timeout=timedelta(seconds=seconds),
         )
-        distributed.all_reduce(torch.ones(1))
+        distributed.all_reduce(torch.ones(1, device="cpu"))
     except PLUGIN_ERRORS as error:
         return one_line(root_cause(error))
     finally:

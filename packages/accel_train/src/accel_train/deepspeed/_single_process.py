@@ -56,7 +56,7 @@ def _require_single_process(environ: Mapping[str, str]) -> None:
     """Raise `IntegrationMissingError` if a variable shows that this process is one of several."""
     variable = _variable_that_shows_several_processes(environ)
     if variable:
-        missing = [name for name in _RANK_VARIABLES if name not in environ]
+        missing = [name for name in _RANK_VARIABLES if not environ.get(name)]
         raise IntegrationMissingError(
             f"{variable}={environ[variable]} shows that this is one of several processes, but DeepSpeed "
             f"needs {', '.join(missing)} in each process. Next step: start the script with `accel deepspeed` "

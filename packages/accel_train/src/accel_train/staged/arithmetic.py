@@ -256,6 +256,8 @@ def _can_gloo_sum(dtype: torch.dtype) -> bool:
     """Return whether gloo can sum tensors of `dtype` in the installed torch, by a test with one rank."""
     gloo: Any = c10d.ProcessGroupGloo(c10d.HashStore(), 0, 1, timedelta(seconds=30))
     with suppress(RuntimeError):
-        gloo.allreduce([torch.ones(1, dtype=dtype)], c10d.AllreduceOptions()).wait()
+        gloo.allreduce(
+            [torch.ones(1, dtype=dtype, device="cpu")], c10d.AllreduceOptions()
+        ).wait()
         return True
     return False

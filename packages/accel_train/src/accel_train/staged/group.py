@@ -344,7 +344,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         if reduced_part.numel():
             options = gloo_options(c10d.ReduceScatterOptions, opts, reduction.op)
             self._gloo._reduce_scatter_base(reduced_part, gloo_tensor, options).wait()
-        part = torch.empty(shape, dtype=host_tensor.dtype)
+        part = torch.empty(shape, dtype=host_tensor.dtype, device="cpu")
         reduction.write_result(part, reduced_part, separate_memory=True)
         return part
 
@@ -602,7 +602,9 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
         def all_to_all_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
             sent_row = torch.cat([bytes_of(tensor) for tensor in host_tensors])
-            received_row = torch.empty(sum(received_sizes), dtype=torch.uint8)
+            received_row = torch.empty(
+                sum(received_sizes), dtype=torch.uint8, device="cpu"
+            )
             self._gloo.alltoall_base(
                 received_row, sent_row, received_sizes, sent_sizes, options
             ).wait()

@@ -37,7 +37,7 @@ class HostMemory:
     """
 
     def __init__(self) -> None:
-        self._buffer = torch.empty(0, dtype=torch.uint8)
+        self._buffer = torch.empty(0, dtype=torch.uint8, device="cpu")
         self._used_bytes = 0
 
     def empty_like(self, tensor: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ class HostMemory:
 
     def discard(self) -> None:
         """Stop using the memory after a collective has failed, because gloo may still write to it."""
-        self._buffer = torch.empty(0, dtype=torch.uint8)
+        self._buffer = torch.empty(0, dtype=torch.uint8, device="cpu")
 
 
 class Copies:

@@ -71,7 +71,7 @@ def adam(
     ) -> None:
         torch_step = torch_adamw if decoupled else torch_adam
         # torch counts the steps itself, in a separate tensor for each parameter.
-        previous_step = torch.tensor(float(step - 1))
+        previous_step = torch.tensor(float(step - 1), device="cpu")
         torch_step(
             parameters,
             gradients,
