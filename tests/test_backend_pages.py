@@ -71,8 +71,10 @@ def test_notes_without_a_section_are_rejected(tmp_path):
     assert notes(tmp_path, text).missing == ["# a title", "## Limits"]
 
 
-def test_the_summary_of_the_tests_is_the_first_paragraph(tmp_path):
-    assert notes(tmp_path).tested_on(declared().backend) == "Simulated device"
+def test_the_summary_of_the_tests_is_the_first_sentence(tmp_path):
+    text = NOTES.replace("Simulated device.", "With acme 0.2.0\nsimulated. Not run.")
+    summary = notes(tmp_path, text).tested_on(declared().backend)
+    assert summary == "With acme 0.2.0 simulated"
 
 
 def test_each_kind_of_hardware_has_a_summary_of_its_tests(tmp_path):
@@ -84,7 +86,7 @@ def test_each_kind_of_hardware_has_a_summary_of_its_tests(tmp_path):
 
 def test_a_second_declaration_lists_only_what_differs():
     request = ResourceRequest(docker="--gpus all")
-    second = declared(description="by Emca")
+    second = declared(url="https://emca.example")
     text = TOOL.declaration([declared(request=request), second])
     differences = text.rpartition("\n\n")[2].splitlines()
-    assert differences == ["- request: —", "- description: by Emca"]
+    assert differences == ["- request: —", "- docs: <https://emca.example>"]

@@ -164,7 +164,10 @@ def requests(backend: Backend) -> str:
 
 
 def rows(backend: Backend) -> dict[str, str]:
-    """Describe every declared field that a user can meet; an empty text leaves it out."""
+    """Describe the declared fields that users need and that the headings do not show.
+
+    A field whose description is empty is left out.
+    """
     torch = backend.torch_integration
     hardware = backend.hardware
     slot = " (PrivateUse1, which a process can use once)" if torch.private_use1 else ""
@@ -172,9 +175,7 @@ def rows(backend: Backend) -> dict[str, str]:
     if backend.compile_backend:
         compiler = f"`{backend.compile_backend}`"
     fields = {
-        "name, for `DS_ACCELERATOR`": f"`{backend.name}`",
         "priority": str(backend.priority),
-        "description": prose(backend.description),
         "docs": f"<{backend.url}>" if backend.url else "",
         "vendor module": code(backend.vendor_imports),
         "requires": code(backend.requires),
@@ -185,14 +186,10 @@ def rows(backend: Backend) -> dict[str, str]:
         "defers while this module is imported": code(torch.taken_over_by),
         "communication backend": communication(backend),
         "compile backend": compiler,
-        "accelerator class": f"`{backend.accelerator}`",
-        "hardware": prose(hardware.name),
         "platforms": code(hardware.platforms),
         "device nodes": code(hardware.nodes),
         "device nodes shared with other vendors": code(hardware.shared_nodes),
         "PCI ids": ", ".join(map(pci, hardware.pci_ids)),
-        "exists while the driver is loaded": code([hardware.driver_file]),
-        "next step without the driver": prose(hardware.driver_step),
         "request": requests(backend),
         "visible devices": visible_devices(backend),
         "visible devices, filtered before": code(backend.visibility.filters),
@@ -230,13 +227,15 @@ class Notes(NamedTuple):
         """Return the summary of the section "Tested on" for one declaration.
 
         A page of several kinds of hardware has an item for each, `- AMD GPU: …`; the
-        summary of any other page is the first paragraph.
+        summary of any other page is the first sentence.
         """
         text = self.sections["Tested on"]
         items = re.findall(r"^- (.+?): (.+?)$", text, re.MULTILINE)
         summary = dict(items).get(backend.hardware.name)
         if summary is None:
-            summary = text.partition("\n\n")[0].replace("\n", " ")
+            first_paragraph = text.partition("\n\n")[0].replace("\n", " ")
+            # The space distinguishes the end of a sentence from a version such as 0.2.0.
+            summary = first_paragraph.partition(". ")[0]
         return summary.removesuffix(".")
 
 
@@ -259,11 +258,11 @@ def read_notes(file: Path) -> Notes:
 #: How to get the right torch and the vendor's package, by the page's name.
 SETUP = """\
 [`accel setup {name}`](../install.md#install-the-right-torch) (in accel-tools) prints the commands that
-install the right torch and the vendor's packages on your machine. `accel why {name}` shows why a backend
-cannot be used.
+install the right torch and the vendor's packages on your machine. If the backend cannot be used,
+`accel why {name}` shows the reason.
 """
 TRAIN = """\
-Save this program, which runs unchanged on every backend, as `train.py`:
+Save this program as `train.py`:
 
 ```python
 {program}
@@ -271,9 +270,9 @@ Save this program, which runs unchanged on every backend, as `train.py`:
 
 {command}
 
-`DS_ACCELERATOR` [pins](../howto/pin.md#one-backend-or-an-error) the backend: accel raises an error if this
-backend cannot be used. The [tutorial](../tutorial/index.md) adds mixed precision, pinned memory and a
-checkpoint to a training script. To start one process per device, use [`accel run`](../howto/multinode.md)."""
+If the backend that `DS_ACCELERATOR` names cannot be used, [accel raises an
+error](../howto/pin.md#one-backend-or-an-error). To start one process per device, use
+[`accel run`](../howto/multinode.md)."""
 DIFFERENCES = """\
 ### Known numerical differences
 
@@ -282,7 +281,7 @@ On this device, these operations return wrong results without raising an error:
 {items}
 """
 DECLARATION = """\
-`accel declarations {name}` (in accel-tools) prints the
+`accel declarations {name}` (in accel-tools) prints all
 [fields](../reference/plugin.md#backend) of the backend's declaration as JSON."""
 PAGE = """\
 <!-- Written by tools/backend_pages.py from the declaration, notes/{name}.md and notes/train.py.
@@ -325,7 +324,8 @@ def declaration(family: list[Shipped]) -> str:
             parts.append(f"### `{one.backend.name}`: {one.backend.description}")
         if number:
             parts.append(
-                "All other fields have the same values as in the first declaration."
+                "Fields that are not listed have the same values as in the first"
+                " declaration."
             )
             declared = {**dict.fromkeys(first, NONE), **declared}
             declared = {k: v for k, v in declared.items() if first.get(k) != v}
@@ -391,8 +391,8 @@ def all_of_them(all_shipped: list[Shipped], notes: dict[str, Notes]) -> str:
     return f"""\
 {table(("backend", "priority", "description", "tested on"), first)}
 
-The next table shows each backend's plugin, the names of its device type and communication backend
-in torch, the vendor's module, and the environment variables that select devices:
+The next table shows the plugin of each backend. The column "in torch" contains the device type and the
+communication backend. The column "visible devices" contains the environment variables that select devices.
 
 {table(second_head, second)}"""
 
