@@ -58,10 +58,14 @@ def find(key: LibraryKey) -> Path | None:
 def find_in(parent: Path, key: LibraryKey) -> Path | None:
     """Return the path of the library with this key below the folder `parent`, or `None` if there is none.
 
-    Raises `BuildError` if the library is damaged.
+    Raises `BuildError` if the library is damaged or `parent` cannot be read.
     """
     folder = parent / key.folder_name
-    if not (folder / _MANIFEST_FILE).is_file():
+    try:
+        has_manifest = (folder / _MANIFEST_FILE).is_file()
+    except OSError as error:  # For example, this user may not open the folder.
+        raise BuildError(f"{folder} cannot be read: {error.strerror}") from error
+    if not has_manifest:
         return None
     damage = _describe_damage(folder)
     library = folder / _LIBRARY_FILE

@@ -78,6 +78,14 @@ def test_a_built_library_is_used_for_its_device_type_and_torch(
             ask("HPU")
 
 
+def test_a_cache_that_may_not_be_opened_is_no_crash(cache, monkeypatch):
+    def refuse(_path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_file", refuse)  # Root may open every folder.
+    assert compiling.find(prebuilt.LibraryKey("x", "any", "0" * 12)) is None
+
+
 def test_a_lock_that_another_process_never_releases_is_named(
     cache, compiler, monkeypatch
 ):
