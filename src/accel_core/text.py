@@ -49,13 +49,13 @@ def _escape(character: str) -> str:
 
 def short_repr(value: object) -> str:
     """Return `repr(value)`, truncated after 200 characters, for an error about a
-    plugin's result. If `repr` fails, return the type's name, as in `"of Widget"`.
+    plugin's result. If `repr` fails, return `"<Widget instance>"`, for example.
     """
     try:
         text = repr(value)
     # `repr(10**5000)` fails, and the class of a plugin may raise any exception.
     except Exception:
-        return f"of {type(value).__name__}"
+        return f"<{type(value).__name__} instance>"
     if len(text) > _MAX_REPR:
         return f"{text[:_MAX_REPR]}…"
     return text

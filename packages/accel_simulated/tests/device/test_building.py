@@ -326,6 +326,9 @@ def test_an_image_without_a_compiler(tmp_path):
     )  # and so its digest is as it was noted
     prebuilt.copy_library(made, _library_key("PrivateUse1"), made.parents[1])
     refused = run_python(["-c", "import torch"], variables | {"ACCEL_SIMULATE": "acme"})
-    assert "BuildError: the simulated device cannot be loaded: " in refused.stderr
+    assert (
+        "BuildError: the simulated device's library cannot be loaded: "
+        in refused.stderr
+    )
     assert "run accel simulate --build acme --output FOLDER" in refused.stderr
     assert not (tmp_path / "cache").exists()
