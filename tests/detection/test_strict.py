@@ -78,5 +78,6 @@ def test_a_machine_without_accelerators_is_refused_the_cpu_always_only(torch_wor
     assert str(found).startswith(
         "ACCEL_STRICT=always forbids the CPU fallback, and no accelerator is usable:\n"
         "  no plugin for an accelerator is installed\n"
+        "Install the plugin for your accelerator, or set DS_ACCELERATOR=cpu"
     )
     assert chosen(ACCEL_STRICT="always", DS_ACCELERATOR="cpu").name == "cpu"

@@ -501,12 +501,14 @@ def cpu_refused_message(
     `missing_plugins` has a line for each device without a plugin.
     """
     reasons = reason_lines(verdicts, missing_plugins)
+    repair = "Repair one of these backends"
     if not reasons:
         reasons = "  no plugin for an accelerator is installed"
+        repair = "Install the plugin for your accelerator"
     return (
         f"ACCEL_STRICT={settings.strict} forbids the CPU fallback, and no accelerator is usable:\n"
         f"{reasons}\n"
-        "Repair one of these backends, or set DS_ACCELERATOR=cpu to use the CPU."
+        f"{repair}, or set DS_ACCELERATOR=cpu to use the CPU."
     )
 
 

@@ -417,7 +417,7 @@ def _hidden(verdict: Verdict, why: Why, _plain: bool) -> Words:
     backend = verdict.declaration
     devices = inventory(backend, why["root"])
     visible_devices = read_visible_devices(backend, why["environ"], devices)
-    place = detect_placement()
+    place = detect_placement(why["root"])
     step = visible_devices.next_step
     # In a job without devices, Slurm sets the variable to NoDevFiles or an empty string.
     if place.is_withheld_by_slurm(backend):
