@@ -45,6 +45,15 @@ OLDEST = (2, 12)
 TESTED = (2, 13)
 #: torch's libraries that the device is linked to, in the order in which they can be loaded.
 _TORCH_LIBRARIES = ("c10", "torch_cpu", "torch_python")
+#: Variables with folders and options that GCC and Clang read in addition to the command line.
+_COMPILER_VARIABLES = (
+    "CPATH",
+    "C_INCLUDE_PATH",
+    "CPLUS_INCLUDE_PATH",
+    "LIBRARY_PATH",
+    "COMPILER_PATH",
+    "GCC_EXEC_PREFIX",
+)
 #: The device types for which torch has no autocast rules, so that the device registers its own.
 _NEED_AUTOCAST = ("PrivateUse1", "HPU")
 
@@ -88,6 +97,10 @@ def _find_or_build_in_cache(key: LibraryKey) -> Path:
     minor_release = Version(key.torch_version).release[:2]
     if minor_release == TESTED:
         next_step = "set CXX to another compiler"
+        set_variables = [name for name in _COMPILER_VARIABLES if os.environ.get(name)]
+        if set_variables:
+            names = ", ".join(set_variables)
+            next_step = f"unset {names}: compilers also read headers and libraries there. Or {next_step}"
     else:
         next_step = (
             "install torch 2.13, with which accel-simulated is tested, or a newer "

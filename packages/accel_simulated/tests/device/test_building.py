@@ -330,5 +330,5 @@ def test_an_image_without_a_compiler(tmp_path):
         "BuildError: the simulated device's library cannot be loaded: "
         in refused.stderr
     )
-    assert "run accel simulate --build acme --output FOLDER" in refused.stderr
+    assert "accel simulate --build acme --output FOLDER" in refused.stderr
     assert not (tmp_path / "cache").exists()

@@ -65,6 +65,21 @@ def test_a_file_that_this_user_may_not_read_is_named(installed):
     assert found.step == f"run as the owner of the files: chmod -R a+rX {installed}"
 
 
+def test_a_folder_of_an_older_version_that_hides_a_module_is_named(installed):
+    record = installed.parent / "torch-2.9.0+cpu.dist-info" / "RECORD"
+    record.write_text(f"{record.read_text()}\ntorch/types.py,sha256=x,{len(TEXT)}")
+    (installed / "types.py").write_text(TEXT)
+    assert find_damage("torch") is None
+    (installed / "types").mkdir()
+    (installed / "types" / "__init__.py").write_text("")
+    found = find_damage("torch")
+    assert found.what == (
+        "torch/types/__init__.py hides torch/types.py of torch 2.9.0+cpu, although it is "
+        "not a file of this version"
+    )
+    assert found.step == f"remove the folder {installed / 'types'}"
+
+
 def test_damage_of_a_required_package_is_named_if_the_error_names_its_module(installed):
     site = installed.parent
     with (site / "torch-2.9.0+cpu.dist-info" / "METADATA").open("a") as file:

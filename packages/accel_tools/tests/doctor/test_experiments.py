@@ -244,6 +244,42 @@ def test_of_an_extension_that_fails_by_itself_the_package_is_named(with_extensio
     assert found.step.startswith("repair torch-acme, or pip uninstall torch-acme")
 
 
+#: Reads the entry points of all distributions, as torch's autoload does.
+READS_ENTRY_POINTS = """
+import os
+from importlib.metadata import entry_points
+if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "1":
+    entry_points(group="torch.backends")
+"""
+
+
+def test_entry_points_of_any_distribution_that_cannot_be_read_are_named(
+    program, tmp_path, monkeypatch
+):
+    importing = program(READS_ENTRY_POINTS)
+    metadata = tmp_path / "library" / "labutils-1.2.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: labutils\nVersion: 1.2\n"
+    )
+    (metadata / "entry_points.txt").write_bytes("[lab]\nmaß = lab".encode("latin-1"))
+    monkeypatch.syspath_prepend(str(tmp_path / "library"))
+    found = proof(importing)
+    assert found.is_proven
+    assert found.step == (
+        "reinstall labutils: its file entry_points.txt cannot be read"
+    )
+
+
+def test_a_variable_of_the_library_in_the_error_is_tried_first(program):
+    """libgomp reads OMP_STACKSIZE, and its error does not name the variable."""
+    experiments = table.experiments(program("", OMP_STACKSIZE="900G", OTHER="1"))
+    outcome = Outcome(error="libgomp: Thread creation failed")
+    likely = [str(one) for one in experiments if one.is_likely(outcome)]
+    assert "without OMP_STACKSIZE='900G'" in likely
+    assert "without OTHER='1'" not in likely
+
+
 def test_an_extension_that_works_with_another_change_does_not_fail_by_itself(
     with_extension,
 ):

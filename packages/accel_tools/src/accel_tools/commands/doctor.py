@@ -264,7 +264,7 @@ def _describe_topic(
     # A problem may have moved to the topic with its cause.
     has_no_problem_left = all(finding.level is Level.OK for finding in findings)
     if topic.moved_level is not Level.OK and has_no_problem_left:
-        note += "  (the problem is reported with its cause, under a different title)"
+        note += "  (the problem is reported under a different title)"
     title = [(topic.title, "bold"), (note, "dim")]
     heading = (mark(topic.level), title)
     parts: list[page.Part] = [page.two_columns([heading], indent=0)]

@@ -128,7 +128,7 @@ def _module_names(distribution: str) -> set[str]:
 
 
 def find_damage(distribution: str) -> Damage | None:
-    """Return which files of a distribution are missing, have the wrong size, or cannot be read.
+    """Return which files of a distribution are missing, have the wrong size, cannot be read or are hidden.
 
     Returns `None` if there are no such files, or if the distribution is not installed. Files outside
     `site-packages` and compiled Python files are not checked.
@@ -155,6 +155,28 @@ def find_damage(distribution: str) -> Damage | None:
         top_folder = PurePosixPath(unreadable[0]).parts[0]
         folder = installed.locate_file(top_folder)
         return Damage(what, f"run as the owner of the files: chmod -R a+rX {folder}")
+    return _find_hidden_module(installed)
+
+
+def _find_hidden_module(installed: metadata.Distribution) -> Damage | None:
+    """Return the first module that an additional folder hides, or `None`.
+
+    Python prefers a package such as `torch/types/__init__.py` to the module `torch/types.py` beside it. Such
+    a folder is left if an older version of the distribution was removed incompletely.
+    """
+    recorded = {path for path, _size in _recorded_sizes(installed)}
+    for path in recorded:
+        if not path.endswith(".py"):
+            continue
+        hiding_path = f"{path.removesuffix('.py')}/__init__.py"
+        hiding_file = Path(str(installed.locate_file(hiding_path)))
+        if hiding_path not in recorded and hiding_file.is_file():
+            name = installed.metadata["Name"]
+            what = (
+                f"{hiding_path} hides {path} of {name} {installed.version}, although it is not a file of "
+                f"this version"
+            )
+            return Damage(what, f"remove the folder {hiding_file.parent}")
     return None
 
 

@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -45,6 +46,8 @@ _KEPT_VARIABLES = (
     "ACCEL_SIMULATE_LIBRARY",
     "ACCEL_SIMULATE_RECORD",
 )
+#: Beginnings of variables' names that are also words of errors that the variables do not cause.
+_PREFIXES_IN_ANY_ERROR = ("PYTHON", "TORCH", "PYTORCH", "SSL", "LIB", "FILE", "HOME")
 #: Words in the names of variables that select devices.
 _SELECTS_DEVICES = re.compile(r"VISIBLE|DEVICE|SELECTOR|AFFINITY|MASK|RANK")
 #: Start-up files of accel, with which no experiment runs.
@@ -302,16 +305,37 @@ def _autoload_entry_points() -> list[Provenance]:
     return [entry for entry in entry_points if entry.distribution != "accel-train"]
 
 
+def _distributions_with_unreadable_entry_points() -> list[str]:
+    """Return the names of the distributions whose `entry_points.txt` cannot be read."""
+    names = []
+    for distribution in metadata.distributions():
+        try:
+            distribution.read_text("entry_points.txt")
+        except (OSError, ValueError):  # For example, the file is not UTF-8.
+            names.append(str(distribution.metadata["Name"]))
+    return names
+
+
 def _autoload_experiments(program: Program) -> Iterator[Experiment]:
-    """Yield the experiment without torch's autoload, if the autoload is on and loads a package."""
-    entry_points = _autoload_entry_points()
-    if not entry_points or program.environ.get(AUTOLOAD, "1") != "1":
+    """Yield the experiment without torch's autoload, if the autoload is on.
+
+    The autoload reads the entry points of all distributions, also if none has one for the autoload.
+    """
+    if program.environ.get(AUTOLOAD, "1") != "1":
         return
-    names = ", ".join(sorted({entry.distribution for entry in entry_points}))
+    entry_points = _autoload_entry_points()
+    distributions = sorted({entry.distribution for entry in entry_points})
+    name, step = "torch's autoload", f"export {AUTOLOAD}=0"
+    if distributions:
+        name = f"{name} of {', '.join(distributions)}"
+        step = f"{step}, or uninstall {', '.join(distributions)}"
+    unreadable = _distributions_with_unreadable_entry_points()
+    if unreadable:
+        step = f"reinstall {', '.join(unreadable)}: its file entry_points.txt cannot be read"
     yield Experiment(
         change=WITHOUT_AUTOLOAD,
-        name=f"torch's autoload of {names}",
-        step=fixed_step(f"export {AUTOLOAD}=0, or uninstall {names}"),
+        name=name,
+        step=fixed_step(step),
         # Without the autoload, the failing package does not run, whatever the cause of its failure. So the
         # experiment is not likely: it proves something only if all other changes have no effect.
         may_be_needed=True,
@@ -469,10 +493,23 @@ def _failure_mentions_variable(name: str, value: str, outcome: Outcome) -> bool:
     is_value_in_failure = len(value) > 2 and value in outcome.failure
     if name in outcome.failure or is_value_in_failure:
         return True
+    if _failure_names_reader(name, outcome):
+        return True
     if not name.startswith("PYTHON"):
         return False
     folders = [path for path in value.split(os.pathsep) if path.startswith("/")]
     return any(_has_loaded_from(folder, outcome) for folder in folders)
+
+
+def _failure_names_reader(name: str, outcome: Outcome) -> bool:
+    """Return whether the error names the software that reads the variable called `name`.
+
+    For example, libgomp reads OMP_STACKSIZE, and "libgomp" contains "omp".
+    """
+    prefix, underscore, _ = name.partition("_")
+    if not underscore or len(prefix) < 3 or prefix in _PREFIXES_IN_ANY_ERROR:
+        return False
+    return prefix.lower() in outcome.failure.lower()
 
 
 def _imports_succeeded(outcome: Outcome) -> bool:
