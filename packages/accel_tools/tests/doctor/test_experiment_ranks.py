@@ -94,6 +94,20 @@ def test_a_name_with_the_address_of_another_host_is_proven(found, monkeypatch):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such limits")
+def test_a_limit_that_prevents_every_process_has_the_step_that_raises_it():
+    """In a child process, because a lowered limit would stay."""
+    program = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (50, 4096))
+from accel_tools.doctor.experiments.table import step_for_limit
+from accel_tools.doctor.experiments.trial import Outcome
+print(step_for_limit(Outcome(error="[Errno 24] Too many open files")))
+"""
+    done = run_python(["-c", program], clean_environment())
+    assert done.stdout.startswith("run `ulimit -n 4096` where the limit is set")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such limits")
 def test_limits_are_tried_with_ranks():
     """In a child process, because a lowered limit would stay."""
     program = """

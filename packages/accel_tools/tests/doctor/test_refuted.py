@@ -1,7 +1,10 @@
 """What the computation on the devices refutes is an observation without a step."""
 
 from accel_tools.doctor.records import Finding, Level, TopicResult
-from accel_tools.doctor.refuted import downgrade_refuted_findings
+from accel_tools.doctor.refuted import (
+    downgrade_checks_of_proven_backends,
+    downgrade_refuted_findings,
+)
 from accel_tools.doctor.topics.compute import COMPUTED
 
 LACKS = Finding(Level.ERROR, "checks.cann", "npu needs CANN", "accel setup npu", "npu")
@@ -24,6 +27,15 @@ def test_a_check_that_says_that_a_device_does_not_work_is_refuted_by_its_computa
     assert lacks.level == Level.OK
     assert lacks.step == ""
     assert lacks.facts == {"refuted": "computed on npu:0"}
+
+
+def test_a_check_is_refuted_if_experiments_have_proven_another_cause():
+    hidden = FAILS._replace(proof="without ZAP, npu:0 computed", is_proven=True)
+    for finding, level in ((hidden, Level.OK), (FAILS, Level.ERROR)):
+        topics = (TopicResult("any", "Any", (LACKS, finding), 1.0),)
+        [topic] = downgrade_checks_of_proven_backends(topics)
+        lacks, _ = topic.findings
+        assert lacks.level == level
 
 
 def test_what_a_check_says_of_a_device_that_works_otherwise_than_expected_stays():

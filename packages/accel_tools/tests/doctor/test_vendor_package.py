@@ -102,6 +102,14 @@ def test_whether_it_fits_this_python(world):
     assert list(find_misfits(find_vendor_package("card"))) == []
 
 
+def test_a_machine_that_setarch_pretends_is_named(world, monkeypatch):
+    monkeypatch.setattr(under_test.platform, "machine", lambda: "i686")
+    install(world, "card", "1", "card", tags=("cp27-cp27m-win32",))
+    ((what, step),) = find_misfits(find_vendor_package("card"))
+    assert what.startswith("the machine appears as i686 in this process")
+    assert step == "start the program with `setarch x86_64`"
+
+
 @with_gcc
 def test_libraries_that_the_extension_needs(world):
     built = Libraries(world.site)

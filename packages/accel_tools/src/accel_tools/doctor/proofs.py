@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from accel_tools.doctor.causes import TORCH_IMPORT_CODES
 from accel_tools.doctor.experiments.cases import FailedProgram, Phase, Proof, find_cause
+from accel_tools.doctor.experiments.table import visibility_variables
 from accel_tools.doctor.records import Finding, Level, TopicResult, worst_level
 from accel_tools.doctor.topics.compute import missing_devices_finding
 
@@ -69,7 +70,7 @@ def _add_proof(program: FailedProgram, proof: Proof, topics: _Results) -> _Resul
     """
     reporting = _findings_on_failure(program, topics)
     if reporting:
-        return _add_proof_to_first(reporting, proof, topics)
+        return _add_proof_to_first(program, reporting, proof, topics)
     if program.phase is Phase.COUNT:
         count, expected = program.outcome.count or 0, program.expected or 0
         finding = missing_devices_finding(program.about, count, expected)
@@ -81,7 +82,7 @@ def _add_proof(program: FailedProgram, proof: Proof, topics: _Results) -> _Resul
 
 
 def _add_proof_to_first(
-    reporting: Sequence[Finding], proof: Proof, topics: _Results
+    program: FailedProgram, reporting: Sequence[Finding], proof: Proof, topics: _Results
 ) -> _Results:
     """Add the proof to the first of the findings that report the same failure.
 
@@ -93,6 +94,8 @@ def _add_proof_to_first(
         facts["changes without effect"] = proof.tried
     if not proof.is_proven:
         step = first.step or proof.step
+        if _are_variables_refuted(program, proof):
+            step = proof.step  # The first finding recommends to unset these variables.
         if proof.step and first.code in _TIMEOUT_CODES:
             # The first finding only recommends to wait longer.
             step = proof.step
@@ -110,6 +113,19 @@ def _add_proof_to_first(
         without_others = topic.without_findings(others)
         results.append(_replace_finding(without_others, first, new))
     return tuple(results)
+
+
+def _are_variables_refuted(program: FailedProgram, proof: Proof) -> bool:
+    """Return whether the variables that hide devices are set, and unsetting each of them has no effect."""
+    verdict = program.program.verdict
+    if verdict is None or program.phase is not Phase.COUNT:
+        return False
+    set_variables = {
+        name
+        for name in visibility_variables(verdict.declaration)
+        if name in program.program.environ
+    }
+    return bool(set_variables) and set_variables <= proof.variables_without_effect
 
 
 def _replace_finding(topic: TopicResult, old: Finding, new: Finding) -> TopicResult:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from accel_tools.doctor.records import Finding, Level, TopicResult
 from accel_tools.doctor.topics.compute import COMPUTED
 
-__all__ = ["downgrade_refuted_findings"]
+__all__ = ["downgrade_checks_of_proven_backends", "downgrade_refuted_findings"]
 
 
 def downgrade_refuted_findings(
@@ -35,6 +35,30 @@ def downgrade_refuted_findings(
             if chosen in failed_backends:
                 result = _downgrade_framework_advice(result)
             findings.append(result)
+        results.append(topic._replace(findings=tuple(findings)))
+    return tuple(results)
+
+
+def downgrade_checks_of_proven_backends(
+    topics: Sequence[TopicResult],
+) -> tuple[TopicResult, ...]:
+    """Lower the level of failed checks to `ok` if experiments have proven why their backend fails.
+
+    With the proven change, the backend works without a repair of what the checks report.
+    """
+    proof_by_backend: dict[str, str] = {}
+    for topic in topics:
+        for finding in topic.findings:
+            if finding.is_proven and finding.about:
+                proof_by_backend[finding.about] = finding.proof
+    results = []
+    for topic in topics:
+        findings = []
+        for finding in topic.findings:
+            if finding.is_proven:
+                findings.append(finding)
+            else:
+                findings.append(_downgrade_failed_check(finding, proof_by_backend))
         results.append(topic._replace(findings=tuple(findings)))
     return tuple(results)
 

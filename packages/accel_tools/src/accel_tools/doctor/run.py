@@ -20,7 +20,10 @@ from accel_tools.doctor.records import (
     Topic,
     TopicResult,
 )
-from accel_tools.doctor.refuted import downgrade_refuted_findings
+from accel_tools.doctor.refuted import (
+    downgrade_checks_of_proven_backends,
+    downgrade_refuted_findings,
+)
 from accel_tools.doctor.summary import summarize
 
 __all__ = ["end_abandoned_topics", "run_diagnostics", "run_topics"]
@@ -64,7 +67,7 @@ def run_diagnostics(
     if experiment_seconds:
         programs = context.failed_programs
         results = add_proofs(programs, results, experiment_seconds, on_experiment)
-        results = merge_by_cause(results)
+        results = merge_by_cause(downgrade_checks_of_proven_backends(results))
     results = explain_noexec_mounts(results)
     if ranks_topic is not None:
         results += run_topics(

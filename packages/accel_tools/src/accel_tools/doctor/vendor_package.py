@@ -6,10 +6,11 @@ The package is not imported: all information is read from files.
 from __future__ import annotations
 
 import os
+import platform
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.machinery import EXTENSION_SUFFIXES
-from platform import python_version
 from typing import NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -57,12 +58,33 @@ def find_misfits(package: VendorPackage) -> Iterator[Misfit]:
         yield from _requirement_misfits(package, build.version)
         yield from _build_misfits(package, build.version)
     if package.tags and not _fits_this_python(package.tags):
-        tags = ", ".join(package.tags)
+        yield _tag_misfit(package)
+
+
+#: The actual machine of a 64-bit process, by the 32-bit machine that `setarch` makes it appear as.
+_MACHINES_OF_64_BIT = {
+    "i386": "x86_64",
+    "i686": "x86_64",
+    "armv7l": "aarch64",
+    "armv8l": "aarch64",
+}
+
+
+def _tag_misfit(package: VendorPackage) -> Misfit:
+    """Return the misfit of a package that was built for a different Python or machine."""
+    machine = platform.machine()
+    has_64_bits = sys.maxsize > 2**32
+    if has_64_bits and machine in _MACHINES_OF_64_BIT:
+        actual_machine = _MACHINES_OF_64_BIT[machine]
         reason = (
-            f"{package} was built for {tags}, but this is Python {python_version()}"
+            f"the machine appears as {machine} in this process, although its Python has 64 bits: the "
+            "process, or its parent, was started by setarch or linux32"
         )
-        step = f"pip install --force-reinstall '{package.distribution}'"
-        yield Misfit(reason, step)
+        return Misfit(reason, f"start the program with `setarch {actual_machine}`")
+    tags = ", ".join(package.tags)
+    python = f"Python {platform.python_version()} on {machine}"
+    reason = f"{package} was built for {tags}, but this is {python}"
+    return Misfit(reason, f"pip install --force-reinstall '{package.distribution}'")
 
 
 def _requirement_misfits(

@@ -142,6 +142,8 @@ class Proof:
     tried: str = ""
     #: Whether an experiment has proven the cause.
     is_proven: bool = False
+    #: The environment variables without which the program fails in the same way.
+    variables_without_effect: frozenset[str] = frozenset()
 
 
 def find_cause(
@@ -324,7 +326,13 @@ def _proof_without_cause(failed_program: FailedProgram, result: Result) -> Proof
         clauses.append(f"Not tried: {', '.join(fixed_limits)}")
     tried = ", ".join(str(experiment) for experiment in result.tried)
     step = _step_without_cause(failed_program, denied)
-    return Proof(". ".join(clauses), step, tried)
+    unset_variables = [experiment.change.unset_variables for experiment in result.tried]
+    return Proof(
+        ". ".join(clauses),
+        step,
+        tried,
+        variables_without_effect=frozenset().union(*unset_variables),
+    )
 
 
 def _step_without_cause(failed_program: FailedProgram, denied: Sequence[str]) -> str:

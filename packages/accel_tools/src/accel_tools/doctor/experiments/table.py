@@ -397,7 +397,7 @@ def _device_variable_experiments(program: Program) -> Iterator[Experiment]:
     backend = program.verdict.backend if program.verdict else None
     if backend is None:
         return
-    declared = _visibility_variables(backend)
+    declared = visibility_variables(backend)
     set_declared = [name for name in declared if name in program.environ]
     others = _undeclared_variables(program, declared)
     selecting = [name for name in others if _SELECTS_DEVICES.search(name)]
@@ -410,7 +410,7 @@ def _device_variable_experiments(program: Program) -> Iterator[Experiment]:
             yield replace(_without_variable(name, program), is_related=True)
 
 
-def _visibility_variables(backend: Backend) -> tuple[str, ...]:
+def visibility_variables(backend: Backend) -> tuple[str, ...]:
     """Return the names of the variables that limit the backend's visible devices."""
     return (*backend.visibility.filters, *backend.visibility.variables)
 
@@ -427,7 +427,7 @@ def _undeclared_variables(program: Program, declared: Sequence[str]) -> list[str
 def _vendor_words(backend: Backend) -> set[str]:
     """Return words that the names of the vendor's variables contain, such as `"ASCEND"`."""
     names = [
-        *_visibility_variables(backend),
+        *visibility_variables(backend),
         *backend.environment.forward,
         backend.name,
         backend.device_type,
@@ -520,7 +520,7 @@ def _imports_succeeded(outcome: Outcome) -> bool:
 def _variable_step(name: str, program: Program, outcome: Outcome) -> str:
     """Return the next step if the variable called `name` is the cause of the program's failure."""
     backend = program.verdict.backend if program.verdict else None
-    if backend is not None and name in _visibility_variables(backend):
+    if backend is not None and name in visibility_variables(backend):
         return _visibility_step(name, backend, program.environ)
     if name != "PYTHONPATH":
         return f"unset {name}"
@@ -601,22 +601,39 @@ def _limit_experiments(_program: Program) -> Iterator[Experiment]:
         higher = _highest_permitted(limit, value)
         if higher is None:
             continue
-        is_unlimited = higher.soft < 0  # RLIM_INFINITY is -1.
-        number = "unlimited" if is_unlimited else str(higher.soft // limit.unit)
         yield Experiment(
             change=Change(limits=((limit.name, (higher.soft, higher.hard)),)),
             name=_describe_limit(limit, value),
-            step=fixed_step(
-                f"run `ulimit {limit.option} {number}` where the limit is set: in the shell, "
-                "job or container that starts the program"
-            ),
+            step=fixed_step(_limit_step(limit, higher)),
             is_likely=functools.partial(_failure_matches, limit.pattern),
         )
+
+
+def _limit_step(limit: _Limit, higher: _LimitValue) -> str:
+    is_unlimited = higher.soft < 0  # RLIM_INFINITY is -1.
+    number = "unlimited" if is_unlimited else str(higher.soft // limit.unit)
+    return (
+        f"run `ulimit {limit.option} {number}` where the limit is set: in the shell, "
+        "job or container that starts the program"
+    )
 
 
 def _describe_limit(limit: _Limit, value: _LimitValue) -> str:
     number = value.soft // limit.unit
     return f"the limit on {limit.what} (`ulimit {limit.option}` is {number})"
+
+
+def step_for_limit(outcome: Outcome) -> str:
+    """Return the step that raises a resource limit that the error names, or an empty string.
+
+    The limit must be one that this user may raise.
+    """
+    for limit, value in _finite_limits():
+        if _failure_matches(limit.pattern, outcome):
+            higher = _highest_permitted(limit, value)
+            if higher is not None:
+                return _limit_step(limit, higher)
+    return ""
 
 
 def describe_fixed_limits(outcome: Outcome) -> list[str]:
@@ -666,7 +683,10 @@ def _may_set_limit(name: str, value: _LimitValue) -> bool:
     """
     program = f"import resource; resource.setrlimit(resource.{name}, {tuple(value)!r})"
     command = [sys.executable, "-I", "-S", "-c", program]
-    completed = subprocess.run(command, capture_output=True, check=False)
+    try:
+        completed = subprocess.run(command, capture_output=True, check=False)
+    except OSError:  # A limit prevents even this process.
+        return False
     return completed.returncode == 0
 
 

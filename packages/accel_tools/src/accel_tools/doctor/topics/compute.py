@@ -246,7 +246,8 @@ def _outcome_findings(
     failed = [device for device in outcome.devices if device.error]
     if outcome.start_failed:
         what = f"{program.name} did not run: {outcome.error}"
-        yield Finding(Level.WARNING, "compute.not-run", what)
+        step = table.step_for_limit(outcome)
+        yield Finding(Level.WARNING, "compute.not-run", what, step)
     elif outcome.error:
         yield _stopped_program_finding(program, outcome, level)
     elif failed:

@@ -9,9 +9,14 @@ from functools import partial
 from accel_tools.doctor.experiments import rank_connection
 from accel_tools.doctor.experiments.cases import describe_unproven
 from accel_tools.doctor.experiments.search import Search
+from accel_tools.doctor.experiments.table import step_for_limit
 from accel_tools.doctor.experiments.trial import Change, Outcome
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
-from accel_train.launch.network import check_loopback, check_own_name
+from accel_train.launch.network import (
+    LoopbackFailure,
+    check_loopback,
+    check_own_name,
+)
 
 __all__ = ["topic"]
 
@@ -35,9 +40,8 @@ def _examine_rank_connections(
     """Yield the finding whether this host can connect to itself, and its ranks to each other."""
     yield from _torchrun_variable_findings(context)
     loopback_failure = check_loopback()
-    if loopback_failure is not None:
-        what, step = str(loopback_failure), loopback_failure.step
-        yield Finding(Level.ERROR, "ranks.no-loopback", what, step)
+    if loopback_failure is not None and not _is_library_preloaded(context):
+        yield _loopback_finding(loopback_failure)
         return
     job = rank_connection.RankJob(
         rank_count=rank_count,
@@ -49,20 +53,40 @@ def _examine_rank_connections(
         what = f"{rank_count} ranks on this host can connect over gloo"
         yield Finding(Level.OK, "ranks.met", what)
         return
+    details = f"error: {outcome.error}"
+    if outcome.stage:
+        details = f"last step: {outcome.stage}; {details}"
     finding = Finding(
         Level.ERROR,
         "ranks.not-met",
         f"{rank_count} ranks on this host cannot connect over gloo",
-        details=f"last step: {outcome.stage}; error: {outcome.error}",
+        step_for_limit(outcome),
+        details=details,
     )
+    if loopback_failure is not None:
+        # The preloaded library may refuse the connection, and not the host.
+        result = _add_proof(finding, job, outcome, experiment_seconds)
+        if not result.is_proven:
+            result = _loopback_finding(loopback_failure)
+        yield result
+        return
     name_failure = check_own_name()
     if name_failure is not None:
         finding = finding._replace(
             proof=str(name_failure), is_proven=True, step=name_failure.step
         )
-    elif experiment_seconds:
+    else:
         finding = _add_proof(finding, job, outcome, experiment_seconds)
     yield finding
+
+
+def _is_library_preloaded(context: DiagnosticContext) -> bool:
+    """Return whether a variable adds a library to each process, which may replace `connect()`."""
+    return any(context.environ.get(name) for name in ("LD_PRELOAD", "LD_AUDIT"))
+
+
+def _loopback_finding(failure: LoopbackFailure) -> Finding:
+    return Finding(Level.ERROR, "ranks.no-loopback", str(failure), failure.step)
 
 
 def _torchrun_variable_findings(context: DiagnosticContext) -> Iterator[Finding]:
@@ -98,8 +122,10 @@ def _add_proof(
 ) -> Finding:
     """Run experiments on ranks that cannot connect, and return the finding with their result.
 
-    `outcome` is the outcome of the ranks without a change.
+    `outcome` is the outcome of the ranks without a change. With 0 seconds, no experiments run.
     """
+    if not experiment_seconds:
+        return finding
 
     def run(change: Change) -> Outcome:
         return rank_connection.run_ranks(job, change)
