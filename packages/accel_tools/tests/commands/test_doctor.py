@@ -320,7 +320,7 @@ def test_without_torch_nothing_can_be_chosen(accel):
 def test_without_torch_the_computation_gets_no_check_mark(accel):
     done = accel("doctor", "--topic", "candidates", "--topic", "compute", torch=False)
     assert "one problem was found: torch is not installed.\n" in done.stdout
-    assert "✗  Computation  (the problem is reported with its cause" in done.stdout
+    assert "✗  Computation  (the problem is reported under" in done.stdout
 
 
 def test_a_torch_that_the_system_refuses_is_to_be_upgraded(accel):

@@ -44,7 +44,7 @@ ALONE = """
 import torch
 device = torch.accelerator.current_accelerator()
 model = torch.nn.Linear(4, 4).to(device)
-print("trained on", next(model.parameters()).device)
+print(f"trained on {next(model.parameters()).device}")
 """
 
 
@@ -75,7 +75,7 @@ def test_a_program_that_dies_as_it_took_the_cpu_is_told_too(tmp_path):
     options = ["-m", "accel_core", "run", "--nproc-per-node", "1", str(script)]
     done = run_python(options, environ)
     assert done.returncode == 1
-    assert "and kept its parameters on the CPU. Move" in done.stderr
+    assert "and kept its parameters on the CPU. Next step: move" in done.stderr
 
 
 def test_ranks_that_no_launcher_numbers_have_the_device_of_their_rank():

@@ -161,8 +161,8 @@ def find_damage(distribution: str) -> Damage | None:
 def _find_hidden_module(installed: metadata.Distribution) -> Damage | None:
     """Return the first module that an additional folder hides, or `None`.
 
-    Python prefers a package such as `torch/types/__init__.py` to the module `torch/types.py` beside it. Such
-    a folder is left if an older version of the distribution was removed incompletely.
+    Python prefers a folder with an `__init__.py` to a module of the same name in the same folder. Such a
+    folder is left if an older version of the distribution was removed incompletely.
     """
     recorded = {path for path, _size in _recorded_sizes(installed)}
     for path in recorded:

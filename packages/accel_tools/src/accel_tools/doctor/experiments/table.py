@@ -504,7 +504,7 @@ def _failure_mentions_variable(name: str, value: str, outcome: Outcome) -> bool:
 def _failure_names_reader(name: str, outcome: Outcome) -> bool:
     """Return whether the error names the software that reads the variable called `name`.
 
-    For example, libgomp reads OMP_STACKSIZE, and "libgomp" contains "omp".
+    For example, libgomp reads OMP_NUM_THREADS, and "libgomp" contains "omp".
     """
     prefix, underscore, _ = name.partition("_")
     if not underscore or len(prefix) < 3 or prefix in _PREFIXES_IN_ANY_ERROR:
