@@ -335,7 +335,8 @@ def backends_of_pin(pin: Pin, settings: Settings, find: Find) -> tuple[Verdict, 
         return matching
     if len(permitted) > 1:
         return permitted
-    # With its distribution in the pin, the backend is found together with its declaration.
+    # For a name that two distributions declare, `find` imports neither plugin. With the
+    # distribution in the pin, it imports the plugin and reads the declaration.
     only = permitted[0]
     return find(Pin(only.name, normalize_distribution(only.distribution)))
 

@@ -93,6 +93,7 @@ def allowed_cores() -> frozenset[int] | None:
 
     The result is `None` if processes cannot be bound to cores on this system.
     """
+    # The callers bind processes to these cores, so a system must offer both functions.
     if not hasattr(os, "sched_getaffinity") or not hasattr(os, "sched_setaffinity"):
         return None
     return frozenset(os.sched_getaffinity(0))

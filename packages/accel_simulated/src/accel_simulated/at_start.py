@@ -118,7 +118,8 @@ def describe(environ: Mapping[str, str]) -> str:
 
     request = current_request(environ)
     fault_names = ", ".join(faults.requested_faults(environ))
-    # Another mapping describes a different process, for which this process builds nothing.
+    # The caller is about to probe the device in a child process, whose time limit is too short for a build.
+    # Another mapping than os.environ describes a different process, for which this process builds nothing.
     if request is not None and environ is os.environ:
         _check_and_build(request)
     description = f"{request} by accel-simulated {__version__}"

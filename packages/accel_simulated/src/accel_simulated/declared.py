@@ -54,7 +54,7 @@ class DeclaredDevice:
         #: The backend's name, which may differ from torch's device type, `vendor.name`.
         self.backend = backend
         self.vendor = vendor
-        #: The distributions to simulate, each with its version (see `_find_missing_distributions`).
+        #: The distributions to simulate, each with its version (see `_distributions_to_simulate`).
         self.distributions = distributions
 
     def to_json(self) -> str:
@@ -131,7 +131,7 @@ def _device_from_declaration(backend: Backend) -> DeclaredDevice | None:
     collective = backend.communication_backend or f"{device_type}_simulated"
     variables = backend.visibility.variables
     vendor = _make_vendor(device_type, package, collective, variables)
-    return DeclaredDevice(backend.name, vendor, _find_missing_distributions(backend))
+    return DeclaredDevice(backend.name, vendor, _distributions_to_simulate(backend))
 
 
 def _is_already_simulated(backend: Backend) -> bool:
@@ -227,7 +227,7 @@ def _make_vendor(
     )
 
 
-def _find_missing_distributions(backend: Backend) -> dict[str, str]:
+def _distributions_to_simulate(backend: Backend) -> dict[str, str]:
     """Return the required distributions that are not installed, each with a version.
 
     The requirement accepts the version if `_accepted_version` finds such a version. Distributions that must

@@ -106,8 +106,9 @@ def check_no_real_runtime(request: Request) -> None:
     real_runtime = _find_real_runtime(request.vendor.kind)
     if real_runtime:
         raise BackendConflictError(
-            f"{VARIABLE}={str(request)!r}: the installed torch is built for {real_runtime}, which conflicts "
-            "with a simulated runtime. Simulate acme, or install torch's CPU build: accel setup cpu"
+            f"{VARIABLE}={str(request)!r}: the installed torch contains the real runtime {real_runtime}, so "
+            "this device cannot be simulated. Simulate the fictional device acme, or install torch's CPU "
+            "build: accel setup cpu"
         )
     package = request.vendor.package
     if package == "torch":

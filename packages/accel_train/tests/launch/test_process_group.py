@@ -214,7 +214,7 @@ def test_a_rank_that_never_comes_is_missed_within_the_timeout(ranks):
     )
     assert ended[0].returncode == 1
     assert (
-        f"RankLostError: rank 0 (host {HOST}) did not connect to the other rank at 127.0.0.1:"
+        f"RankLostError: rank 0 (host {HOST}) did not meet the other ranks at 127.0.0.1:"
         in ended[0].stderr
     )
     assert "within 3 s" in ended[0].stderr, ended[0].stderr

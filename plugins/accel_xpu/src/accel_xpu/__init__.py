@@ -136,8 +136,8 @@ def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | 
 
     Neither torch nor IPEX is imported.
     """
-    needs_ipex = backend.vendor_imports != ("torch",)
-    if not needs_ipex:
+    is_through_torch_itself = backend.vendor_imports == ("torch",)
+    if is_through_torch_itself:
         return _defer_to_cuda(others)
     if not _is_cpu_build_of_ipex():
         return None

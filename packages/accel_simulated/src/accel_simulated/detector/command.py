@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from accel_core import SettingError
-from accel_simulated.detector import VARIABLE, device_strings, formats
+from accel_simulated.detector import RECORD_FOLDER_VARIABLE, device_strings, formats
 from accel_simulated.detector.merge import Report, merge
 from accel_simulated.request import VARIABLE as SIMULATED
 
@@ -68,7 +68,9 @@ def run_and_report(
     folder = Path(tempfile.mkdtemp(prefix="accel-simulate-"))
     try:
         (folder / device_strings.LIBRARY).symlink_to(library)
-        status = _run_program(arguments, {**environ, VARIABLE: str(folder)})
+        status = _run_program(
+            arguments, {**environ, RECORD_FOLDER_VARIABLE: str(folder)}
+        )
         report = merge(
             folder, start_folder, list(command_line), environ[SIMULATED], status
         )

@@ -120,7 +120,8 @@ class _DeviceStringRecorder:
             return log.record(
                 frame, "device", f'"{text}"', device_type, name_in_string=device_type
             )
-        # The user's code called torch in `called_frame`, which may have called further functions.
+        # `called_frame` is the function of torch or of a vendor that the user's code called, or None if
+        # that function is written in C. It may have called further functions, the last of them in `frame`.
         user_frame, called_frame = attribution.find_user_call(frame)
         if user_frame is None:
             return NOT_RECORDED

@@ -11,7 +11,12 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from accel_simulated import imports
-from accel_simulated.detector import VARIABLE, attribution, environment, names
+from accel_simulated.detector import (
+    RECORD_FOLDER_VARIABLE,
+    attribution,
+    environment,
+    names,
+)
 from accel_simulated.detector.log import Log
 
 __all__ = ["begin"]
@@ -30,11 +35,11 @@ class _Recording:
 
     def __init__(self, simulated_type: str) -> None:
         self._simulated_type = simulated_type
-        self._log = Log(os.environ[VARIABLE], simulated_type)
+        self._log = Log(os.environ[RECORD_FOLDER_VARIABLE], simulated_type)
         self._names = names.names_to_record(simulated_type)
         #: The library that intercepts device strings, or `None` if torch has not been imported or loading
         #: failed.
-        self._library: ctypes.CDLL | None = None
+        self._string_interceptor: ctypes.CDLL | None = None
 
     def start(self) -> None:
         """Start recording environment variables now, and uses of torch when torch is imported."""
@@ -58,7 +63,8 @@ class _Recording:
         """Load the library that intercepts device strings, just before torch is imported."""
         from accel_simulated.detector import device_strings
 
-        self._library = device_strings.load(os.environ[VARIABLE])
+        folder = os.environ[RECORD_FOLDER_VARIABLE]
+        self._string_interceptor = device_strings.load(folder)
 
     def _watch_torch(self, torch: ModuleType) -> None:
         """Start recording uses of torch, and record the allocated memory when the process ends."""
@@ -72,7 +78,7 @@ class _Recording:
         collective = request.vendor.collective if request is not None else ""
         torch_names.watch(self._log, self._names)
         Arguments(self._log, self._names, self._simulated_type, collective).watch()
-        library = self._library
+        library = self._string_interceptor
         if library is not None and device_strings.intercepts_torch(library):
             device_strings.watch(library, self._log, self._names)
         else:

@@ -86,7 +86,7 @@ def _require_one_line(
 
 def _add_question_options(function: Any) -> Any:
     """Add an option for each question of the template to the command."""
-    # click shows the option that was added last first.
+    # click lists the options in the reverse of the order in which they are added.
     for question, help_text in reversed(_QUESTIONS.items()):
         if question == "private_use1":
             option = click.option(
@@ -143,7 +143,7 @@ def command(
     if missing and not defaults and not sys.stdin.isatty():
         raise click.UsageError(
             f"Without a terminal, accel new cannot ask for missing options: {', '.join(missing)}. Give these "
-            "options, or use --defaults for the default values in accel new --help."
+            "options, or pass --defaults to use the default values that accel new --help lists."
         )
     _write(name, output, answers, defaults=defaults or not missing)
     click.echo(f"Written: {output}")

@@ -263,7 +263,7 @@ def _describe_topic(
     note = f"  {topic.ms / 1e3:.1f} s" if show_all else ""
     # A problem may have moved to the topic with its cause.
     has_no_problem_left = all(finding.level is Level.OK for finding in findings)
-    if topic.moved_level is not Level.OK and has_no_problem_left:
+    if topic.level_of_moved_findings is not Level.OK and has_no_problem_left:
         note += "  (the problem is reported under a different title)"
     title = [(topic.title, "bold"), (note, "dim")]
     heading = (mark(topic.level), title)

@@ -237,7 +237,7 @@ class TopicResult(NamedTuple):
     #: The reason why the topic itself failed, or an empty string if it did not fail.
     failed: str = ""
     #: The most serious level of the findings that were moved to another topic.
-    moved_level: Level = Level.OK
+    level_of_moved_findings: Level = Level.OK
 
     @property
     def level(self) -> Level:
@@ -245,7 +245,10 @@ class TopicResult(NamedTuple):
 
         The level is at least a warning if the topic itself failed.
         """
-        levels = [self.moved_level, *(finding.level for finding in self.findings)]
+        levels = [
+            self.level_of_moved_findings,
+            *(finding.level for finding in self.findings),
+        ]
         if self.failed:
             levels.append(Level.WARNING)
         return worst_level(levels)
@@ -253,17 +256,17 @@ class TopicResult(NamedTuple):
     def without_findings(self, moved: Iterable[Finding]) -> TopicResult:
         """Return the topic's result without the findings in `moved`, which a different topic reports.
 
-        The most serious level of the findings in `moved` is kept in `moved_level`.
+        The most serious level of the findings in `moved` is kept in `level_of_moved_findings`.
         """
         moved_ids = {id(finding) for finding in moved}
         kept = []
-        level = self.moved_level
+        level = self.level_of_moved_findings
         for finding in self.findings:
             if id(finding) in moved_ids:
                 level = worst_level([level, finding.level])
             else:
                 kept.append(finding)
-        return self._replace(findings=tuple(kept), moved_level=level)
+        return self._replace(findings=tuple(kept), level_of_moved_findings=level)
 
     def to_dict(self) -> dict[str, object]:
         """Return the result as a JSON-serializable dictionary."""

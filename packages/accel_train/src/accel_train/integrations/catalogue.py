@@ -211,7 +211,7 @@ FRAMEWORKS = (
         _FRAMEWORKS_PAGE,
         adapter="accel_train.integrations.lmcache",
         group="lmcache.device_plugins",
-        limitation="processes cannot share memory handles; no cache contexts",
+        limitation="processes cannot share handles to device memory",
         native_devices=("cuda", "hpu", "musa", "neuron", "npu", "rbln", "xpu"),
     ),
     Framework(

@@ -115,7 +115,8 @@ class DeviceMembers:
     @property
     def supported_dtypes(self) -> list[torch.dtype]:
         """Return the data types that models may use on this device, in vLLM's order of preference."""
-        torch = importlib.import_module("torch")
+        import torch
+
         supported = self._accelerator().supported_dtypes()
         preferred = (torch.bfloat16, torch.float16, torch.float32)
         return [dtype for dtype in preferred if dtype in supported]

@@ -580,8 +580,9 @@ def _device_index(me: Rank, accelerator: Accelerator) -> int:
         if me.world_size <= count:
             return me.rank  # No two ranks get the same device.
         raise LaunchError(
-            f"LOCAL_RANK is not set, and {accelerator.name} has {count} devices for {me.world_size} ranks, "
-            "so this rank's device is unknown. Start the script with accel run, or set LOCAL_RANK."
+            f"LOCAL_RANK is not set, and the job has {me.world_size} ranks, more than the {count} devices of "
+            f"{accelerator.name} on this host, so this rank's device is unknown. Start the script with accel "
+            "run, or set LOCAL_RANK."
         )
     if me.local_rank >= count:
         raise LaunchError(

@@ -216,15 +216,13 @@ def _convert_torch_errors(
                 "rank 0's host is up, that the firewall permits this port, and that every host runs the same "
                 "command"
             )
-        other_count = me.world_size - 1
-        if other_count == 1:
-            others = "the other rank"
+        if me.rank == 0:
+            event = f"did not meet the other ranks at {address}"
         else:
-            others = f"the {other_count} other ranks"
+            event = f"did not connect to rank 0 at {address}"
         seconds = f"{timeout.total_seconds():.3g}"
         raise RankLostError(
-            f"{me} did not connect to {others} at {address} within {seconds} s: {first_line(error)}. Check "
-            f"that {check}."
+            f"{me} {event} within {seconds} s: {first_line(error)}. Check that {check}."
         ) from error
 
 

@@ -182,7 +182,7 @@ class Search:
     ) -> Result:
         """Call `search` if the unchanged program fails `repeats` more times, and confirm the causes."""
         try:
-            self._require_failures(repeats)
+            self._require_unchanged_program_fails(repeats)
             causes = search()
             if causes:
                 return self._confirm(causes)
@@ -241,13 +241,13 @@ class Search:
             causes = self._try_each(_harmless_first(not_likely), failed)
         return causes
 
-    def _require_failures(self, count: int) -> None:
-        """Run the unchanged program `count` times.
+    def _require_unchanged_program_fails(self, runs: int) -> None:
+        """Run the unchanged program `runs` times.
 
         Raises `_FlakyError` if the program succeeds in one of the runs.
         """
         self.on_experiment("the same program again")
-        for outcome in self._run_each([NO_CHANGE] * count):
+        for outcome in self._run_each([NO_CHANGE] * runs):
             if self.is_better(outcome):
                 raise _FlakyError
 
@@ -431,7 +431,7 @@ class Search:
         If there are several causes, the program must also fail without the change of each cause.
         Raises `_FlakyError` if an outcome differs from the expected outcome.
         """
-        self._require_failures(1)
+        self._require_unchanged_program_fails(runs=1)
         if len(causes) > 1:
             for cause in causes:
                 # Each change is needed only if the program fails without it.

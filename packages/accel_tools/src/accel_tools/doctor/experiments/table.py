@@ -698,6 +698,7 @@ def _folder_experiments(program: Program) -> Iterator[Experiment]:
     empty = _empty_folder()
     for name in ("HOME", "TMPDIR"):
         value = program.environ.get(name, "")
+        # Without HOME, Python reads the home folder from the password database.
         if name == "HOME" or value:
             yield Experiment(
                 change=Change(set_variables=((name, empty),)),
@@ -707,12 +708,12 @@ def _folder_experiments(program: Program) -> Iterator[Experiment]:
                 preposition="with an empty folder instead of",
             )
     current = _current_folder()
-    name = "an existing working folder"
+    working_folder = "an existing working folder"
     if current is not None:
-        name = f"an empty working folder instead of {current}"
+        working_folder = f"an empty working folder instead of {current}"
     yield Experiment(
         change=Change(working_folder=empty),
-        name=name,
+        name=working_folder,
         step=_step_for_working_folder,
         is_likely=lambda _outcome: not os.access(".", os.W_OK),
         preposition="in",

@@ -47,7 +47,7 @@ def _examine_backends(context: DiagnosticContext) -> Iterator[Finding]:
     torch_finding = torch_import_finding(
         context.environ,
         context.settings.probe_timeout,
-        is_known_to_work=_has_working_device(survey),
+        is_known_to_work=_has_probe_imported_torch(survey),
     )
     findings: list[Finding] = []
     for verdict in survey.verdicts:
@@ -70,10 +70,11 @@ def _examine_backends(context: DiagnosticContext) -> Iterator[Finding]:
         yield from _selection_findings(survey.selection, is_explained=has_error)
 
 
-def _has_working_device(survey: Survey) -> bool:
+def _has_probe_imported_torch(survey: Survey) -> bool:
     """Return whether the probe of a plugin's backend has used torch successfully."""
     for verdict in survey.verdicts:
-        was_probed = verdict.ms != 0  # Probing imports torch.
+        was_probed = verdict.ms != 0
+        # A probe imports torch, so a usable backend shows that torch can be imported.
         if verdict.usable and was_probed and not verdict.builtin:
             return True
     return False
