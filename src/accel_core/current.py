@@ -79,12 +79,12 @@ def overriding_accelerator() -> Accelerator | None:
 
 def get_accelerator() -> Accelerator:
     """Return this process's accelerator. The first call chooses it, and later calls
-    return the same object.
+    return the same object, unless `set_accelerator` or `use_accelerator` replaces it.
 
     Choosing imports torch and the chosen vendor's package, but initializes no device.
     Raises an `AccelError` if a pinned backend (`DS_ACCELERATOR`) cannot be used or a
     setting is invalid. Warns with `AcceleratorFallbackWarning` if the CPU is chosen
-    although an accelerator is installed or present.
+    although a plugin is installed or an accelerator is present.
     """
     current = _current_without_overrides
     if current is not None:

@@ -166,8 +166,8 @@ class UnsupportedError(AccelError, NotImplementedError):
 
 
 class AcceleratorFallbackWarning(_Escaped, UserWarning):
-    """The warning that the CPU was chosen because no installed or present accelerator
-    could be used.
+    """The warning that the CPU was chosen although a plugin is installed or an
+    accelerator is present, because no accelerator can be used.
 
     `merely_absent` is True if no accelerator was found on this machine and no installed
     backend fails to work.

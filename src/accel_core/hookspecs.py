@@ -108,12 +108,12 @@ def accel_op_builders(backend: Backend) -> object:
 @hookspec(firstresult=True)
 def accel_explain(backend: Backend, error: BaseException) -> str | ProbeResult | None:
     """Return the next step for a user who got `error`, such as "source CANN's
-    set_env.sh", or `None` if the plugin has no explanation.
+    set_env.sh", or `None` if the plugin knows none.
 
-    Implement this hook if `Backend.hints` cannot express the next step. Return a
-    `ProbeResult(False, reason, hint)` to explain `error` too, with a reason such as
-    "torch_npu 2.13.0 needs CANN, which is not installed". Every plugin is called for
-    the errors of every `backend`. The backend's plugin is called first.
+    Implement this hook if `Backend.hints` cannot express the next step. To state the
+    cause of `error` too, return a `ProbeResult(False, reason, hint)` with a reason such
+    as "torch_npu 2.13.0 needs CANN, which is not installed". Plugins are called until
+    one returns a result; the backend's own plugin is called first.
     """
 
 

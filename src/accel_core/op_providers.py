@@ -27,8 +27,8 @@ def providers(backend: Backend) -> tuple[OpProvider, ...]:
     """Return all providers of operators for `backend`, in order of preference.
 
     Plugins come first: the plugin of the backend's distribution, and then the other
-    plugins by rank. The entry points of `accel.op_builders` follow, sorted by name,
-    without those of blocked distributions. Providers that set `OpProvider.last` are
+    plugins by rank. The entry points of `accel.op_builders` that the settings permit
+    follow, sorted by name. Providers that set `OpProvider.last` are
     moved to the end. A provider that fails has no builders, and its `advice` contains
     the error.
     """

@@ -291,9 +291,10 @@ class Policy:
         """Return whether the plugin that registers `name` in `accel.backends` may be
         imported.
 
-        An entry point's name may differ from those of its backends. Therefore, a rule
-        `backend@distribution` in `allow` permits each plugin of that distribution. The
-        backends that the plugin declares must then pass `permits`.
+        The names of a plugin's backends are known only after its import, and may differ
+        from the entry point's name. Therefore, a rule `backend@distribution` in `allow`
+        permits the import of each plugin of that distribution. Each backend that the
+        plugin declares must then pass `permits`.
         """
         if _any_matches(self.block, name, distribution):
             return False

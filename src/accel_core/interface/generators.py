@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 class Random(Devices):
-    """The members for random numbers. Every member uses `default_generator`."""
+    """The accelerator's members for random numbers. They use the generators that
+    `default_generator` gets from the vendor's module.
+    """
 
     def random(self) -> ModuleType:
         """Return the module `torch.random`."""

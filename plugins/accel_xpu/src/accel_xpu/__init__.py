@@ -132,9 +132,10 @@ def accel_backends() -> list[Backend]:
 
 @hookimpl
 def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
-    """Reject IPEX's CPU build. Through torch itself, defer to a CUDA device that torch can use.
+    """Reject the backend through IPEX if IPEX is the CPU build.
 
-    Neither torch nor IPEX is imported.
+    The backend through torch itself defers to a CUDA or ROCm device that the installed torch can use. Neither
+    torch nor IPEX is imported.
     """
     is_through_torch_itself = backend.vendor_imports == ("torch",)
     if is_through_torch_itself:

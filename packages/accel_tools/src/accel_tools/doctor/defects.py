@@ -112,7 +112,7 @@ def _architecture(header: bytes) -> str:
 
 
 class UnmetRequirement(NamedTuple):
-    """A requirement of a distribution for which a wrong version is installed."""
+    """A requirement of a distribution that the installed version of the required package does not meet."""
 
     #: The problem as a clause, such as `"torch 2.9.0 requires sympy>=1.13, but 1.12 is installed"`.
     what: str
@@ -123,9 +123,9 @@ class UnmetRequirement(NamedTuple):
 def find_unmet_requirement(
     distribution: str, words_in_error: set[str]
 ) -> UnmetRequirement | None:
-    """Return the first requirement of a distribution for which a wrong version is installed.
+    """Return the distribution's first requirement that the installed version does not meet.
 
-    Only requirements whose module is in `words_in_error` count, because others need not be the cause of the
+    A requirement counts only if its module is in `words_in_error`, because others may be unrelated to the
     error. Returns `None` if there is no such requirement.
     """
     try:

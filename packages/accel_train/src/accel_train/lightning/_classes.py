@@ -84,7 +84,7 @@ def _derive_classes(subpackage: str) -> list[Any]:
     def derive_strategy(
         name: str, mixin: Any, lightning_class: Any, sharded_precision: Any = None
     ) -> Any:
-        """Return a strategy class whose precision plugin targets the accelerator's device."""
+        """Return a subclass of `mixin` and `lightning_class` with a precision plugin for the accelerator."""
         precision = _members.precision_for_device(
             getattr(lightning_class, names.precision), sharded_precision
         )

@@ -80,7 +80,10 @@ class AcceleratorMembers:
             self._compiler_context.__enter__()
 
     def setup(self, trainer: Any) -> None:
-        """Raise `IntegrationError` if the `Trainer` uses autocast for a different device type."""
+        """Check that the `Trainer`'s autocast is for the accelerator's device type.
+
+        Raises `IntegrationError` if it is for another device type.
+        """
         accelerator = self.core_accelerator()
         autocast_device = getattr(trainer.precision_plugin, "device", None)
         if not isinstance(autocast_device, str):

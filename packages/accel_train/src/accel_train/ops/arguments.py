@@ -147,8 +147,8 @@ def named_lists(op: str, names: Sequence[str], lists: Any) -> dict[str, Sequence
 def missing_function_error(op: str, name: str) -> AttributeError:
     """Return the error to raise if the portable operator `op` does not have the function `name`.
 
-    DeepSpeed's compiled operator also has functions for ZenFlow. For the name of such a function, the message
-    explains how to find out why the compiled operator is not used.
+    Only DeepSpeed's compiled operator has the functions for ZenFlow. If `name` is one of them, the message
+    says how to find out why the compiled operator is not used.
     """
     if not name.startswith("zenflow_"):
         return AttributeError(f"{op} has no {name!r}")

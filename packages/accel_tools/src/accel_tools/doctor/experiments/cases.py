@@ -121,7 +121,10 @@ def find_failed_programs(
 
 
 def describe_computed_devices(outcome: Outcome) -> str:
-    """Describe the devices that computed correct results, such as `"cuda:0 to cuda:7"`."""
+    """Describe the devices that computed correct results, such as `"cuda:0 to cuda:7"`.
+
+    If only some devices computed, each of these is named: `"cuda:0 and cuda:2"`.
+    """
     names = [device.device for device in outcome.devices if not device.error]
     have_all_computed = len(names) == len(outcome.devices)
     if have_all_computed and len(names) > 2:

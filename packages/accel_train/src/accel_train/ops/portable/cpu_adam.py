@@ -107,9 +107,8 @@ def adam_rollback(
 ) -> int:
     """Undo an `adam_update` with the same arguments, except for rounding, and return 0.
 
-    Raises the same errors as `adam_update`. Also raises `OpInputError` if tensors are not float32 or float64,
-    if a decay rate is 0, or, in AdamW, if `lr * weight_decay` is 1. A step with these numbers cannot be
-    undone.
+    Raises the same errors as `adam_update`. Also raises `OpInputError` if the step cannot be undone: if
+    tensors are not float32 or float64, if `beta1` or `beta2` is 0, or, in AdamW, if `lr * weight_decay` is 1.
     """
     decoupled = _optimizers.get_settings(optimizer_id)
     lists = _named_tensors(params, grads, exp_avg, exp_avg_sq)
