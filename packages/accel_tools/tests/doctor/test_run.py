@@ -4,6 +4,7 @@ import threading
 import time
 
 from accel_core.settings import Settings
+from accel_tools.doctor import run as under_test
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 from accel_tools.doctor.run import run_diagnostics, run_topics
 
@@ -92,3 +93,20 @@ def test_a_survey_that_fails_fails_once_for_all_who_ask(monkeypatch):
         e.failed for e in run_topics(DiagnosticContext(Settings(), {}), topics)
     ] == ["OSError: no process"] * 3
     assert asked == [1]
+
+
+def test_an_experiment_that_fails_does_not_cost_the_report(monkeypatch):
+    def fail(*_arguments):
+        raise IndexError("list index out of range")  # as psutil's without /proc
+
+    monkeypatch.setattr(under_test, "add_proofs", fail)
+    report = run_diagnostics(
+        DiagnosticContext(Settings(), {}),
+        [Topic("odd", "Odd", lambda context: [ODD])],
+        experiment_seconds=60,
+    )
+    odd, experiments = report.topics
+    assert odd.findings == (ODD,)
+    assert experiments.findings[0].what == (
+        "the experiments ended with an error: IndexError: list index out of range"
+    )

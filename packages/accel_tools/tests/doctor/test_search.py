@@ -57,7 +57,7 @@ def test_an_error_with_another_address_in_it_is_the_same_error():
 def test_nothing_is_concluded_where_no_process_can_be_started():
     failed = Outcome(error="no process", start_failed=True)
     result = search_with(lambda _: failed).find_causes([row("ONE")], failed)
-    assert result.start_failed
+    assert result.start_failure == "no process"
     assert result.tried == ()
 
 
@@ -85,8 +85,8 @@ def test_the_words_name_what_leaves_another_error():
 
 
 def test_the_words_say_that_nothing_ran():
-    words = list(describe_unproven(Result(start_failed=True)))
-    assert words == ["No experiment ran: a process could not be started"]
+    words = list(describe_unproven(Result(start_failure="no process for it")))
+    assert words == ["No experiment ran: no process for it"]
 
 
 def died(origin):

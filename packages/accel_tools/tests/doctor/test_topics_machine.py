@@ -281,3 +281,20 @@ def test_a_limit_on_cpu_time_is_told_before_a_training_reaches_it(
     what = "the system ends a process after 60 s of CPU time (ulimit -t)"
     assert finding.what == what
     assert finding.step == step
+
+
+@pytest.mark.parametrize(
+    ("umask", "codes"), [("0777", ["machine.umask"]), ("0022", [])]
+)
+def test_a_umask_that_denies_the_owner_is_named(tmp_path, umask, codes):
+    status = tmp_path / "proc" / "self" / "status"
+    status.parent.mkdir(parents=True)
+    status.write_text(f"Name:\tpython\nUmask:\t{umask}\n")
+    found = [finding.code for finding in topic._umask_findings(str(tmp_path))]
+    assert found == codes
+
+
+def test_a_closed_standard_input_is_named(said, monkeypatch):
+    assert "machine.closed-input" not in said(CPU_BUILD)
+    monkeypatch.setattr(sys, "stdin", None)
+    assert said(CPU_BUILD)["machine.closed-input"].step.endswith("< /dev/null")

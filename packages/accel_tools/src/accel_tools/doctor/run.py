@@ -16,6 +16,7 @@ from accel_tools.doctor.proofs import add_proofs
 from accel_tools.doctor.records import (
     DiagnosticContext,
     Finding,
+    Level,
     Report,
     Topic,
     TopicResult,
@@ -66,7 +67,11 @@ def run_diagnostics(
     results = merge_by_cause(downgrade_refuted_findings(results, chosen_backend))
     if experiment_seconds:
         programs = context.failed_programs
-        results = add_proofs(programs, results, experiment_seconds, on_experiment)
+        try:
+            results = add_proofs(programs, results, experiment_seconds, on_experiment)
+        except PLUGIN_ERRORS as error:
+            # The findings of the topics are reported even if an experiment fails in an unforeseen way.
+            results = _add_failure_of_experiments(results, root_cause(error))
         results = merge_by_cause(downgrade_checks_of_proven_backends(results))
     results = explain_noexec_mounts(results)
     if ranks_topic is not None:
@@ -75,6 +80,16 @@ def run_diagnostics(
         )
     ms = (time.perf_counter() - start) * 1e3
     return Report(summarize(context, results), results, ms, chosen_backend)
+
+
+def _add_failure_of_experiments(
+    results: tuple[TopicResult, ...], error: str
+) -> tuple[TopicResult, ...]:
+    """Return the results with a finding that the experiments ended with an error."""
+    what = f"the experiments ended with an error: {error}"
+    finding = Finding(Level.WARNING, "experiments.failed", what)
+    topic = TopicResult("experiments", "Experiments", (finding,), 0.0)
+    return (*results, topic)
 
 
 def _chosen_backend_name(context: DiagnosticContext) -> str | None:

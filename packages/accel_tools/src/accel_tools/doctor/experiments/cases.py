@@ -388,8 +388,8 @@ def describe_unproven(result: Result) -> Iterator[str]:
     if result.is_flaky:
         yield "Nothing is proven: the unchanged program fails only sometimes"
         return
-    if result.start_failed:
-        yield "No experiment ran: a process could not be started"
+    if result.start_failure:
+        yield f"No experiment ran: {result.start_failure}"
         return
     if result.suspects:
         names = ", ".join(str(experiment) for experiment in result.suspects)

@@ -20,7 +20,11 @@ def describe_holders(nodes: Sequence[str]) -> str:
     except ImportError:  # It may fail for the same reason as the examined program.
         return ""
     descriptions = []
-    for process in psutil.process_iter(["pid", "name"]):
+    try:
+        processes = list(psutil.process_iter(["pid", "name"]))
+    except (psutil.Error, OSError, IndexError):  # For example, /proc is empty.
+        return ""
+    for process in processes:
         pid, name = process.info["pid"], process.info["name"]
         open_nodes = [node for node in _open_devices(pid) if node in nodes]
         if open_nodes and pid != os.getpid():

@@ -87,14 +87,14 @@ class Result:
     suspects: tuple[Experiment, ...] = ()
     #: Whether the unchanged program fails only sometimes.
     is_flaky: bool = False
-    #: Whether a process could not be started, so that the experiments prove nothing.
-    start_failed: bool = False
+    #: Why a process could not be started, so that the experiments prove nothing. Otherwise, an empty string.
+    start_failure: str = ""
 
     @property
     def stops_search(self) -> bool:
         """Return whether further experiments could prove nothing."""
         is_out_of_time = bool(self.suspects or self.untried)
-        return self.is_flaky or self.start_failed or is_out_of_time
+        return self.is_flaky or bool(self.start_failure) or is_out_of_time
 
     def __add__(self, other: Result) -> Result:
         """Return one result of two searches that found no cause."""
@@ -103,7 +103,7 @@ class Result:
             altering=self.altering + other.altering,
             untried=self.untried + other.untried,
             is_flaky=other.is_flaky,
-            start_failed=other.start_failed,
+            start_failure=other.start_failure,
         )
 
 
@@ -186,8 +186,8 @@ class Search:
             causes = search()
             if causes:
                 return self._confirm(causes)
-        except _StartFailedError:
-            return Result(start_failed=True)
+        except _StartFailedError as failure:
+            return Result(start_failure=str(failure))
         except _FlakyError:
             return Result(tried=tuple(self._tried.values()), is_flaky=True)
         except OutOfTimeError:
@@ -459,8 +459,9 @@ class Search:
             if time.monotonic() >= self.deadline:
                 raise OutOfTimeError
             outcomes += self._run_in_parallel(batch)
-        if any(outcome.start_failed for outcome in outcomes):
-            raise _StartFailedError
+        for outcome in outcomes:
+            if outcome.start_failed:
+                raise _StartFailedError(outcome.error)
         return outcomes
 
     def _run_in_parallel(self, changes: Sequence[Change]) -> list[Outcome]:

@@ -147,6 +147,8 @@ class Outcome:
     is_timed_out: bool = False
     #: Whether the process could not be started, which proves nothing about the program.
     start_failed: bool = False
+    #: What the process printed last, as a clause such as `"last words: error 46: the device is busy"`.
+    printed: str = ""
     #: The step in which the process crashed or hung, such as `"computation on npu:1"`.
     stage: str = ""
     #: What a program that exceeded the time limit waited for, such as `"open() of /tmp/pipe"`.
@@ -296,6 +298,7 @@ def _read_outcome(program: Program, report: child.ChildReport) -> Outcome:
         module_files=dict(answer["module_files"]),
         count=answer.get("count"),
         devices=devices,
+        printed=report.last_words.removeprefix("; "),
         stage=f"import {answer['module']}" if answer["error"] else "",
     )
 

@@ -335,8 +335,16 @@ def _unusable_devices_finding(
     facts = {}
     for device in outcome.devices:
         facts[device.device] = device.error or "computed"
+    # A vendor's runtime often prints the reason, and returns only a number.
     return Finding(
-        level, "compute.fails", what, first.hint, about, facts, cause=first.error
+        level,
+        "compute.fails",
+        what,
+        first.hint,
+        about,
+        facts,
+        cause=first.error,
+        details=outcome.printed,
     )
 
 

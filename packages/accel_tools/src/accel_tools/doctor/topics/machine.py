@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import shlex
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -66,6 +67,8 @@ def findings(context: DiagnosticContext, root: str = "/") -> Iterator[Finding]:
     yield from _container_findings(present, context, root)
     yield from _memory_findings(root)
     yield from _cpu_time_findings()
+    yield from _umask_findings(root)
+    yield from _closed_input_findings()
     yield from _shared_memory_findings(present, root)
     yield from _stale_lock_findings(context)
 
@@ -392,6 +395,35 @@ def _cpu_time_findings() -> Iterator[Finding]:
     if hard == resource.RLIM_INFINITY:
         step = "ulimit -S -t unlimited"
     yield Finding(Level.WARNING, "machine.cpu-time", what, step)
+
+
+def _umask_findings(root: str) -> Iterator[Finding]:
+    """Yield a finding if the umask denies users the files that they create themselves."""
+    match = re.search(
+        r"^Umask:\s*(\d+)", hardware.read_text("/proc/self/status", root), re.MULTILINE
+    )
+    if match is None:
+        return
+    umask = int(match[1], 8)
+    owner_bits = 0o700
+    if umask & owner_bits:
+        what = f"with the umask {umask:04o}, this user may not open the files that a program creates"
+        yield Finding(Level.WARNING, "machine.umask", what, "umask 022")
+
+
+def _closed_input_findings() -> Iterator[Finding]:
+    """Yield a finding if the standard input is closed.
+
+    The first file that the program opens then gets the descriptor 0, which some runtimes take for an error.
+    The doctor's experiments have an empty standard input, so they do not show the effect.
+    """
+    if sys.stdin is None:
+        what = (
+            "the standard input is closed, so the first file that a program opens gets the descriptor 0, "
+            "which some programs take for an error"
+        )
+        step = "start the program with an empty standard input: < /dev/null"
+        yield Finding(Level.WARNING, "machine.closed-input", what, step)
 
 
 def _shared_memory_findings(present: _Vendors, root: str) -> Iterator[Finding]:
