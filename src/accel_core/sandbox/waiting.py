@@ -13,12 +13,12 @@ from typing import NamedTuple
 _SYSTEM_CALLS = {
     "x86_64": {
         0: "read", 1: "write", 2: "open", 7: "poll", 16: "ioctl", 42: "connect", 43: "accept",
-        44: "sendto", 45: "recvfrom", 47: "recvmsg", 72: "fcntl", 73: "flock", 257: "openat",
-        271: "ppoll",
+        44: "sendto", 45: "recvfrom", 47: "recvmsg", 72: "fcntl", 73: "flock", 202: "futex",
+        257: "openat", 271: "ppoll",
     },
     "aarch64": {
         25: "fcntl", 29: "ioctl", 32: "flock", 56: "openat", 63: "read", 64: "write", 73: "ppoll",
-        202: "accept", 203: "connect", 206: "sendto", 207: "recvfrom", 212: "recvmsg",
+        98: "futex", 202: "accept", 203: "connect", 206: "sendto", 207: "recvfrom", 212: "recvmsg",
     },
 }  # fmt: skip
 #: The maximum number of bytes of a path that are read from the memory of a process.
@@ -83,11 +83,26 @@ def _object_of(pid: int, call: _Call) -> str:
         return _path_at(pid, second)
     if call.name == "connect":  # connect(descriptor, address, size)
         return _address(_read_memory(pid, second, third))
+    if call.name == "futex":  # futex(address, …): a lock, or a semaphore of POSIX
+        return _mapped_file(pid, first)
     descriptor = first
     if call.name in ("poll", "ppoll"):  # poll(array, count, timeout)
         # The array begins with the descriptor of its first element.
         [descriptor] = struct.unpack("=i", _read_memory(pid, first, 4))
     return _object_of_descriptor(pid, descriptor)
+
+
+def _mapped_file(pid: int, address: int) -> str:
+    """Return the path of the file that is mapped at an address, such as
+    `"/dev/shm/sem.job"`, or an empty string if the memory belongs to no file.
+    """
+    for line in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines():
+        # For example: 7f2c0000-7f2c1000 rw-s 00000000 00:19 1234   /dev/shm/sem.job
+        columns = line.split(maxsplit=5)
+        start, end = (int(bound, 16) for bound in columns[0].split("-"))
+        if start <= address < end and len(columns) == 6:
+            return columns[5] if columns[5].startswith("/") else ""
+    return ""
 
 
 def _read_memory(pid: int, address: int, size: int) -> bytes:

@@ -104,6 +104,17 @@ WAITING = {
         ),
         "openat() of {path}",
     ),
+    "semaphore": (
+        # Another process creates it, so that its name is that of the mapped file.
+        (
+            "import ctypes, os; libc = ctypes.CDLL(None); libc.sem_open.restype = ctypes.c_void_p\n"
+            "name = f'/accel-{{os.getpid()}}'.encode()\n"
+            "if os.fork() == 0: libc.sem_open(name, os.O_CREAT, 0o600, 0); os._exit(0)\n"
+            "os.wait(); semaphore = ctypes.c_void_p(libc.sem_open(name, 0)); libc.sem_unlink(name)\n"
+            "ready(); libc.sem_wait(semaphore)"
+        ),
+        "futex() of /dev/shm/sem.accel-",
+    ),
     "nothing with a name": ("import time; ready(); time.sleep(60)", ""),
 }
 

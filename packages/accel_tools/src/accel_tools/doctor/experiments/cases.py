@@ -24,6 +24,8 @@ from accel_tools.doctor.experiments.search import (
 )
 from accel_tools.doctor.experiments.trial import Outcome, Program
 
+#: The beginning of the paths of POSIX semaphores on Linux (sem_overview(7)).
+_SEMAPHORES = "/dev/shm/sem."
 #: The number of runs that must fit into the remaining time, if the unchanged program hangs or if it fails.
 _MIN_RUNS_IF_HANGING, _MIN_RUNS = 6, 2
 #: The time limit of a run if the same program got further with another change, but hangs without a change: a
@@ -368,6 +370,9 @@ def _describe_holders(failed_program: FailedProgram) -> str:
 def step_for_awaited(awaited: str) -> str:
     """Return the next step for a program that waits in a system call, such as `"open() of /tmp/pipe"`."""
     _call, _, target = awaited.partition(" of ")
+    if target.startswith(_SEMAPHORES):
+        # A process that is killed leaves its semaphores as they are.
+        return f"if no running program uses {target}, rm {target}"
     return f"find out why {target} does not respond, or allow more time: --timeout 300"
 
 
