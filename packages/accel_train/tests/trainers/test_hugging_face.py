@@ -186,5 +186,5 @@ def test_an_older_accelerate_is_named():
     words = "cannot start ranks on acme: Your assigned backend accl is not available, please use gloo"
     assert words in str(error.value)
     assert str(error.value).endswith(
-        "this release of Accelerate is too old: pip install -U accelerate"
+        "update Accelerate: pip install -U accelerate"
     )
