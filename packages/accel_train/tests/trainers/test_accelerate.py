@@ -76,7 +76,9 @@ def test_too_late_is_reported():
         "Accelerate has chosen cpu, but accel-core has chosen acme (device type acme)"
     )
     assert str(error.value).startswith(words)
-    assert "partial_state() before the first accelerate.Accelerator()" in str(error.value)
+    assert "partial_state() before the first accelerate.Accelerator()" in str(
+        error.value
+    )
     AcceleratorState._reset_state(reset_partial_state=True)
     partial_state()
     assert Accelerator().device.type == "acme"

@@ -185,6 +185,4 @@ def test_an_older_accelerate_is_named():
         partial_state()
     words = "cannot start ranks on acme: Your assigned backend accl is not available, please use gloo"
     assert words in str(error.value)
-    assert str(error.value).endswith(
-        "update Accelerate: pip install -U accelerate"
-    )
+    assert str(error.value).endswith("update Accelerate: pip install -U accelerate")

@@ -163,7 +163,9 @@ def test_on_acme_what_would_train_elsewhere_is_refused():
         "acme:0",
         "acme:1",
     ]
-    with pytest.raises(ValueError, match="^devices=3 is not valid for acme, which has 2 devices on this host"):
+    with pytest.raises(
+        ValueError, match=r"^devices=3 is not valid for acme, which has 2 devices"
+    ):
         trainer_options(devices=3)
     stats = found.get_device_stats(torch.device("acme", 0))
     assert all(isinstance(value, int) for value in stats.values())
