@@ -29,6 +29,17 @@ def test_a_python_that_can_do_everything_needs_nothing():
     assert find_failed_need(os.environ, FAILED) is None
 
 
+def test_a_python_without_a_module_of_its_standard_library_is_named(tmp_path):
+    """A Python that was built without libffi, for example, has no module _ctypes."""
+    lacks = Outcome(error="ModuleNotFoundError: No module named '_ctypes'")
+    assert find_failed_need(os.environ, lacks) is None  # this Python has it
+    assert bare_python._missing_standard_module(lacks) == "_ctypes"
+    others = Outcome(error="ModuleNotFoundError: No module named 'torch_npu'")
+    assert bare_python._missing_standard_module(others) == ""
+    step = bare_python._step("import _ctypes", "ModuleNotFoundError: no", 1)
+    assert step.startswith("use a Python with the module _ctypes: ")
+
+
 def test_a_limit_of_cpu_time_is_found_by_using_it():
     done = subprocess.run(
         [sys.executable, "-c", CODE], capture_output=True, text=True, check=False

@@ -1,5 +1,7 @@
 """Files of an installed package that are missing, incomplete or unreadable, and mounts without `exec`."""
 
+import base64
+import hashlib
 import os
 import shutil
 import subprocess
@@ -63,6 +65,21 @@ def test_a_file_that_this_user_may_not_read_is_named(installed):
     found = find_damage("torch")
     assert found.what == "this user lacks permission to read torch/library.so"
     assert found.step == f"run as the owner of the files: chmod -R a+rX {installed}"
+
+
+def test_a_source_file_without_its_content_is_named_after_a_syntax_error(installed):
+    record = installed.parent / "torch-2.9.0+cpu.dist-info" / "RECORD"
+    digest = hashlib.sha256(TEXT.encode()).digest()
+    encoded = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+    record.write_text(record.read_text().replace("sha256=x", f"sha256={encoded}"))
+    failure = "SyntaxError: source code string cannot contain null bytes"
+    assert find_damage_of_import("torch", failure) is None
+    (installed / "__init__.py").write_bytes(bytes(len(TEXT)))  # a power failure
+    found = find_damage_of_import("torch", failure)
+    assert found.what == (
+        "torch/__init__.py of torch 2.9.0+cpu does not have its installed content"
+    )
+    assert find_damage_of_import("torch", "ImportError: no") is None
 
 
 def test_a_folder_of_an_older_version_that_hides_a_module_is_named(installed):

@@ -98,6 +98,16 @@ def test_the_step_fits_the_error_of_the_connection_to_itself(monkeypatch, error,
     assert bool(step) == bool(failure.step)
 
 
+def test_reserved_ports_are_named_where_no_port_is_free(monkeypatch):
+    def fail(*_arguments):
+        raise OSError(errno.EADDRINUSE, "Address already in use")
+
+    monkeypatch.setattr(socket, "create_connection", fail)
+    monkeypatch.setattr(network.hardware, "read_text", lambda _path: "1024-65535\n")
+    step = check_loopback().step
+    assert "sysctl -w net.ipv4.ip_local_reserved_ports=" in step
+
+
 @pytest.mark.parametrize(
     ("addresses", "text", "step"),
     [

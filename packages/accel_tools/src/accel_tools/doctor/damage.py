@@ -6,8 +6,10 @@ The RECORD of a distribution contains the size of each of its files
 
 from __future__ import annotations
 
+import base64
 import csv
 import errno
+import hashlib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -50,7 +52,7 @@ def find_damage_of_import(distribution: str, failure: str) -> Damage | None:
     Returns `None` if no damage is found. Packages that the distribution requires, directly or indirectly,
     are checked too if the error `failure` contains the name of one of their modules.
     """
-    damage = find_damage(distribution)
+    damage = find_damage(distribution) or _find_changed_source(distribution, failure)
     if damage is not None:
         return damage
     words_in_error = set(re.findall(r"\w+", failure))
@@ -62,6 +64,40 @@ def find_damage_of_import(distribution: str, failure: str) -> Damage | None:
         if damage is not None:
             return damage
     return _find_defect(distribution, failure, words_in_error)
+
+
+def _find_changed_source(distribution: str, failure: str) -> Damage | None:
+    """Return the first Python file whose content is not the installed content, after a syntax error.
+
+    The size of such a file may be right: after a power failure, a file may consist of NUL bytes. Returns
+    `None` for any other error, because a user may have changed a file on purpose.
+    """
+    if "SyntaxError" not in failure and "null bytes" not in failure:
+        return None
+    try:
+        installed = metadata.distribution(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+    for row in csv.reader((installed.read_text("RECORD") or "").splitlines()):
+        if len(row) != 3 or not row[0].endswith(".py"):
+            continue
+        path, recorded_hash, _size = row
+        if recorded_hash and recorded_hash != _recorded_form_of_hash(
+            Path(str(installed.locate_file(path)))
+        ):
+            what = f"{path} of {distribution} {installed.version} does not have its installed content"
+            return Damage(what, _reinstall_command(distribution, installed.version))
+    return None
+
+
+def _recorded_form_of_hash(file: Path) -> str:
+    """Return the SHA-256 digest of a file in the form of RECORD."""
+    try:
+        digest = hashlib.sha256(file.read_bytes()).digest()
+    except OSError:
+        return ""
+    encoded = base64.urlsafe_b64encode(digest).decode("ascii")
+    return f"sha256={encoded.rstrip('=')}"
 
 
 def _find_defect(

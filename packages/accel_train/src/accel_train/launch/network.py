@@ -15,6 +15,8 @@ import struct
 from contextlib import suppress
 from typing import NamedTuple
 
+from accel_core import hardware
+
 __all__ = [
     "LoopbackFailure",
     "NetworkSettings",
@@ -29,6 +31,8 @@ __all__ = [
 _DEFAULT_PORT = 29500
 #: The number of seconds within which this host must be able to connect to itself.
 _LOOPBACK_SECONDS = 5.0
+#: The file with the ports that Linux gives no program that asks for any free port.
+_RESERVED_PORTS = "/proc/sys/net/ipv4/ip_local_reserved_ports"
 #: The ioctl for an interface's IPv4 address (linux/sockios.h), and the bytes of the address in its answer.
 _SIOCGIFADDR = 0x8915
 _ADDRESS = slice(20, 24)
@@ -166,6 +170,11 @@ def _step_for_loopback(error: OSError) -> str:
     if error.errno in (errno.ENETUNREACH, errno.ENETDOWN):
         return "run as root: ip link set lo up"
     if error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
+        if hardware.read_text(_RESERVED_PORTS).strip():
+            return (
+                f"release reserved ports, which {_RESERVED_PORTS} lists: run as root: sysctl -w "
+                "net.ipv4.ip_local_reserved_ports="
+            )
         return (
             "free a port of the range in /proc/sys/net/ipv4/ip_local_port_range, or widen the range: `ss "
             "-tan` shows the ports in use"
@@ -173,10 +182,7 @@ def _step_for_loopback(error: OSError) -> str:
     # A packet filter either drops a packet or rejects it.
     is_rejected = error.errno in (errno.EPERM, errno.EACCES, errno.ECONNREFUSED)
     if isinstance(error, TimeoutError) or is_rejected:
-        return (
-            "permit connections over the interface lo in the firewall: `nft list ruleset` or `iptables -S` "
-            "shows the rules"
-        )
+        return "permit connections over the interface lo in the firewall of this host"
     return ""
 
 

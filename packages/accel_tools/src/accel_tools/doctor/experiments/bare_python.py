@@ -1,4 +1,4 @@
-"""Try what every program needs, in a Python without torch: threads, processes, `/dev/null` and CPU time.
+"""Try what programs need, in a Python without torch: threads, processes, `/dev/null`, modules and CPU time.
 
 If a Python without torch fails too, neither torch nor the vendor's package is the cause of the failure.
 """
@@ -18,8 +18,9 @@ from accel_core.text import one_line
 from accel_tools.doctor.experiments.trial import Outcome
 
 #: The program that tries the needs. It prints the name of each need before it tries the need. If a need
-#: fails, the last line is the need's name, a tab and the error; otherwise the last line is "end". The
-#: arguments are the number of threads to start, as torch's libraries do, and the seconds of CPU time to use.
+#: fails, the last line is the need's name, a tab and the error; otherwise the last line is "end".
+#: The arguments are the number of threads to start, as torch's libraries do, the seconds of CPU time to use,
+#: and a module of the standard library to import, or an empty string.
 _PROGRAM = """
 import os, subprocess, sys, threading, time
 
@@ -50,6 +51,8 @@ needs = [
     ("start threads", start_threads), ("start a process", start_process),
     ("use " + os.devnull, use_null_device),
 ]
+if sys.argv[3]:
+    needs.append(("import " + sys.argv[3], lambda: __import__(sys.argv[3])))
 if int(sys.argv[2]):
     needs.append(("run for " + sys.argv[2] + " s of CPU time", compute))
 for name, need in needs:
@@ -79,7 +82,8 @@ class FailedNeed(NamedTuple):
 def find_failed_need(environ: Mapping[str, str], outcome: Outcome) -> FailedNeed | None:
     """Try what every program needs in a Python without torch, and return the first need that fails.
 
-    The needs are threads, a child process and the null device. CPU time is tried too if a limit on CPU time
+    The needs are threads, a child process, the null device, and a module of the standard library that the
+    error of the failed program names. CPU time is tried too if a limit on CPU time
     may have ended the failed program, whose outcome is `outcome`. Returns `None` if no need fails, or if no
     next step is known, because other experiments may find one.
     """
@@ -93,6 +97,7 @@ def find_failed_need(environ: Mapping[str, str], outcome: Outcome) -> FailedNeed
         _PROGRAM,
         str(threads),
         str(cpu_seconds),
+        _missing_standard_module(outcome),
     ]
     try:
         completed = subprocess.run(
@@ -115,6 +120,14 @@ def find_failed_need(environ: Mapping[str, str], outcome: Outcome) -> FailedNeed
     if not step:
         return None
     return FailedNeed(f"{need}: {one_line(error)}", step)
+
+
+def _missing_standard_module(outcome: Outcome) -> str:
+    """Return the module of the standard library that the program could not import, or an empty string."""
+    match = re.search(r"No module named '(\w+)", outcome.failure)
+    if match is not None and match[1] in sys.stdlib_module_names:
+        return match[1]
+    return ""
 
 
 def _describe_end(returncode: int) -> str:
@@ -182,6 +195,9 @@ def _step(need: str, error: str, threads: int) -> str:
         return f"run the program where a process may use more than {limit} s of CPU time (ulimit -t)"
     if need == f"use {os.devnull}":
         return f"run as root: rm -f {os.devnull} && mknod -m 666 {os.devnull} c 1 3"
+    if need.startswith("import "):
+        module = need.removeprefix("import ")
+        return f"use a Python with the module {module}: {sys.executable} was installed without it"
     # The texts of errors that a limit on processes and threads, or a seccomp filter, leads to.
     pattern = r"can't start new thread|temporarily unavailable|not permitted"
     if re.search(pattern, error):
