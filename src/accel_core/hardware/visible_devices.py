@@ -377,10 +377,7 @@ def _resolve_ids(
         reason = _invalid_reason(item, devices)
         if reason and rules.ends_at_missing:
             clauses.append(f"{reason}{among}")
-            unread_ids = ids[position + 1 :]
-            if unread_ids:
-                unread_list = ", ".join(map(str, unread_ids))
-                clauses.append(f"the entries after {item} are not read: {unread_list}")
+            clauses += _clause_on_unread_ids(item, ids[position + 1 :])
             break
         if reason:
             clauses.append(f"{reason}{among}")
@@ -396,6 +393,14 @@ def _resolve_ids(
         )
         resolved = resolved[:1]
     return resolved, "; ".join(clauses)
+
+
+def _clause_on_unread_ids(item: DeviceId, unread: Sequence[DeviceId]) -> list[str]:
+    """Return a list with the clause on the entries after `item`, or an empty list."""
+    if not unread:
+        return []
+    unread_list = ", ".join(map(str, unread))
+    return [f"the entries after {item} are not read: {unread_list}"]
 
 
 def _has_several_mig_instances(ids: Sequence[DeviceId]) -> bool:

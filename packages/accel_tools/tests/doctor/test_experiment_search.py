@@ -4,12 +4,18 @@ import time
 
 import pytest
 
+from accel_tools.doctor.experiments import cases
 from accel_tools.doctor.experiments.cases import (
     Phase,
     describe_unproven,
     find_failed_programs,
 )
-from accel_tools.doctor.experiments.search import Experiment, OutOfTimeError, Search
+from accel_tools.doctor.experiments.search import (
+    Experiment,
+    OutOfTimeError,
+    Result,
+    Search,
+)
 from accel_tools.doctor.experiments.trial import (
     Change,
     Device,
@@ -229,3 +235,38 @@ def test_missing_devices_are_a_case_of_their_own():
     assert case.is_better(Outcome(imported=("torch",), count=2))
     four = Outcome(imported=("torch",), count=4)
     assert case.describe_success(four) == "this machine shows 4 devices"
+
+
+def test_a_change_that_only_shows_devices_which_cannot_compute_is_no_proof(monkeypatch):
+    before = Outcome(imported=("torch",), count=1, devices=(Device("card:0"),))
+    [case] = find_failed_programs(Program(("torch",), {}, 60), before, 2)
+    cause = row("ZAP")
+    result = Result(causes=(cause,), outcome=Outcome(count=2))
+    computed = []
+
+    def run(program, change):
+        computed.append((program.counts_only, change))
+        lost = Device("card:1", error="the device is lost")
+        return Outcome(count=2, devices=(Device("card:0"), lost))
+
+    monkeypatch.setattr(cases.trial, "run", run)
+    proof = cases._proof_of_unusable_devices(case, case.program, result)
+    assert computed == [(False, cause.change)]
+    assert not proof.is_proven
+    assert proof.text == (
+        "without ZAP, this machine shows 2 devices, but a computation fails: the device is lost"
+    )
+
+
+def test_a_program_that_has_not_failed_fails_not_differently():
+    """It counts too few devices; a change that breaks it removes none of several causes."""
+    counted = Outcome(imported=("torch",), count=1)
+
+    def run(change):
+        return FAILED if change.unset_variables else counted
+
+    search = Search(run, lambda outcome: outcome.count == 2, time.monotonic() + 60)
+    likely = [row(name, is_likely=lambda _: True) for name in ("A", "B")]
+    result = search.find_causes(likely, counted)
+    assert result.altering == ()
+    assert result.tried == tuple(likely)

@@ -93,12 +93,7 @@ def _add_proof_to_first(
     if proof.tried:
         facts["changes without effect"] = proof.tried
     if not proof.is_proven:
-        step = first.step or proof.step
-        if _are_variables_refuted(program, proof):
-            step = proof.step  # The first finding recommends to unset these variables.
-        if proof.step and first.code in _TIMEOUT_CODES:
-            # The first finding only recommends to wait longer.
-            step = proof.step
+        step = _step_without_proof(program, first, proof)
         new = first._replace(proof=proof.text, step=step, facts=facts)
         return tuple(_replace_finding(topic, first, new) for topic in topics)
     # The proof explains all findings, so the first one replaces the others.
@@ -113,6 +108,15 @@ def _add_proof_to_first(
         without_others = topic.without_findings(others)
         results.append(_replace_finding(without_others, first, new))
     return tuple(results)
+
+
+def _step_without_proof(program: FailedProgram, finding: Finding, proof: Proof) -> str:
+    """Return the next step if the experiments have not proven a cause."""
+    if _are_variables_refuted(program, proof):
+        return proof.step  # The finding recommends to unset these variables.
+    if proof.step and finding.code in _TIMEOUT_CODES:
+        return proof.step  # The finding only recommends to wait longer.
+    return finding.step or proof.step
 
 
 def _are_variables_refuted(program: FailedProgram, proof: Proof) -> bool:

@@ -21,6 +21,7 @@ from accel_tools.doctor.experiments.search import (
     OutOfTimeError,
     Result,
     Search,
+    combine_changes,
 )
 from accel_tools.doctor.experiments.trial import Outcome, Program
 
@@ -162,16 +163,9 @@ def find_cause(
         on_experiment: A function called with the description of each experiment.
     """
     program = _limit_time(failed_program, deadline)
-    if failed_program.outcome.is_killed:
-        on_experiment("the same program again")
-        proof = _prove_kill_by_control_group(program)
-        if proof is not None:
-            return proof
-    on_experiment("a Python without torch")
-    failed_need = find_failed_need(program.environ, failed_program.outcome)
-    if failed_need is not None:
-        text = f"even a Python without torch cannot {failed_need.what}"
-        return Proof(text, failed_need.step, is_proven=True)
+    proof = _prove_without_torch(failed_program, program, on_experiment)
+    if proof is not None:
+        return proof
     max_parallel = min(hardware.usable_cores(), _MAX_PARALLEL)
     if failed_program.phase is Phase.COMPUTE:
         # Programs that compute at the same time may disturb each other.
@@ -191,7 +185,44 @@ def find_cause(
         proof = _prove_failing_autoload_function(program, deadline, on_experiment)
         if proof is not None:
             return proof
+    if failed_program.phase is Phase.COUNT and result.causes:
+        on_experiment("a computation on all devices")
+        proof = _proof_of_unusable_devices(failed_program, program, result)
+        if proof is not None:
+            return proof
     return _proof_of_result(failed_program, result)
+
+
+def _prove_without_torch(
+    failed_program: FailedProgram,
+    program: Program,
+    on_experiment: Callable[[str], None],
+) -> Proof | None:
+    """Return the proof that the kernel kills the program, or that a Python without torch fails too."""
+    if failed_program.outcome.is_killed:
+        on_experiment("the same program again")
+        proof = _prove_kill_by_control_group(program)
+        if proof is not None:
+            return proof
+    on_experiment("a Python without torch")
+    failed_need = find_failed_need(program.environ, failed_program.outcome)
+    if failed_need is None:
+        return None
+    text = f"even a Python without torch cannot {failed_need.what}"
+    return Proof(text, failed_need.step, is_proven=True)
+
+
+def _proof_of_unusable_devices(
+    failed_program: FailedProgram, program: Program, result: Result
+) -> Proof | None:
+    """Return what is known if a change only adds devices that cannot compute, or `None` if they compute."""
+    computing_program = replace(program, counts_only=False)
+    outcome = trial.run(computing_program, combine_changes(result.causes))
+    if outcome.is_successful:
+        return None
+    causes = " and ".join(str(cause) for cause in result.causes)
+    success = failed_program.describe_success(outcome)
+    return Proof(f"{causes}, {success}, but a computation fails: {outcome.failure}")
 
 
 def _experiments_to_try(program: Program, failed: Outcome) -> list[Experiment]:

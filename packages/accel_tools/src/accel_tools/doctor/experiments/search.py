@@ -238,7 +238,7 @@ class Search:
         may_one_help = self._fails_differently_together or len(experiments) == 1
         if not causes and may_one_help:
             not_likely = [e for e in experiments if e not in likely]
-            causes = self._try_each(_harmless_first(not_likely), failed)
+            causes = self._try_each(_most_promising_first(not_likely), failed)
         return causes
 
     def _require_unchanged_program_fails(self, runs: int) -> None:
@@ -365,7 +365,7 @@ class Search:
         """Return the first group that improves the outcome, or `None`."""
         unknown = [group for group in groups if not self._was_tried_alone(group)]
         for batch in _batches(unknown, self.max_parallel):
-            outcomes = self._run_each([_combine_changes(group) for group in batch])
+            outcomes = self._run_each([combine_changes(group) for group in batch])
             for group, outcome in zip(batch, outcomes, strict=True):
                 if self.is_better(outcome):
                     return group
@@ -445,7 +445,7 @@ class Search:
 
     def _run_with_all(self, experiments: Iterable[Experiment]) -> Outcome:
         """Run the program once with the changes of all experiments, and return the outcome."""
-        [outcome] = self._run_each([_combine_changes(experiments)])
+        [outcome] = self._run_each([combine_changes(experiments)])
         return outcome
 
     def _run_each(self, changes: Sequence[Change]) -> list[Outcome]:
@@ -488,9 +488,12 @@ def _likely_alone(
     return likely
 
 
-def _harmless_first(experiments: Sequence[Experiment]) -> list[Experiment]:
-    """Return the experiments, with those last that remove something that the program may need."""
-    return sorted(experiments, key=lambda experiment: experiment.may_be_needed)
+def _most_promising_first(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """Return the experiments, with those last that remove something that the program may need.
+
+    Related experiments follow the others, because they have been tried together before.
+    """
+    return sorted(experiments, key=lambda one: (one.may_be_needed, one.is_related))
 
 
 def _harmless_and_all(experiments: Sequence[Experiment]) -> list[list[Experiment]]:
@@ -511,8 +514,11 @@ def _halves(
 def _is_different_failure(outcome: Outcome, other: Outcome) -> bool:
     """Return whether two programs fail with different errors, or at different steps.
 
-    Numbers in errors are ignored, because addresses and other numbers differ from run to run.
+    Numbers in errors are ignored, because addresses and other numbers differ from run to run. The result is
+    False if `other` has not failed, for example because it only counted too few devices.
     """
+    if not other.failure:
+        return False
     if outcome.progress != other.progress:
         return True
     return _remove_numbers(outcome.failure) != _remove_numbers(other.failure)
@@ -522,7 +528,7 @@ def _remove_numbers(text: str) -> str:
     return re.sub(r"0x[0-9a-fA-F]+|\d+", "", text)
 
 
-def _combine_changes(experiments: Iterable[Experiment]) -> Change:
+def combine_changes(experiments: Iterable[Experiment]) -> Change:
     """Return one change that combines the changes of all experiments."""
     combined = NO_CHANGE
     for experiment in experiments:
