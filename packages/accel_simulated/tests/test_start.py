@@ -77,10 +77,10 @@ def test_a_torch_that_is_built_for_cuda_conflicts_with_a_simulated_cuda(child, f
     code = "try: import torch\nexcept RuntimeError as error: print(type(error).__name__, error)"
     said = child(code, {"ACCEL_SIMULATE": "cuda", "PYTHONPATH": folder})
     assert said.startswith(
-        "BackendConflictError ACCEL_SIMULATE='cuda:2': the installed torch is built"
+        "BackendConflictError ACCEL_SIMULATE='cuda:2': the installed torch contains the real runtime CUDA"
     )
-    assert "for CUDA 12.8" in said
-    assert "Simulate acme, or install" in said
+    assert "real runtime CUDA 12.8" in said
+    assert "Simulate the fictional device acme, or install" in said
 
 
 def test_an_installed_real_package_conflicts_with_its_simulation(child, folder):

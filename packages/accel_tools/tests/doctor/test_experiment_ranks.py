@@ -67,7 +67,7 @@ def test_what_keeps_ranks_apart_is_proven(found):
     assert apart.step == "unset GLOO_SOCKET_IFNAME"
 
 
-@pytest.mark.nightly  # Each of some ten runs imports torch in two ranks.
+@pytest.mark.nightly(reason="each of ten runs imports torch in two ranks")
 def test_two_causes_together_are_proven(found):
     """Each variable alone keeps the ranks apart."""
     apart = found(GLOO_SOCKET_IFNAME="eth99", GLOO_DEVICE_TRANSPORT="bogus")

@@ -259,7 +259,11 @@ def test_on_the_cpu_a_rank_takes_its_number_however_many_devices_are_counted(
             2,
             "LOCAL_RANK is 2, but card has 2 devices on this host, 0 to 1. Start at most 2 ranks per host",
         ),
-        (2, None, "LOCAL_RANK is not set, and card has 2 devices"),
+        (
+            2,
+            None,
+            "LOCAL_RANK is not set, and the job has 8 ranks, more than the 2 devices of card",
+        ),
         (0, 0, "card has no device on this host"),
     ],
 )
