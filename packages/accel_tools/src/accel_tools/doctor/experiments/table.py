@@ -72,6 +72,13 @@ def experiments(program: Program) -> list[Experiment]:
         _other_variable_experiments,
         _autoload_experiments,
     )
+    return _experiments_of(sources, program)
+
+
+def _experiments_of(
+    sources: Sequence[Callable[[Program], Iterator[Experiment]]], program: Program
+) -> list[Experiment]:
+    """Return the experiments of all sources; of two with the same name, only the first."""
     by_name: dict[str, Experiment] = {}
     for source in sources:
         for experiment in source(program):
@@ -89,11 +96,7 @@ def variable_and_limit_experiments(program: Program) -> list[Experiment]:
         _limit_experiments,
         _other_variable_experiments,
     )
-    by_name: dict[str, Experiment] = {}
-    for source in sources:
-        for experiment in source(program):
-            by_name.setdefault(experiment.name, experiment)
-    return list(by_name.values())
+    return _experiments_of(sources, program)
 
 
 @dataclass(frozen=True)
