@@ -136,8 +136,13 @@ class ChildReport:
 
     @property
     def last_words(self) -> str:
+        """The clause `printed_last` after a semicolon, or an empty string."""
+        return f"; {self.printed_last}" if self.printed_last else ""
+
+    @property
+    def printed_last(self) -> str:
         """A clause with the last error that the child process printed, or otherwise with
-        the last line, such as `"; last words: ImportError: libfoo.so"`.
+        the last line, such as `"last words: ImportError: libfoo.so"`.
 
         If the child printed nothing before a crash, the clause contains the innermost
         call at the time of the crash. If that is unknown too, the result is empty.
@@ -150,14 +155,14 @@ class ChildReport:
         for candidates in (lines_with_error, lines_with_words, lines):
             if candidates:
                 last_line = candidates[-1].strip()
-                return f"; last words: {last_line}"
+                return f"last words: {last_line}"
         call = _CRASHED_CALL.search(traceback)
         if call:
             file, line_number, function = call.groups()
-            return f"; last call: {function} ({file}, line {line_number})"
+            return f"last call: {function} ({file}, line {line_number})"
         if header:
             crash = traceback.splitlines()[0]
-            return f"; last words: {header}{crash}"
+            return f"last words: {header}{crash}"
         return ""
 
     def print_output(self) -> None:

@@ -4,6 +4,8 @@ import time
 
 import pytest
 
+from accel_core import Backend, Provenance, Verdict, Visibility
+from accel_tools.doctor import proofs
 from accel_tools.doctor.experiments import cases
 from accel_tools.doctor.experiments.cases import (
     Phase,
@@ -22,6 +24,7 @@ from accel_tools.doctor.experiments.trial import (
     Outcome,
     Program,
 )
+from accel_tools.doctor.records import Finding, Level
 
 FAILED = Outcome(error="it fails")
 WELL = Outcome(imported=("torch",))
@@ -270,3 +273,23 @@ def test_a_program_that_has_not_failed_fails_not_differently():
     result = search.find_causes(likely, counted)
     assert result.altering == ()
     assert result.tried == tuple(likely)
+
+
+@pytest.mark.parametrize(
+    ("without_effect", "step"),
+    [({"ACME_VISIBLE"}, ""), ({"OTHER"}, "unset ACME_VISIBLE")],
+)
+def test_the_step_to_unset_a_variable_is_left_out_if_that_had_no_effect(
+    without_effect, step
+):
+    visibility = Visibility(variables=("ACME_VISIBLE",))
+    backend = Backend("acme", 350, "acme", visibility=visibility)
+    verdict = Verdict("acme", Provenance("accel-acme", "1"), backend)
+    program = Program(("torch",), {"ACME_VISIBLE": "0"}, 60, verdict=verdict)
+    before = Outcome(imported=("torch",), count=1, devices=(Device("acme:0"),))
+    [case] = find_failed_programs(program, before, 2)
+    hidden = Finding(
+        Level.WARNING, "visible-devices.none", "hidden", "unset ACME_VISIBLE", "acme"
+    )
+    proof = cases.Proof("no cause", variables_without_effect=frozenset(without_effect))
+    assert proofs._step_without_proof(case, hidden, proof) == step

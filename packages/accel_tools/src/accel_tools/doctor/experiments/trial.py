@@ -298,7 +298,7 @@ def _read_outcome(program: Program, report: child.ChildReport) -> Outcome:
         module_files=dict(answer["module_files"]),
         count=answer.get("count"),
         devices=devices,
-        printed=report.last_words.removeprefix("; "),
+        printed=report.printed_last,
         stage=f"import {answer['module']}" if answer["error"] else "",
     )
 
