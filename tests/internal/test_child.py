@@ -43,6 +43,17 @@ def test_an_answer_comes_back(job):
     assert not report.timed_out
 
 
+def test_the_status_of_a_child_is_not_guessed_where_the_kernel_discards_it(job):
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        report = job("os.abort()")
+        assert report.ending == (
+            "ended, and its exit status is lost because SIGCHLD is ignored"
+        )
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
 def test_what_is_printed_is_in_the_report(job, monkeypatch):
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # it waits in a buffer
     report = job(

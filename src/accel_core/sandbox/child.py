@@ -125,6 +125,8 @@ class ChildReport:
         """
         if self.returncode is None:
             return f"gave no response within {self.timeout:g} s"
+        if self.returncode == 0 and _is_exit_status_lost():
+            return "ended, and its exit status is lost because SIGCHLD is ignored"
         if self.returncode >= 0:
             return f"exited with status {self.returncode}"
         # A negative status is the number of the signal that ended the process.
@@ -174,6 +176,14 @@ class ChildReport:
             # stderr may be closed.
             with contextlib.suppress(OSError, ValueError):
                 print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _is_exit_status_lost() -> bool:
+    """Return whether this process ignores SIGCHLD, with which the kernel discards the exit
+    statuses of children (wait(2)), and `Popen.returncode` is 0.
+    """
+    child_ended = getattr(signal, "SIGCHLD", None)  # Windows has no SIGCHLD.
+    return child_ended is not None and signal.getsignal(child_ended) == signal.SIG_IGN
 
 
 def run(

@@ -100,7 +100,7 @@ def test_a_limit_that_prevents_every_process_has_the_step_that_raises_it():
     program = """
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (50, 4096))
-from accel_tools.doctor.experiments.table import step_for_limit
+from accel_tools.doctor.experiments.process_settings import step_for_limit
 from accel_tools.doctor.experiments.trial import Outcome
 print(step_for_limit(Outcome(error="[Errno 24] Too many open files")))
 """

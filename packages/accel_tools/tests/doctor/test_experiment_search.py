@@ -1,5 +1,6 @@
 """The search for the change that makes a failing program work."""
 
+import threading
 import time
 
 import pytest
@@ -111,6 +112,45 @@ def test_a_cause_is_found_although_leaving_all_out_breaks_the_program():
     search = Search(run, lambda outcome: outcome.is_successful, time.monotonic() + 60)
     result = search.find_causes(rows, FAILED)
     assert [cause.name for cause in result.causes] == ["CAUSE"]
+
+
+def test_many_changes_of_which_one_is_needed_are_tried_in_parts():
+    runs = []
+
+    def run(change):
+        runs.append(change.unset_variables)
+        if "V5" in change.unset_variables:
+            return Outcome(error="the device is gone")
+        return WELL if "V30" in change.unset_variables else FAILED
+
+    search = Search(run, lambda outcome: outcome.is_successful, time.monotonic() + 60)
+    result = search.find_causes(ROWS, FAILED)
+    assert [cause.name for cause in result.causes] == ["V30"]
+    assert len(runs) < 15
+
+
+def test_programs_that_disturb_each_other_run_one_at_a_time():
+    running, most = set(), [0]
+
+    def run(change):
+        running.add(threading.get_ident())
+        most.append(len(running))
+        time.sleep(0.05)
+        is_alone = len(running) == 1
+        running.discard(threading.get_ident())
+        if "V3" in change.unset_variables:
+            return WELL
+        return FAILED if is_alone else Outcome(error="the device is busy")
+
+    search = Search(
+        run,
+        lambda outcome: outcome.is_successful,
+        time.monotonic() + 60,
+        max_parallel=2,
+    )
+    result = search.find_causes(ROWS, FAILED)
+    assert [cause.name for cause in result.causes] == ["V3"]
+    assert most.count(2) == 1  # the unchanged program, twice at once
 
 
 def test_a_cause_behind_another_is_found_by_the_second_error():

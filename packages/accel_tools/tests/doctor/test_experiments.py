@@ -2,6 +2,7 @@
 
 import os
 import py_compile
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -121,6 +122,63 @@ def test_a_damaged_compiled_file_is_proven(program, tmp_path):
     assert found.is_proven
     assert found.text.startswith("without Python's compiled files in ")
     assert found.step == f"find {library} -name '*.pyc' -delete"
+
+
+def test_a_package_that_is_only_used_if_it_is_installed_is_proven(program, tmp_path):
+    source = "try:\n    import extra\nexcept ImportError:\n    pass"
+    failing = program(source)
+    library = tmp_path / "library"
+    (library / "extra.py").write_text("import os\nos.no_such_function()")
+    found = proof(replace(failing, package_folders=(str(library),)))
+    assert found.is_proven
+    assert found.text == "without the package extra, `import stub` works"
+    file = library / "extra.py"
+    assert found.step == f"if the program does not need extra, remove {file}"
+
+
+def test_an_optional_package_that_crashes_is_proven(program, tmp_path):
+    source = "try:\n    import extra\nexcept ImportError:\n    pass"
+    failing = program(source)
+    library = tmp_path / "library"
+    (library / "extra.py").write_text("import os\nos.abort()")
+    found = proof(replace(failing, package_folders=(str(library),)))
+    assert found.text == "without the package extra, `import stub` works"
+
+
+def test_a_variable_is_the_cause_rather_than_the_package_that_reads_it(
+    program, tmp_path
+):
+    source = "try:\n    import extra\nexcept ImportError:\n    pass"
+    failing = program(source, ZAP="on", OTHER="1")
+    library = tmp_path / "library"
+    extra = "import os\nif 'ZAP' in os.environ: raise ValueError('err 3')"
+    (library / "extra.py").write_text(extra)
+    found = proof(replace(failing, package_folders=(str(library),)))
+    assert found.text == "without ZAP='on', `import stub` works"
+
+
+def test_a_file_in_the_traceback_that_someone_has_changed_is_named(program, tmp_path):
+    """Nothing is proven, as the installed content is not there."""
+    failing = program("import extra, unknown_file")
+    library = tmp_path / "library"
+    (library / "extra.py").write_text("import unknown_file")
+    (library / "unknown_file.py").write_text("raise ValueError('err 4')")
+    metadata = library / "extra-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: extra\nVersion: 1.0\n"
+    )
+    (metadata / "RECORD").write_text("extra.py,sha256=AAAA,20\n")
+    sys.path.insert(0, str(library))
+    try:
+        found = proof(replace(failing, package_folders=(str(library),)))
+    finally:
+        sys.path.remove(str(library))
+    assert not found.is_proven
+    changed = f"{library}/extra.py does not have the content that extra 1.0 installed"
+    assert changed in found.text
+    unknown = f"{library}/unknown_file.py belongs to no installed distribution"
+    assert unknown in found.text
 
 
 def test_a_start_file_of_no_distribution_is_tried_before_the_variables(program):

@@ -6,10 +6,8 @@ The RECORD of a distribution contains the size of each of its files
 
 from __future__ import annotations
 
-import base64
 import csv
 import errno
-import hashlib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -19,6 +17,7 @@ from typing import NamedTuple
 
 from accel_core import package_folders
 from accel_tools.doctor.defects import find_library_defect, find_unmet_requirement
+from accel_tools.doctor.experiments.loaded_files import hash_in_record
 from accel_tools.doctor.records import Finding, Level, TopicResult
 from accel_tools.setup.builds import INDEX
 
@@ -82,22 +81,12 @@ def _find_changed_source(distribution: str, failure: str) -> Damage | None:
         if len(row) != 3 or not row[0].endswith(".py"):
             continue
         path, recorded_hash, _size = row
-        if recorded_hash and recorded_hash != _recorded_form_of_hash(
+        if recorded_hash and recorded_hash != hash_in_record(
             Path(str(installed.locate_file(path)))
         ):
             what = f"{path} of {distribution} {installed.version} does not have its installed content"
             return Damage(what, _reinstall_command(distribution, installed.version))
     return None
-
-
-def _recorded_form_of_hash(file: Path) -> str:
-    """Return the SHA-256 digest of a file in the form of RECORD."""
-    try:
-        digest = hashlib.sha256(file.read_bytes()).digest()
-    except OSError:
-        return ""
-    encoded = base64.urlsafe_b64encode(digest).decode("ascii")
-    return f"sha256={encoded.rstrip('=')}"
 
 
 def _find_defect(

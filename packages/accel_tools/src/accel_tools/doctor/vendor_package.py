@@ -19,6 +19,7 @@ from packaging.version import InvalidVersion, Version
 
 from accel_core import hardware, package_folders, torch_build
 from accel_core.packages import normalize_distribution
+from accel_tools.doctor.experiments.process_settings import MACHINES_OF_64_BIT
 from accel_tools.doctor.installed_package import VendorPackage
 from accel_tools.doctor.libraries import (
     NOT_FOUND,
@@ -61,21 +62,12 @@ def find_misfits(package: VendorPackage) -> Iterator[Misfit]:
         yield _tag_misfit(package)
 
 
-#: The actual machine of a 64-bit process, by the 32-bit machine that `setarch` makes it appear as.
-_MACHINES_OF_64_BIT = {
-    "i386": "x86_64",
-    "i686": "x86_64",
-    "armv7l": "aarch64",
-    "armv8l": "aarch64",
-}
-
-
 def _tag_misfit(package: VendorPackage) -> Misfit:
     """Return the misfit of a package that was built for a different Python or machine."""
     machine = platform.machine()
     has_64_bits = sys.maxsize > 2**32
-    if has_64_bits and machine in _MACHINES_OF_64_BIT:
-        actual_machine = _MACHINES_OF_64_BIT[machine]
+    if has_64_bits and machine in MACHINES_OF_64_BIT:
+        actual_machine = MACHINES_OF_64_BIT[machine]
         reason = (
             f"the machine appears as {machine} in this process, although its Python has 64 bits: the "
             "process, or its parent, was started by setarch or linux32"

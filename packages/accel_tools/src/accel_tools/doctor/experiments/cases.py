@@ -13,9 +13,13 @@ from accel_core.explain.device_access import permission_step
 from accel_core.hardware import bus
 from accel_core.hardware.placement import detect_placement
 from accel_core.torch_import import AUTOLOAD
-from accel_tools.doctor.experiments import table, trial
+from accel_tools.doctor.experiments import process_settings, table, trial
 from accel_tools.doctor.experiments.bare_python import find_failed_need
 from accel_tools.doctor.experiments.holders import describe_holders
+from accel_tools.doctor.experiments.loaded_files import (
+    describe_unusual_files,
+    hidden_module_experiments,
+)
 from accel_tools.doctor.experiments.search import (
     Experiment,
     OutOfTimeError,
@@ -32,8 +36,8 @@ _MIN_RUNS_IF_HANGING, _MIN_RUNS = 6, 2
 #: The time limit of a run if the same program got further with another change, but hangs without a change: a
 #: multiple of that run's time, and at least a number of seconds.
 _MAX_RATIO_IF_HANGING, _MIN_SECONDS_IF_HANGING = 4, 4.0
-#: The maximum number of parallel runs of programs that do not compute on a device.
-_MAX_PARALLEL = 4
+#: The maximum number of parallel runs, and of those that compute on devices.
+_MAX_PARALLEL, _MAX_PARALLEL_ON_DEVICES = 4, 2
 #: The maximum number of changes without effect that a sentence names. The facts name all of them.
 _MAX_NAMES = 4
 
@@ -168,8 +172,7 @@ def find_cause(
         return proof
     max_parallel = min(hardware.usable_cores(), _MAX_PARALLEL)
     if failed_program.phase is Phase.COMPUTE:
-        # Programs that compute at the same time may disturb each other.
-        max_parallel = 1
+        max_parallel = min(max_parallel, _MAX_PARALLEL_ON_DEVICES)
     search = Search(
         run=_Runner(failed_program, program, deadline).run,
         is_better=failed_program.is_better,
@@ -232,7 +235,8 @@ def _experiments_to_try(program: Program, failed: Outcome) -> list[Experiment]:
         if experiment.only_if_likely and not experiment.is_likely(failed):
             continue
         experiments.append(experiment)
-    return experiments
+    # Hiding a package may help whatever the cause is, so these experiments are the last.
+    return [*experiments, *hidden_module_experiments(program, failed)]
 
 
 def _prove_kill_by_control_group(program: Program) -> Proof | None:
@@ -356,8 +360,9 @@ def _proof_without_cause(failed_program: FailedProgram, result: Result) -> Proof
         clauses.append(
             f"This process has no permission to open {bus.enumerated(denied)}"
         )
+    clauses += describe_unusual_files(failed_program.program, failed_program.outcome)
     clauses += describe_unproven(result)
-    fixed_limits = table.describe_fixed_limits(failed_program.outcome)
+    fixed_limits = process_settings.describe_fixed_limits(failed_program.outcome)
     if fixed_limits:
         clauses.append(f"Not tried: {', '.join(fixed_limits)}")
     tried = ", ".join(str(experiment) for experiment in result.tried)

@@ -22,6 +22,7 @@ def main(folder: str, job: "dict[str, Any]") -> None:
     - `path`: the folders that replace `sys.path`, or an empty list to keep `sys.path`.
     - `start_lines`: the lines of start-up files to run.
     - `without_script_folder`: whether to remove the script's folder from `sys.path`.
+    - `hidden_modules`: the modules that cannot be imported.
     - `modules`: the modules to import, in this order. An entry `"module:function"` means that the function
       is called after the import.
     - `verdict`: the backend on which to compute, or `None` to only import modules.
@@ -53,6 +54,9 @@ def _run(job: "dict[str, Any]", stage: "Callable[[str], None]") -> "dict[str, An
         sys.path[:] = [*sys.path[:1], *job["path"]]
     for line in job["start_lines"]:
         exec(line, {})  # The module `site` runs each line in the same way.
+    for module in job["hidden_modules"]:
+        # `import` raises ModuleNotFoundError for such an entry.
+        sys.modules[module] = None  # type: ignore[assignment]
     imported: list[str] = []
     for module in job["modules"]:
         stage("import " + module)

@@ -16,13 +16,13 @@ from accel_core.sandbox import child
 from accel_core.text import one_line
 from accel_core.torch_import import import_torch
 from accel_tools.doctor.experiments.search import Experiment, fixed_step
-from accel_tools.doctor.experiments.table import variable_and_limit_experiments
+from accel_tools.doctor.experiments.table import variable_and_setting_experiments
 from accel_tools.doctor.experiments.trial import (
     NO_CHANGE,
     Change,
     Outcome,
     Program,
-    command_with_limits,
+    command_with_settings,
 )
 from accel_train.launch.network import addressed_interfaces
 
@@ -92,8 +92,8 @@ def _run_rank(
 
     def start(command: list[str], *, env: object, **options: Any) -> Any:
         del env  # The rank's variables are used instead.
-        with_limits = command_with_limits(command, change)
-        return subprocess.Popen(with_limits, env=variables, **options)
+        with_settings = command_with_settings(command, change)
+        return subprocess.Popen(with_settings, env=variables, **options)
 
     timeout = job.import_timeout + _CONNECT_SECONDS
     try:
@@ -142,10 +142,10 @@ def connect_in_child(_: dict[str, Any], stage: Callable[[str], None]) -> dict[st
 
 
 def experiments(job: RankJob) -> list[Experiment]:
-    """Return experiments that change the variables, the limits, or the address of the store."""
+    """Return experiments that change the variables, the process settings, or the address of the store."""
     program = Program(("torch",), job.environ, job.import_timeout)
     found = [_store_experiment()]
-    for experiment in variable_and_limit_experiments(program):
+    for experiment in variable_and_setting_experiments(program):
         [*names] = experiment.change.unset_variables
         if any(name in _STORE_VARIABLES for name in names):
             continue  # Each run sets them.

@@ -68,6 +68,11 @@ def fixed_step(step: str) -> Callable[[Outcome], str]:
     return lambda _outcome: step
 
 
+def failure_matches(pattern: str) -> Callable[[Outcome], bool]:
+    """Return a function for `Experiment.is_likely` that searches the failure for `pattern`."""
+    return lambda outcome: outcome.matches(pattern)
+
+
 @dataclass(frozen=True)
 class Result:
     """The result of a search for the cause of a program's failure."""
@@ -145,9 +150,6 @@ class Search:
     _suspects: list[Experiment] = field(default_factory=list)
     #: The outcomes with a different failure, by the experiments' names.
     _different_failures: dict[str, Outcome] = field(default_factory=dict)
-    #: Whether the program fails differently with all changes together. The changes then remove
-    #: something that the program needs.
-    _fails_differently_together: bool = False
 
     def find_first_cause(self, experiments: Sequence[Experiment]) -> Result:
         """Try the experiments one by one until one improves the outcome, and return the result.
@@ -156,7 +158,7 @@ class Search:
         unchanged program runs only once more before the experiments.
         """
 
-        def search() -> list[Experiment]:
+        def search(_outcomes: list[Outcome]) -> list[Experiment]:
             return self._try_each(experiments, failed=None)
 
         return self._search_and_confirm(experiments, search, repeats=1)
@@ -167,7 +169,10 @@ class Search:
         `failed` is the outcome of the unchanged program.
         """
 
-        def search() -> list[Experiment]:
+        def search(outcomes: list[Outcome]) -> list[Experiment]:
+            if any(_is_different_failure(outcome, failed) for outcome in outcomes):
+                # Programs that run at the same time may disturb each other.
+                self.max_parallel = 1
             return self._search_causes(experiments, failed)
 
         # Each run of a program that hangs takes its whole time limit.
@@ -177,13 +182,16 @@ class Search:
     def _search_and_confirm(
         self,
         experiments: Sequence[Experiment],
-        search: Callable[[], list[Experiment]],
+        search: Callable[[list[Outcome]], list[Experiment]],
         repeats: int,
     ) -> Result:
-        """Call `search` if the unchanged program fails `repeats` more times, and confirm the causes."""
+        """Call `search` if the unchanged program fails `repeats` more times, and confirm the causes.
+
+        `search` gets the outcomes of these runs.
+        """
         try:
-            self._require_unchanged_program_fails(repeats)
-            causes = search()
+            outcomes = self._require_unchanged_program_fails(repeats)
+            causes = search(outcomes)
             if causes:
                 return self._confirm(causes)
         except _StartFailedError as failure:
@@ -224,32 +232,30 @@ class Search:
         """Return the experiments whose changes together improve the outcome, or an empty list.
 
         The most promising experiments run first: each likely experiment alone, then combinations if
-        a change uncovers a different failure, then all experiments together, then each of the rest.
+        a change uncovers a different failure, then all experiments together, then parts of them.
         If the program hangs, only one likely experiment runs alone before the groups.
         """
         likely = _likely_alone(experiments, failed)
         causes = self._try_each(likely, failed)
         if not causes:
             causes = self._try_combinations(likely, experiments)
-        if not causes:
+        if not causes and len(experiments) > 1:
             causes = self._try_together(experiments, failed)
-        # If the failure is the same with all changes together, no single change can help either. A single
-        # experiment is not tried together with others, so it is tried here.
-        may_one_help = self._fails_differently_together or len(experiments) == 1
-        if not causes and may_one_help:
-            not_likely = [e for e in experiments if e not in likely]
-            causes = self._try_each(_most_promising_first(not_likely), failed)
+        if not causes and len(experiments) == 1 and not likely:
+            causes = self._try_each(experiments, failed)
         return causes
 
-    def _require_unchanged_program_fails(self, runs: int) -> None:
-        """Run the unchanged program `runs` times.
+    def _require_unchanged_program_fails(self, runs: int) -> list[Outcome]:
+        """Run the unchanged program `runs` times, and return the outcomes.
 
         Raises `_FlakyError` if the program succeeds in one of the runs.
         """
         self.on_experiment("the same program again")
-        for outcome in self._run_each([NO_CHANGE] * runs):
+        outcomes = self._run_each([NO_CHANGE] * runs)
+        for outcome in outcomes:
             if self.is_better(outcome):
                 raise _FlakyError
+        return outcomes
 
     def _try_each(
         self, experiments: Sequence[Experiment], failed: Outcome | None
@@ -331,22 +337,67 @@ class Search:
         """Apply the related and likely changes together, then the harmless ones, then all.
 
         Returns the causes in the first group that improves the outcome. If the failure is the same with all
-        changes, no change is a cause.
+        changes of a group, none of them is a cause. If the failure differs, a change may remove something
+        that the program needs, so parts of the group are tried.
         """
-        if len(experiments) < 2:  # A single experiment is tried alone.
-            return []
         related = [e for e in experiments if e.is_related or e.is_likely(failed)]
-        groups = [related, *_harmless_and_all(experiments)]
-        for group in groups:
-            if not group:
-                continue
-            self.on_experiment(f"{len(group)} changes together")
-            outcome = self._run_with_all(group)
-            if self.is_better(outcome):
-                return self._minimize(group)
-            # The changes then have an effect, and may also remove something that the program needs.
-            if group is not related and _is_different_failure(outcome, failed):
-                self._fails_differently_together = True
+        harmless = [e for e in experiments if not e.may_be_needed]
+        others = [e for e in experiments if e.may_be_needed]
+        groups: list[list[Experiment]] = []
+        for group in (related, harmless, list(experiments)):
+            if group and group not in groups:
+                groups.append(group)
+        different: list[list[Experiment]] = []
+        for batch in _batches(groups, self.max_parallel):
+            self.on_experiment(f"{len(batch[0])} changes together")
+            outcomes = self._run_each([combine_changes(group) for group in batch])
+            for group, outcome in zip(batch, outcomes, strict=True):
+                if self.is_better(outcome):
+                    return self._minimize(group)
+                if _is_different_failure(outcome, failed):
+                    different.append(group)
+        if harmless in different:
+            causes = self._search_halves(harmless, failed)
+            if causes:
+                return causes
+        if others and list(experiments) in different:
+            return self._search_parts([others], failed)
+        return []
+
+    def _search_halves(
+        self, group: list[Experiment], failed: Outcome
+    ) -> list[Experiment]:
+        """Return the causes in one half of a group that leads to a different failure."""
+        if len(group) == 1:
+            [experiment] = group
+            if not experiment.may_be_needed:
+                self._altering.setdefault(experiment.name, experiment)
+            return []
+        return self._search_parts(list(_halves(group)), failed)
+
+    def _search_parts(
+        self, parts: list[list[Experiment]], failed: Outcome
+    ) -> list[Experiment]:
+        """Return the causes in the first of the parts that improves the outcome.
+
+        A part whose changes lead to a different failure is divided further.
+        """
+        unknown = [part for part in parts if part and not self._was_tried_alone(part)]
+        different = []
+        for batch in _batches(unknown, self.max_parallel):
+            self.on_experiment(f"{len(batch[0])} changes together")
+            outcomes = self._run_each([combine_changes(part) for part in batch])
+            for part, outcome in zip(batch, outcomes, strict=True):
+                if self.is_better(outcome):
+                    return self._minimize(part)
+                if _is_different_failure(outcome, failed):
+                    different.append(part)
+                else:
+                    self._tried.update({each.name: each for each in part})
+        for part in different:
+            causes = self._search_halves(part, failed)
+            if causes:
+                return causes
         return []
 
     def _minimize(self, experiments: list[Experiment]) -> list[Experiment]:
@@ -486,22 +537,6 @@ def _likely_alone(
     if failed.is_timed_out:
         return likely[:_MAX_ALONE_IF_HANGING]
     return likely
-
-
-def _most_promising_first(experiments: Sequence[Experiment]) -> list[Experiment]:
-    """Return the experiments, with those last that remove something that the program may need.
-
-    Related experiments follow the others, because they have been tried together before.
-    """
-    return sorted(experiments, key=lambda one: (one.may_be_needed, one.is_related))
-
-
-def _harmless_and_all(experiments: Sequence[Experiment]) -> list[list[Experiment]]:
-    """Return two groups of experiments: the harmless ones and all, or one group if these are the same."""
-    harmless = [e for e in experiments if not e.may_be_needed]
-    if len(harmless) == len(experiments):
-        return [harmless]
-    return [harmless, list(experiments)]
 
 
 def _halves(

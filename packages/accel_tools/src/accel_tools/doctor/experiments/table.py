@@ -12,7 +12,6 @@ import os
 import re
 import shlex
 import site
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +25,12 @@ from accel_core.hardware.visible_devices import inventory, read_visible_devices
 from accel_core.text import one_line
 from accel_core.torch_import import AUTOLOAD, TORCH_GROUP
 from accel_tools.doctor.experiments.default_places import default_place_experiments
-from accel_tools.doctor.experiments.search import Experiment, fixed_step
+from accel_tools.doctor.experiments.process_settings import process_setting_experiments
+from accel_tools.doctor.experiments.search import (
+    Experiment,
+    failure_matches,
+    fixed_step,
+)
 from accel_tools.doctor.experiments.trial import Change, Outcome, Program, StartFile
 from accel_tools.doctor.libraries import other_copies_of_libraries
 from accel_tools.doctor.start_files import find_start_files, variables_at_start
@@ -67,7 +71,7 @@ def experiments(program: Program) -> list[Experiment]:
         _library_copy_experiments,
         _user_site_experiments,
         _compiled_file_experiments,
-        _limit_experiments,
+        process_setting_experiments,
         _folder_experiments,
         _other_variable_experiments,
         _autoload_experiments,
@@ -86,14 +90,14 @@ def _experiments_of(
     return list(by_name.values())
 
 
-def variable_and_limit_experiments(program: Program) -> list[Experiment]:
-    """Return experiments without each environment variable, and with a higher value of each limit.
+def variable_and_setting_experiments(program: Program) -> list[Experiment]:
+    """Return experiments without each environment variable, and with other process settings.
 
     The variables of the dynamic loader and of Python come first.
     """
     sources = (
         _loader_variable_experiments,
-        _limit_experiments,
+        process_setting_experiments,
         _other_variable_experiments,
     )
     return _experiments_of(sources, program)
@@ -272,9 +276,8 @@ def _compiled_file_experiments(program: Program) -> Iterator[Experiment]:
         ),
         name=f"Python's compiled files in {' and '.join(folders)}",
         step=fixed_step(f"find {shlex.join(folders)} -name '*.pyc' -delete"),
-        is_likely=functools.partial(
-            _failure_matches,
-            r"marshal|Non-code object|magic number|cannot import name|has no attribute|NameError|argument",
+        is_likely=failure_matches(
+            r"marshal|Non-code object|magic number|cannot import name|has no attribute|NameError|argument"
         ),
         # Compiling torch's modules again takes as long as many other experiments.
         only_if_likely=True,
@@ -392,7 +395,7 @@ def _is_library_failure(outcome: Outcome) -> bool:
     pattern = (
         r"\.so\b|undefined symbol|symbol lookup|shared object|GLIBC|SIGSEGV|SIGABRT"
     )
-    return _failure_matches(pattern, outcome)
+    return outcome.matches(pattern)
 
 
 def _device_variable_experiments(program: Program) -> Iterator[Experiment]:
@@ -546,153 +549,6 @@ def _visibility_step(name: str, backend: Backend, environ: Mapping[str, str]) ->
     return f"unset {name}, or set it to the devices to use"
 
 
-# --- Limits ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Limit:
-    """A resource limit of the process."""
-
-    #: The limit's name in the module `resource`.
-    name: str
-    #: The limit's option of the shell command `ulimit`.
-    option: str
-    #: The limited resource, for people.
-    what: str
-    #: A pattern of the errors of a program that reaches the limit.
-    pattern: str
-    #: The number of bytes in one unit of `ulimit`; 1 for limits that are not in bytes.
-    unit: int = 1
-
-
-_LIMITS = (
-    _Limit(
-        "RLIMIT_AS",
-        "-v",
-        "virtual memory",
-        r"failed to map|[Cc]annot allocate|MemoryError|bad_alloc|out of memory|SIGABRT|SIGSEGV",
-        1024,
-    ),
-    _Limit("RLIMIT_DATA", "-d", "data size", r"[Cc]annot allocate|MemoryError", 1024),
-    _Limit("RLIMIT_NOFILE", "-n", "open files", r"[Tt]oo many open files|EMFILE"),
-    _Limit(
-        "RLIMIT_NPROC",
-        "-u",
-        "processes and threads",
-        r"start new thread|temporarily unavailable|pthread_create",
-    ),
-    _Limit("RLIMIT_STACK", "-s", "stack size", r"SIGSEGV|recursion", 1024),
-    _Limit("RLIMIT_MEMLOCK", "-l", "locked memory", r"lock", 1024),
-    _Limit("RLIMIT_FSIZE", "-f", "file size", r"File too large|SIGXFSZ", 1024),
-    _Limit("RLIMIT_CPU", "-t", "CPU time", r"SIGXCPU|SIGKILL"),
-)
-
-
-class _LimitValue(NamedTuple):
-    """The soft and the hard value of a resource limit; -1 means unlimited."""
-
-    soft: int
-    hard: int
-
-
-_UNLIMITED = _LimitValue(-1, -1)
-
-
-def _limit_experiments(_program: Program) -> Iterator[Experiment]:
-    """Yield one experiment with a higher value of each limit that this user may raise."""
-    for limit, value in _finite_limits():
-        higher = _highest_permitted(limit, value)
-        if higher is None:
-            continue
-        yield Experiment(
-            change=Change(limits=((limit.name, (higher.soft, higher.hard)),)),
-            name=_describe_limit(limit, value),
-            step=fixed_step(_limit_step(limit, higher)),
-            is_likely=functools.partial(_failure_matches, limit.pattern),
-        )
-
-
-def _limit_step(limit: _Limit, higher: _LimitValue) -> str:
-    is_unlimited = higher.soft < 0  # RLIM_INFINITY is -1.
-    number = "unlimited" if is_unlimited else str(higher.soft // limit.unit)
-    return (
-        f"run `ulimit {limit.option} {number}` where the limit is set: in the shell, "
-        "job or container that starts the program"
-    )
-
-
-def _describe_limit(limit: _Limit, value: _LimitValue) -> str:
-    number = value.soft // limit.unit
-    return f"the limit on {limit.what} (`ulimit {limit.option}` is {number})"
-
-
-def step_for_limit(outcome: Outcome) -> str:
-    """Return the step that raises a resource limit that the error names, or an empty string.
-
-    The limit must be one that this user may raise.
-    """
-    for limit, value in _finite_limits():
-        if _failure_matches(limit.pattern, outcome):
-            higher = _highest_permitted(limit, value)
-            if higher is not None:
-                return _limit_step(limit, higher)
-    return ""
-
-
-def describe_fixed_limits(outcome: Outcome) -> list[str]:
-    """Describe the resource limits that may explain a failure, but that this user may not raise."""
-    clauses = []
-    for limit, value in _finite_limits():
-        is_fixed = _highest_permitted(limit, value) is None
-        if is_fixed and _failure_matches(limit.pattern, outcome):
-            clauses.append(
-                f"{_describe_limit(limit, value)}, which this user is not permitted to raise"
-            )
-    return clauses
-
-
-def _finite_limits() -> Iterator[tuple[_Limit, _LimitValue]]:
-    """Yield each resource limit of this process that is not unlimited, with its value."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return
-    for limit in _LIMITS:
-        resource_id = getattr(resource, limit.name, None)
-        if resource_id is None:
-            continue
-        value = _LimitValue(*resource.getrlimit(resource_id))
-        if value.soft != resource.RLIM_INFINITY:
-            yield limit, value
-
-
-def _highest_permitted(limit: _Limit, value: _LimitValue) -> _LimitValue | None:
-    """Return the highest value to which this user may raise the limit, or `None` if there is none.
-
-    The value is the hard limit. If the soft limit already equals the hard limit, the value is unlimited.
-    """
-    if value.soft != value.hard:
-        return _LimitValue(value.hard, value.hard)
-    if _may_set_limit(limit.name, _UNLIMITED):
-        return _UNLIMITED
-    return None
-
-
-@functools.cache
-def _may_set_limit(name: str, value: _LimitValue) -> bool:
-    """Return whether this user may set the limit called `name` to `value`.
-
-    A child process tries to set the limit, because even root may lack the permission.
-    """
-    program = f"import resource; resource.setrlimit(resource.{name}, {tuple(value)!r})"
-    command = [sys.executable, "-I", "-S", "-c", program]
-    try:
-        completed = subprocess.run(command, capture_output=True, check=False)
-    except OSError:  # A limit prevents even this process.
-        return False
-    return completed.returncode == 0
-
-
 # --- Folders --------------------------------------------------------------------------
 
 
@@ -740,7 +596,7 @@ def _is_access_failure(folder: str, outcome: Outcome) -> bool:
     """Return whether `folder` is not writable, and the error is about a missing or protected file."""
     is_writable = bool(folder) and os.access(folder, os.W_OK)
     pattern = r"Permission|Read-only|denied|No such file|Errno|not writable"
-    return not is_writable and _failure_matches(pattern, outcome)
+    return not is_writable and outcome.matches(pattern)
 
 
 def _step_for_folder_variable(name: str, folder: str, outcome: Outcome) -> str:
@@ -778,7 +634,3 @@ def _step_for_working_folder(outcome: Outcome) -> str:
         if os.path.isfile(folder / name):  # noqa: PTH113
             return f"check {folder}/{name}, which the error names"
     return _step_for_shadowing_modules(str(folder), outcome)
-
-
-def _failure_matches(pattern: str, outcome: Outcome) -> bool:
-    return re.search(pattern, outcome.failure) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,14 +16,6 @@ from typing import Any
 from accel_core import isolation
 from accel_core.sandbox import child
 from accel_core.verdict import Verdict
-
-#: A Python program that sets resource limits and then replaces itself with the examined program. It
-#: runs with `-I`, so that the environment variables of the examined program do not affect it.
-_LIMIT_SETTER = (
-    "import os, resource, sys; limits, command = eval(sys.argv[1]); "
-    "[resource.setrlimit(getattr(resource, name), pair) for name, pair in limits]; "
-    "os.execv(command[0], command)"
-)
 
 
 @dataclass(frozen=True)
@@ -37,10 +30,22 @@ class Change:
     without_script_folder: bool = False
     #: Whether the folder with the user's packages is removed from `sys.path`.
     without_user_site: bool = False
+    #: The names of modules that cannot be imported, as if they were not installed.
+    hidden_modules: frozenset[str] = frozenset()
     #: The paths of start-up files that do not run.
     without_start_files: frozenset[str] = frozenset()
     #: Pairs of a limit's name in the module `resource` and its soft and hard value.
     limits: tuple[tuple[str, tuple[int, int]], ...] = ()
+    #: The numbers of signals that are neither ignored nor blocked.
+    default_signals: frozenset[int] = frozenset()
+    #: The numbers of the processors that the program may use; none for no change.
+    processors: frozenset[int] = frozenset()
+    #: The umask, or 0 for no change.
+    umask: int = 0
+    #: Whether the program has the normal scheduling policy.
+    normal_scheduling: bool = False
+    #: Whether the program has the normal personality of a process, see personality(2).
+    normal_personality: bool = False
     #: The working folder of the child process, or an empty string for this process's working folder.
     working_folder: str = ""
 
@@ -53,7 +58,7 @@ class Change:
                 combined[field_.name] = left | right
             elif isinstance(left, tuple):
                 combined[field_.name] = (*left, *right)
-            else:  # a boolean or a folder
+            else:  # a boolean, a number or a folder
                 combined[field_.name] = left or right
         return Change(**combined)
 
@@ -66,6 +71,17 @@ class Change:
         return variables
 
 
+#: The file in a line of the traceback that Python's faulthandler prints after a crash.
+_FILE_OF_CRASH = re.compile(r'^  File "([^"]+)", line', re.MULTILINE)
+#: The fields of `Change` that `starter` applies to the process.
+_PROCESS_SETTINGS = (
+    "limits",
+    "default_signals",
+    "processors",
+    "umask",
+    "normal_scheduling",
+    "normal_personality",
+)
 #: The change that runs a program as it is.
 NO_CHANGE = Change()
 
@@ -161,6 +177,10 @@ class Outcome:
         errors = [self.error, *(device.error for device in self.devices)]
         return next(filter(None, errors), "")
 
+    def matches(self, pattern: str) -> bool:
+        """Return whether the regular expression `pattern` occurs in the first error."""
+        return re.search(pattern, self.failure) is not None
+
     def mentions(self, path: str) -> bool:
         """Return whether the first error contains `path`, or the program waited for a file in `path`."""
         return path in self.failure or path in self.awaited
@@ -189,6 +209,7 @@ def run(program: Program, change: Change = NO_CHANGE) -> Outcome:
         "path": _sys_path_without_start_files(program, change),
         "start_lines": _lines_of_start_files(program, change),
         "without_script_folder": change.without_script_folder,
+        "hidden_modules": tuple(change.hidden_modules),
         "modules": program.modules,
         "verdict": encoded_verdict,
         "other_verdicts": [isolation.encode(v) for v in program.other_verdicts],
@@ -233,15 +254,22 @@ def _command(change: Change, arguments: list[str]) -> list[str]:
         options.append("-S")
     options.append("-Xfaulthandler")
     command = [sys.executable, *options, "-c", source, *arguments]
-    return command_with_limits(command, change)
+    return command_with_settings(command, change)
 
 
-def command_with_limits(command: list[str], change: Change) -> list[str]:
-    """Return a command line that runs `command` with the resource limits of the change."""
-    if not change.limits:
+def command_with_settings(command: list[str], change: Change) -> list[str]:
+    """Return a command line that runs `command` with the process settings of the change."""
+    settings: dict[str, object] = {}
+    for name in _PROCESS_SETTINGS:
+        value = getattr(change, name)
+        if value:
+            # A frozenset is not a literal.
+            settings[name] = tuple(value) if isinstance(value, frozenset) else value
+    if not settings:
         return command
-    limits_and_command = repr((change.limits, command))
-    return [sys.executable, "-I", "-S", "-c", _LIMIT_SETTER, limits_and_command]
+    source = Path(__file__).with_name("starter.py").read_text(encoding="utf-8")
+    python = [sys.executable, "-I", "-S", "-c", source]
+    return [*python, repr(settings), repr(command)]
 
 
 def _sys_path_without_start_files(program: Program, change: Change) -> list[str]:
@@ -315,6 +343,7 @@ def _crashed_outcome(program: Program, report: child.ChildReport) -> Outcome:
     return Outcome(
         imported=program.modules[:imported_count],
         error=f"its process {report.ending}{report.last_words}",
+        traceback_files=tuple(_FILE_OF_CRASH.findall(report.stderr)),
         ending=report.ending,
         is_killed=report.returncode == -signal.SIGKILL,
         is_timed_out=report.timed_out,

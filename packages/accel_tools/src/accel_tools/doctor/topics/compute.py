@@ -19,7 +19,7 @@ from accel_core.hardware.visible_devices import (
 )
 from accel_core.survey import Survey
 from accel_core.verdict import How, Reason
-from accel_tools.doctor.experiments import table, trial
+from accel_tools.doctor.experiments import process_settings, table, trial
 from accel_tools.doctor.experiments.cases import (
     describe_computed_devices,
     failed_module,
@@ -246,7 +246,7 @@ def _outcome_findings(
     failed = [device for device in outcome.devices if device.error]
     if outcome.start_failed:
         what = f"{program.name} did not run: {outcome.error}"
-        step = table.step_for_limit(outcome)
+        step = process_settings.step_for_limit(outcome)
         yield Finding(Level.WARNING, "compute.not-run", what, step)
     elif outcome.error:
         yield _stopped_program_finding(program, outcome, level)

@@ -8,8 +8,8 @@ from functools import partial
 
 from accel_tools.doctor.experiments import rank_connection
 from accel_tools.doctor.experiments.cases import describe_unproven
+from accel_tools.doctor.experiments.process_settings import step_for_limit
 from accel_tools.doctor.experiments.search import Search
-from accel_tools.doctor.experiments.table import step_for_limit
 from accel_tools.doctor.experiments.trial import Change, Outcome
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 from accel_train.launch.network import (

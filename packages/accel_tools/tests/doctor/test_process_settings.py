@@ -1,0 +1,129 @@
+"""Experiments with the settings that a process inherits, in real child processes.
+
+A starter applies a setting and runs the doctor's search in the same process, as a shell or a launcher would
+start the doctor. The printed step is then typed behind the same starter.
+"""
+
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="settings of Linux")
+
+#: Finds the cause why the module `stub` cannot be imported, and prints the proof.
+SEARCH = """
+import os, time
+from accel_tools.doctor.experiments import trial
+from accel_tools.doctor.experiments.cases import find_cause, find_failed_programs
+program = trial.Program(("stub",), dict(os.environ), 60)
+[case] = find_failed_programs(program, trial.run(program), None)
+proof = find_cause(case, time.monotonic() + 60, lambda _: None)
+print(proof.text)
+print(proof.step)
+"""
+
+
+@pytest.fixture
+def started(tmp_path, monkeypatch):
+    """Returns a function that runs a command behind a starter, where `stub` has the given source."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "library"))
+    (tmp_path / "library").mkdir()
+
+    def run(source, starter, command):
+        (tmp_path / "library" / "stub.py").write_text(source)
+        start = f"import os, sys\n{starter}\nos.execvp(sys.argv[1], sys.argv[1:])"
+        return subprocess.run(
+            [sys.executable, "-I", "-c", start, *command],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+#: What the starter does, a program that fails behind it, and the proven cause with its step.
+SETTINGS = {
+    "an ignored signal": (
+        "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
+        "import os\npid = os.posix_spawn('/bin/true', ['true'], {})\nos.waitpid(pid, 0)",
+        "without the inherited setting that ignores SIGCHLD",
+        "start the program with `env --default-signal=CHLD`",
+    ),
+    "a blocked signal": (
+        "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])",
+        "import signal\nif signal.pthread_sigmask(0, ()): raise OSError('err 4')",
+        "without the inherited setting that blocks SIGALRM",
+        None,
+    ),
+    "some processors": (
+        "os.sched_setaffinity(0, {0})",
+        (
+            "import os\n"
+            "if len(os.sched_getaffinity(0)) < os.cpu_count(): raise OSError('err 5')"
+        ),
+        "without the restriction to the processors 0 of 0 to ",
+        None,
+    ),
+    "a umask": (
+        "os.umask(0o777)",
+        "import os\nif os.umask(0o022) == 0o777: raise OSError('err 6')",
+        "without the umask 0777",
+        "umask 022",
+    ),
+    "an unlimited stack": (
+        "import resource; resource.setrlimit(resource.RLIMIT_STACK, (-1, -1))",
+        (
+            "import resource\n"
+            "if resource.getrlimit(resource.RLIMIT_STACK)[0] < 0: raise OSError('err 7')"
+        ),
+        "without the limit on stack size (`ulimit -s` is unlimited)",
+        "run `ulimit -s 8192` where the limit is set: in the shell, job or container that starts the program",
+    ),
+    "a scheduling policy": (
+        "os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))",
+        "import os\nif os.sched_getscheduler(0): raise OSError('err 8')",
+        "without the scheduling policy SCHED_BATCH",
+        "start the program with `chrt --other 0`",
+    ),
+    "a personality": (
+        "import ctypes; ctypes.CDLL(None).personality(0x0040000)",
+        (
+            "personality = open('/proc/self/personality').read()\n"
+            "if personality.strip() != '00000000': raise OSError('err 9')"
+        ),
+        "without the personality 00040000 of `setarch`",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_setting_that_a_process_inherits_is_proven(setting, started):
+    starter, source, cause, step = SETTINGS[setting]
+    completed = started(source, starter, [sys.executable, "-c", SEARCH])
+    text, found_step = completed.stdout.splitlines()
+    assert text.startswith(cause)
+    assert text.endswith("`import stub` works")
+    if step is not None:
+        assert found_step == step
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_the_step_for_a_setting_works_when_typed(setting, started):
+    starter, source, *_ = SETTINGS[setting]
+    found = started(source, starter, [sys.executable, "-c", SEARCH]).stdout
+    step = found.splitlines()[1]
+    program = [sys.executable, "-c", "import stub"]
+    if "start the program with" in step:
+        typed = [*shlex.split(step.partition("`")[2].removesuffix("`")), *program]
+    else:
+        # A step such as "run `ulimit -s 8192` where …", or a command of the shell alone.
+        command = step.split("`")[1] if "`" in step else step
+        typed = ["sh", "-c", f"{command}; {shlex.join(program)}"]
+    before = started(source, starter, program)
+    after = started(source, starter, typed)
+    assert (before.returncode, after.returncode) == (1, 0), typed
