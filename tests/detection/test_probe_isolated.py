@@ -45,7 +45,7 @@ def test_one_judge_asks_once(torch_world, monkeypatch):
     assert ran == [isolation._probe_in_child]
 
 
-REINSTALL = "reinstall the vendor's package"
+DOCTOR = "find the cause with accel doctor"
 REPORT = "report this to the maintainers of accel-npu"
 IMPORTING = "importing torch_npu (accel-npu 1.0)"
 EXPLAINS = hook("accel_explain", "backend, error", DIE)
@@ -54,7 +54,7 @@ EXPLAINS = hook("accel_explain", "backend, error", DIE)
 ENDS = {
     "last words": (
         f"import sys; sys.stderr.write('fatal: no CANN\\n'); sys.stderr.flush(); {DIE}", "", "",
-        f"exited with status 3 at: {IMPORTING}; last words: fatal: no CANN", REINSTALL,
+        f"exited with status 3 at: {IMPORTING}; last words: fatal: no CANN", DOCTOR,
     ),
     "accel_probe": (
         "", hook("accel_probe", "backend, others", DIE), "",

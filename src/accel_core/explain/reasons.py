@@ -543,10 +543,8 @@ def _crashed(verdict: Verdict, why: Why, _plain: bool) -> Words:
     owner = why["owner"]
     if owner == CodeOwner.PLUGIN:
         step = _report_step(verdict)
-    elif owner == CodeOwner.TORCH:
-        step = "find the cause with accel doctor"
     else:
-        step = "reinstall the vendor's package"
+        step = "find the cause with accel doctor"
     return Words(text, f"{step}, or set ACCEL_BLOCK={verdict.name}")
 
 

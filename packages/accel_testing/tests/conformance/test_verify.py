@@ -211,7 +211,7 @@ def test_a_package_that_ends_its_process_is_told_as_accel_why_tells_it(install):
     outcome, why = found["answers.identity"]
     assert outcome == "not run"
     assert "importing crash_sdk (accel-crash 1.0)" in why
-    assert "reinstall the vendor's package, or set ACCEL_BLOCK=crash" in why
+    assert "find the cause with accel doctor, or set ACCEL_BLOCK=crash" in why
 
 
 @pytest.fixture

@@ -75,10 +75,16 @@ def test_the_page_of_a_healthy_machine_has_one_line_a_topic(healthy):
     assert rest[:3] == ["✓  Backends", "", "All observations: `accel doctor --all`."]
 
 
-def test_the_page_ends_with_the_guide_to_devices_that_are_not_found(healthy):
-    last = healthy(*ONE).succeeded().stdout.splitlines()[-1]
+def test_the_page_of_a_fault_ends_with_the_guide_to_devices_that_are_not_found(accel):
+    accel.world.backend("npu", 990, vendor_import="no_such_module_npu")
+    accel.world.backend("mlu", 980, extra="raise OSError('err 5')")
+    last = accel(*ONE).stdout.splitlines()[-1]
     assert last.startswith("Why is my GPU not found? See ")
     assert "docs/howto/not-found.md" in last
+
+
+def test_the_page_of_a_chosen_device_without_a_fault_has_no_guide(healthy):
+    assert "GPU not found" not in healthy(*ONE).succeeded().stdout
 
 
 def test_the_document_of_a_healthy_machine_is_ok(healthy):
@@ -339,7 +345,7 @@ def test_a_torch_that_ends_its_process_is_one_finding(accel):
     accel.install("npu")
     page = accel(*ONE).stdout
     assert page.count("✗") == 2  # the topic and its one finding
-    assert "reinstall the vendor's package" not in page
+    assert "find the cause with accel doctor" not in page
 
 
 def test_of_a_torch_that_takes_too_long_nothing_is_known(accel):

@@ -219,7 +219,9 @@ def _page(report: Report, *, in_unicode: bool, show_all: bool) -> list[page.Part
     parts.append(page.paragraph())
     if not show_all:
         parts.append(page.paragraph(("All observations: `accel doctor --all`.", "dim")))
-    parts.append(page.paragraph((troubleshooting_line(), "dim")))
+    is_healthy = report.level is Level.OK and report.chosen not in (None, "cpu")
+    if not is_healthy:
+        parts.append(page.paragraph((troubleshooting_line(), "dim")))
     return parts
 
 

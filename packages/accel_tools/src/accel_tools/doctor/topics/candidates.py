@@ -17,7 +17,7 @@ from accel_core.plugins import installed_names
 from accel_core.sandbox.guard import CodeOwner
 from accel_core.survey import Survey
 from accel_core.text import did_you_mean, strip_period
-from accel_core.verdict import How, Words
+from accel_core.verdict import How, Reason, Words
 from accel_tools.doctor.damage import Damage, find_damage_of_import
 from accel_tools.doctor.evidence import (
     describe_hardware,
@@ -346,10 +346,20 @@ def _is_failure(verdict: Verdict) -> bool:
 
 def _next_step(verdict: Verdict, unmet: Sequence[UnmetDependency]) -> str:
     """Return the verdict's next step, or otherwise the step that provides a missing library."""
+    if _is_crash_of_vendor(verdict):
+        return ""  # Experiments look for the cause.
     if verdict.hint or not unmet:
         return verdict.hint
     library = unmet[0].name
     return f"install the package that contains {library}, or add the library's folder to LD_LIBRARY_PATH"
+
+
+def _is_crash_of_vendor(verdict: Verdict) -> bool:
+    """Return whether torch or the vendor's package ended the process of the probe."""
+    why = verdict.why
+    if why is None or why.reason is not Reason.CRASHED:
+        return False
+    return bool(why["owner"] != CodeOwner.PLUGIN)
 
 
 def _main_words(verdict: Verdict) -> Words:
