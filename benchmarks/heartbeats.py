@@ -26,14 +26,14 @@ import torch.distributed
 
 from accel_train import init_process_group
 from accel_train.launch.agreement import Record, agree
-from accel_train.launch.failure_detector import FailureDetector
+from accel_train.launch.failure_detector import FailureDetector, default_silence
 from accel_train.launch.rendezvous import Rank, rendezvous
 from benchmarks.harness import Row, show
 
 #: Of the rows on time: ranks, seconds without a heartbeat, runs.
 _RANKS, _SILENCE, _RUNS = 4, 3.0, 5
-#: Of the rows on cost: ranks, seconds without a heartbeat, seconds of heartbeats that are measured.
-_LARGE, _LARGE_SILENCE, _SECONDS = (1000, 4000, 8000), 10.0, 30.0
+#: Of the rows on cost: ranks, and seconds of heartbeats that are measured.
+_LARGE, _SECONDS = (1000, 4000, 8000), 30.0
 #: Ranks that connect on this host, and the most that may take, in seconds.
 _MANY, _CONNECTED = 256, 60.0
 #: A prefix as long as that of a job, whose length the store has to read with each key.
@@ -154,7 +154,7 @@ def _rank_0(ranks: int, port: _Pipe) -> None:
     )
     port.write(server.port)
     store = torch.distributed.PrefixStore(_PREFIX, own)
-    detector = FailureDetector(0, _hosts(ranks), _LARGE_SILENCE, store)
+    detector = FailureDetector(0, _hosts(ranks), default_silence(ranks), store)
     detector.start()
     time.sleep(3600)
 
@@ -209,7 +209,8 @@ def cost_row(ranks: int) -> Row:
     pipe = _Pipe()
     zero = _fork(lambda: _rank_0(ranks, pipe))
     others = _Others(ranks, pipe.read())
-    interval = FailureDetector(0, _hosts(ranks), _LARGE_SILENCE, None).interval
+    silence = default_silence(ranks)
+    interval = FailureDetector(0, _hosts(ranks), silence, None).interval
     others.beat(2 * interval, interval)
     before, began = _processor_seconds(zero), time.monotonic()
     others.beat(_SECONDS, interval)
@@ -238,10 +239,11 @@ def many_row() -> Row:
             "127.0.0.1", port, is_master=False, wait_for_workers=False, timeout=_WAIT
         )
         own = torch.distributed.PrefixStore(agreed.name, store)
-        detector = FailureDetector(number, agreed.hosts, _LARGE_SILENCE, own)
+        silence = default_silence(_MANY)
+        detector = FailureDetector(number, agreed.hosts, silence, own)
         detector.start()
         pipe.write("connected")
-        time.sleep(2 * _LARGE_SILENCE)
+        time.sleep(2 * silence)
         detector.wait_for_all(_WAIT.total_seconds())
         pipe.write("complete")
         detector.release_store()

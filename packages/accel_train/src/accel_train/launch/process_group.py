@@ -30,7 +30,7 @@ from accel_train.launch.agreement import (
     agree,
 )
 from accel_train.launch.communication import communication_of
-from accel_train.launch.failure_detector import FailureDetector
+from accel_train.launch.failure_detector import FailureDetector, default_silence
 from accel_train.launch.launchers import set_torchrun_variables
 from accel_train.launch.rendezvous import (
     Rank,
@@ -238,7 +238,7 @@ def init_process_group(
     rank: int | None = None,
     world_size: int | None = None,
     single_process: bool = False,
-    silence: float = 10.0,
+    silence: float | None = None,
     **options: Unpack[ProcessGroupOptions],
 ) -> RankContext:
     """Make this process a rank: select its device, agree with the other ranks, start torch's process group.
@@ -250,8 +250,9 @@ def init_process_group(
     `timeout`, a `timedelta` or a number of seconds, limits the start, each collective, and the wait at the
     end. `None` means torch's default: 10 minutes for nccl, and 30 minutes for all others. A collective with a
     lost host fails only after this time. `silence` is the number of seconds without a heartbeat after which a
-    rank counts as lost. If such a rank was only busy and sends heartbeats again, it no longer counts as lost,
-    except at the end of the job.
+    rank counts as lost: by default 10, and in jobs of more than 4,000 ranks the number of ranks divided by
+    400. If such a rank was only busy and sends heartbeats again, it no longer counts as lost, except at the
+    end of the job.
 
     Without `init_method` or `store`, the ranks connect using torchrun's variables. `rank`, `world_size`,
     `init_method`, `store` and `options` are arguments of `torch.distributed.init_process_group`. With
@@ -273,7 +274,8 @@ def init_process_group(
             "this build of torch has no torch.distributed. Install a build with torch.distributed."
         )
     group_timeout = arguments.to_timedelta("timeout", timeout)
-    arguments.check_seconds("silence", silence)
+    if silence is not None:
+        arguments.check_seconds("silence", silence)
     arguments.check_type(
         "backend", backend, str, "a torch.distributed backend, such as 'gloo'"
     )
@@ -301,7 +303,7 @@ def init_process_group(
     detector = FailureDetector(
         me.rank,
         start.agreed.hosts,
-        silence,
+        silence or default_silence(len(start.agreed.hosts)),
         _connect_heartbeat_store(me, start, start_timeout),
         communication=start.chosen.communication,
     )
