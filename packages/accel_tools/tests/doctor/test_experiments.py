@@ -124,6 +124,48 @@ def test_a_damaged_compiled_file_is_proven(program, tmp_path):
     assert found.step == f"find {library} -name '*.pyc' -delete"
 
 
+#: A program that fails by the content of a file, unless the file does not exist.
+READS_FILE = """
+import os
+if os.path.exists({file!r}):
+    if 'new' not in open({file!r}).read(): raise ValueError('err 11')
+"""
+
+
+def test_a_file_that_the_program_opens_is_proven(program, tmp_path):
+    file = tmp_path / "settings.conf"
+    file.write_text("old")
+    found = proof(program(READS_FILE.format(file=str(file)), OTHER="1"))
+    assert found.is_proven
+    assert found.text == f"without the file {file}, `import stub` works"
+    step = f"correct {file}, or rename it: the program works without it"
+    assert found.step == step
+
+
+def test_a_folder_that_the_program_lists_is_proven(program, tmp_path):
+    folder = tmp_path / "plugins.d"
+    folder.mkdir()
+    (folder / "old.json").write_text("{}")
+    source = f"""
+import os
+try:
+    names = os.listdir({str(folder)!r})
+except FileNotFoundError:
+    names = []
+if names: raise ValueError('err 12')
+"""
+    found = proof(program(source))
+    assert found.text == f"without the folder {folder}, `import stub` works"
+
+
+def test_a_file_that_the_program_needs_is_not_the_cause(program, tmp_path):
+    file = tmp_path / "needed.conf"
+    file.write_text("new")
+    source = f"open({str(file)!r}).close()\nraise ValueError('err 13')"
+    found = proof(program(source))
+    assert not found.is_proven
+
+
 def test_a_package_that_is_only_used_if_it_is_installed_is_proven(program, tmp_path):
     source = "try:\n    import extra\nexcept ImportError:\n    pass"
     failing = program(source)

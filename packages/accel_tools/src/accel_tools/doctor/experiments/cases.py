@@ -20,6 +20,7 @@ from accel_tools.doctor.experiments.loaded_files import (
     describe_unusual_files,
     hidden_module_experiments,
 )
+from accel_tools.doctor.experiments.opened_files import opened_file_experiments
 from accel_tools.doctor.experiments.search import (
     Experiment,
     OutOfTimeError,
@@ -173,15 +174,18 @@ def find_cause(
     max_parallel = min(hardware.usable_cores(), _MAX_PARALLEL)
     if failed_program.phase is Phase.COMPUTE:
         max_parallel = min(max_parallel, _MAX_PARALLEL_ON_DEVICES)
+    runner = _Runner(failed_program, program, deadline)
+    on_experiment("the same program again")
+    failed = _report_opened_files(runner, failed_program.outcome)
     search = Search(
-        run=_Runner(failed_program, program, deadline).run,
+        run=runner.run,
         is_better=failed_program.is_better,
         deadline=deadline,
         max_parallel=max_parallel,
         on_experiment=on_experiment,
     )
-    experiments = _experiments_to_try(program, failed_program.outcome)
-    result = search.find_causes(experiments, failed_program.outcome)
+    experiments = _experiments_to_try(program, failed)
+    result = search.find_causes(experiments, failed)
     changes = [cause.change for cause in result.causes]
     is_autoload_the_cause = changes == [table.WITHOUT_AUTOLOAD]
     if is_autoload_the_cause:
@@ -235,8 +239,19 @@ def _experiments_to_try(program: Program, failed: Outcome) -> list[Experiment]:
         if experiment.only_if_likely and not experiment.is_likely(failed):
             continue
         experiments.append(experiment)
+    experiments += opened_file_experiments(program, failed)
     # Hiding a package may help whatever the cause is, so these experiments are the last.
-    return [*experiments, *hidden_module_experiments(program, failed)]
+    experiments += hidden_module_experiments(program, failed)
+    return experiments
+
+
+def _report_opened_files(runner: _Runner, failed: Outcome) -> Outcome:
+    """Run the program again to learn which files it opens, and return `failed` with these files."""
+    try:
+        outcome = runner.run(trial.Change(reports_opened_files=True))
+    except OutOfTimeError:
+        return failed
+    return replace(failed, opened_files=outcome.opened_files)
 
 
 def _prove_kill_by_control_group(program: Program) -> Proof | None:

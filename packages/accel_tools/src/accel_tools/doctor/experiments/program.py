@@ -23,6 +23,8 @@ def main(folder: str, job: "dict[str, Any]") -> None:
     - `start_lines`: the lines of start-up files to run.
     - `without_script_folder`: whether to remove the script's folder from `sys.path`.
     - `hidden_modules`: the modules that cannot be imported.
+    - `hidden_files`: the files that do not exist for Python code.
+    - `opened_files_report`: the file to which the paths of opened files are written, or an empty string.
     - `modules`: the modules to import, in this order. An entry `"module:function"` means that the function
       is called after the import.
     - `verdict`: the backend on which to compute, or `None` to only import modules.
@@ -54,6 +56,10 @@ def _run(job: "dict[str, Any]", stage: "Callable[[str], None]") -> "dict[str, An
         sys.path[:] = [*sys.path[:1], *job["path"]]
     for line in job["start_lines"]:
         exec(line, {})  # The module `site` runs each line in the same way.
+    if job["opened_files_report"]:
+        _report_opened_files(job["opened_files_report"])
+    if job["hidden_files"]:
+        _hide_files(frozenset(job["hidden_files"]))
     for module in job["hidden_modules"]:
         # `import` raises ModuleNotFoundError for such an entry.
         sys.modules[module] = None  # type: ignore[assignment]
@@ -77,6 +83,71 @@ def _run(job: "dict[str, Any]", stage: "Callable[[str], None]") -> "dict[str, An
     from accel_tools.doctor.experiments.computing import compute_on_all_devices
 
     return {**result, **compute_on_all_devices(job, stage)}
+
+
+#: The arguments that contain a path or an address, by Python's audit events
+#: (https://docs.python.org/3/library/audit_events.html).
+_PATH_ARGUMENTS = {
+    "open": 0,
+    "os.listdir": 0,
+    "os.scandir": 0,
+    "socket.connect": 1,
+}
+
+
+def _path_of(value: object) -> str:
+    """Return a path as text, or an empty string for anything else, such as a file descriptor."""
+    if hasattr(value, "__fspath__"):
+        value = value.__fspath__()
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "surrogateescape")
+    return value if isinstance(value, str) else ""
+
+
+def _report_opened_files(report: str) -> None:
+    """Write the path of each file that Python code opens to the file `report`, as one line."""
+    lines = open(report, "w", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115, PTH123
+
+    def hook(event: str, arguments: "tuple[object, ...]") -> None:
+        if event not in _PATH_ARGUMENTS:
+            return
+        path = _path_of(arguments[_PATH_ARGUMENTS[event]])
+        # Modules are files too.
+        if path and not path.endswith((".py", ".pyc", ".so")):
+            lines.write(path + "\n")
+            lines.flush()
+
+    sys.addaudithook(hook)
+
+
+def _hide_files(paths: "frozenset[str]") -> None:
+    """Let Python code fail as if the files did not exist."""
+
+    def check(value: object) -> None:
+        path = _path_of(value)
+        if path in paths:
+            raise FileNotFoundError(2, "No such file or directory", path)
+
+    def hook(event: str, arguments: "tuple[object, ...]") -> None:
+        if event in _PATH_ARGUMENTS:
+            check(arguments[_PATH_ARGUMENTS[event]])
+
+    sys.addaudithook(hook)
+    # Python reports no event for these functions. The module was loaded before the program started.
+    os_module: Any = sys.modules.get("os")
+    for name in ("stat", "lstat"):
+        if os_module is not None:
+            setattr(os_module, name, _checked(getattr(os_module, name), check))
+
+
+def _checked(function: "Any", check: "Callable[[object], None]") -> "Any":
+    """Return a function that checks its first argument and then calls `function`."""
+
+    def checked_function(path: object, *arguments: object, **options: object) -> object:
+        check(path)
+        return function(path, *arguments, **options)
+
+    return checked_function
 
 
 def _import_and_call(name: str) -> None:

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -32,6 +33,10 @@ class Change:
     without_user_site: bool = False
     #: The names of modules that cannot be imported, as if they were not installed.
     hidden_modules: frozenset[str] = frozenset()
+    #: The paths of files that do not exist for the program's Python code.
+    hidden_files: frozenset[str] = frozenset()
+    #: Whether the program reports the files that its Python code opens. The outcome is the same.
+    reports_opened_files: bool = False
     #: The paths of start-up files that do not run.
     without_start_files: frozenset[str] = frozenset()
     #: Pairs of a limit's name in the module `resource` and its soft and hard value.
@@ -151,6 +156,8 @@ class Outcome:
     traceback_files: tuple[str, ...] = ()
     #: The files of all loaded modules, by the module's name.
     module_files: Mapping[str, str] = field(default_factory=dict, hash=False)
+    #: The files that Python code opened, in this order, if `Change.reports_opened_files` is set.
+    opened_files: tuple[str, ...] = field(default=(), repr=False)
     #: The number of devices, or `None` if the program did not count them.
     count: int | None = None
     devices: tuple[Device, ...] = ()
@@ -202,6 +209,23 @@ def run(program: Program, change: Change = NO_CHANGE) -> Outcome:
 
     The program runs like a script in the working folder.
     """
+    if not change.reports_opened_files:
+        return _run(program, change)
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "opened")
+        outcome = _run(program, change, str(report))
+        opened_files: tuple[str, ...] = ()
+        if report.exists():
+            text = report.read_text(encoding="utf-8", errors="surrogateescape")
+            opened_files = tuple(text.splitlines())
+    return replace(outcome, opened_files=opened_files)
+
+
+def _run(program: Program, change: Change, opened_files_report: str = "") -> Outcome:
+    """Run a program in a child process with a change applied, and return the outcome.
+
+    If `opened_files_report` is a path, the program writes the paths of the files that it opens to this file.
+    """
     encoded_verdict = None
     if program.verdict is not None:
         encoded_verdict = isolation.encode(program.verdict)
@@ -210,6 +234,8 @@ def run(program: Program, change: Change = NO_CHANGE) -> Outcome:
         "start_lines": _lines_of_start_files(program, change),
         "without_script_folder": change.without_script_folder,
         "hidden_modules": tuple(change.hidden_modules),
+        "hidden_files": tuple(change.hidden_files),
+        "opened_files_report": opened_files_report,
         "modules": program.modules,
         "verdict": encoded_verdict,
         "other_verdicts": [isolation.encode(v) for v in program.other_verdicts],
