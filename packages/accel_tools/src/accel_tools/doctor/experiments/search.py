@@ -347,58 +347,66 @@ class Search:
         for group in (related, harmless, list(experiments)):
             if group and group not in groups:
                 groups.append(group)
+        causes, different = self._try_groups(groups, failed)
+        if not causes and harmless in different:
+            causes = self._search_halves(harmless, failed)
+        if not causes and others and list(experiments) in different:
+            causes = self._search_parts([others], failed)
+        return causes
+
+    def _try_groups(
+        self, groups: Sequence[list[Experiment]], failed: Outcome
+    ) -> tuple[list[Experiment], list[list[Experiment]]]:
+        """Apply the changes of each group together.
+
+        Returns the causes in the first group that improves the outcome, and the groups that lead to a
+        different failure. If the failure is the same, no experiment of the group is a cause.
+        """
         different: list[list[Experiment]] = []
         for batch in _batches(groups, self.max_parallel):
             self.on_experiment(f"{len(batch[0])} changes together")
             outcomes = self._run_each([combine_changes(group) for group in batch])
             for group, outcome in zip(batch, outcomes, strict=True):
                 if self.is_better(outcome):
-                    return self._minimize(group)
-                if _is_different_failure(outcome, failed):
+                    return self._minimize(group), different
+                if self._record_group(group, outcome, failed):
                     different.append(group)
-        if harmless in different:
-            causes = self._search_halves(harmless, failed)
-            if causes:
-                return causes
-        if others and list(experiments) in different:
-            return self._search_parts([others], failed)
-        return []
+        return [], different
+
+    def _record_group(
+        self, group: list[Experiment], outcome: Outcome, failed: Outcome
+    ) -> bool:
+        """Return whether a group leads to a different failure; otherwise record its experiments as tried."""
+        if _is_different_failure(outcome, failed):
+            return True
+        for experiment in group:
+            self._tried.setdefault(experiment.name, experiment)
+        return False
 
     def _search_halves(
         self, group: list[Experiment], failed: Outcome
     ) -> list[Experiment]:
         """Return the causes in one half of a group that leads to a different failure."""
-        if len(group) == 1:
-            [experiment] = group
-            if not experiment.may_be_needed:
-                self._altering.setdefault(experiment.name, experiment)
-            return []
-        return self._search_parts(list(_halves(group)), failed)
+        if len(group) > 1:
+            return self._search_parts(_halves(group), failed)
+        [experiment] = group
+        if not experiment.may_be_needed:
+            self._altering.setdefault(experiment.name, experiment)
+        return []
 
     def _search_parts(
-        self, parts: list[list[Experiment]], failed: Outcome
+        self, parts: Sequence[list[Experiment]], failed: Outcome
     ) -> list[Experiment]:
         """Return the causes in the first of the parts that improves the outcome.
 
         A part whose changes lead to a different failure is divided further.
         """
         unknown = [part for part in parts if part and not self._was_tried_alone(part)]
-        different = []
-        for batch in _batches(unknown, self.max_parallel):
-            self.on_experiment(f"{len(batch[0])} changes together")
-            outcomes = self._run_each([combine_changes(part) for part in batch])
-            for part, outcome in zip(batch, outcomes, strict=True):
-                if self.is_better(outcome):
-                    return self._minimize(part)
-                if _is_different_failure(outcome, failed):
-                    different.append(part)
-                else:
-                    self._tried.update({each.name: each for each in part})
+        causes, different = self._try_groups(unknown, failed)
         for part in different:
-            causes = self._search_halves(part, failed)
-            if causes:
-                return causes
-        return []
+            if not causes:
+                causes = self._search_halves(part, failed)
+        return causes
 
     def _minimize(self, experiments: list[Experiment]) -> list[Experiment]:
         """Return experiments that together still improve the outcome, and of which each is necessary."""
