@@ -184,7 +184,7 @@ README.md, "Use", has the four lines for a program of your own. `./dev test` run
 # Sessions of CI with environments of their own, most of them with frameworks.
 APART = (
     "site simulated npu-real tpu-real ipex-real deepspeed deepspeed-oldest trainers "
-    "integrations multinode"
+    "integrations multinode torchfree"
 )
 
 
@@ -226,16 +226,15 @@ def check(session: nox.Session) -> None:
 def test(session: nox.Session) -> None:
     """Lint, types, the core's tests, and those of what has changed against main.
 
-    `--all`: the documents, the wheels and the tests of all distributions; with and without torch. Sessions
-    with frameworks, devices or a browser are left out, as each has an environment of its own.
+    `--all`: the documents, the wheels and the tests of all distributions. Sessions without torch, or with
+    frameworks, devices or a browser are left out, as each has an environment of its own.
     Other arguments go to pytest, and nothing else runs: ./dev test PATH -k WORD
     """
     if session.posargs == ["--all"]:
         print(
             f"Left out: {APART.replace(' ', ', ')}. CI runs those too; `./dev NAME` runs one."
         )
-        for name in ("all-tests", f"torchfree({next(iter(interpreters()))})"):
-            session.notify(name, posargs=())
+        session.notify("all-tests", posargs=())
         # Two at a time, as each uses one core; the output of each comes at its end.
         two = (sys.executable, "-m", "nox", "--parallel", "2", "--sessions")
         session.run(*two, "wheels", "docs", "lint", "types", external=True)

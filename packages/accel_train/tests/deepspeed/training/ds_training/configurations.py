@@ -79,7 +79,9 @@ CONFIGURATIONS = {
         Configuration("gradient accumulation, ZeRO 2", zero=2, accumulation=3),
         Configuration("activation checkpointing, ZeRO 0", checkpointing=True),
         Configuration("FusedAdam, ZeRO 1", zero=1, fused=True, by_night=True),
-        Configuration("offloaded optimizer, ZeRO 2", zero=2, offload=True),
+        Configuration(
+            "offloaded optimizer, ZeRO 2", zero=2, offload=True, by_night=True
+        ),
         Configuration("ZeRO 3", zero=3, saves=True),
         Configuration("ZeRO 3, zero.Init", zero=3, init=True),
         Configuration("bf16, ZeRO 3", zero=3, bf16=True, by_night=True),
