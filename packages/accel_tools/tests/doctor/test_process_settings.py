@@ -102,28 +102,25 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_a_setting_that_a_process_inherits_is_proven(setting, started):
-    starter, source, cause, step = SETTINGS[setting]
-    completed = started(source, starter, [sys.executable, "-c", SEARCH])
-    text, found_step = completed.stdout.splitlines()
+def test_an_inherited_setting_is_proven_with_a_step_that_works(setting, started):
+    starter, source, cause, expected_step = SETTINGS[setting]
+    found = started(source, starter, [sys.executable, "-c", SEARCH]).stdout
+    text, step = found.splitlines()
     assert text.startswith(cause)
     assert text.endswith("`import stub` works")
-    if step is not None:
-        assert found_step == step
-
-
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_the_step_for_a_setting_works_when_typed(setting, started):
-    starter, source, *_ = SETTINGS[setting]
-    found = started(source, starter, [sys.executable, "-c", SEARCH]).stdout
-    step = found.splitlines()[1]
+    if expected_step is not None:
+        assert step == expected_step
     program = [sys.executable, "-c", "import stub"]
-    if "start the program with" in step:
-        typed = [*shlex.split(step.partition("`")[2].removesuffix("`")), *program]
-    else:
-        # A step such as "run `ulimit -s 8192` where …", or a command of the shell alone.
-        command = step.split("`")[1] if "`" in step else step
-        typed = ["sh", "-c", f"{command}; {shlex.join(program)}"]
     before = started(source, starter, program)
-    after = started(source, starter, typed)
-    assert (before.returncode, after.returncode) == (1, 0), typed
+    after = started(source, starter, typed(step, program))
+    assert (before.returncode, after.returncode) == (1, 0)
+
+
+def typed(step, program):
+    """Return the command that a user types to follow the step, and to start the program."""
+    if "start the program with" in step:
+        prefix = step.partition("`")[2].removesuffix("`")
+        return [*shlex.split(prefix), *program]
+    # A step such as "run `ulimit -s 8192` where …", or a command of the shell alone.
+    command = step.split("`")[1] if "`" in step else step
+    return ["sh", "-c", f"{command}; {shlex.join(program)}"]
