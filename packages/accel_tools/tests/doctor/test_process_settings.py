@@ -116,6 +116,34 @@ def test_an_inherited_setting_is_proven_with_a_step_that_works(setting, started)
     assert (before.returncode, after.returncode) == (1, 0)
 
 
+#: A seccomp filter of BPF (seccomp(2)) that lets the system call getpriority(2) fail with EPERM.
+FILTER = """
+import ctypes, struct
+def instruction(code, true, false, value):
+    return struct.pack("HBBI", code, true, false, value)
+GETPRIORITY = {"x86_64": 140, "aarch64": 141}[os.uname().machine]
+code = (
+    instruction(0x20, 0, 0, 0)  # load the number of the system call
+    + instruction(0x15, 0, 1, GETPRIORITY)
+    + instruction(0x06, 0, 0, 0x00050000 | 1)  # fail with EPERM
+    + instruction(0x06, 0, 0, 0x7FFF0000)  # permit
+)
+buffer = ctypes.create_string_buffer(code)
+program = struct.pack("HxxxxxxP", 4, ctypes.addressof(buffer))
+libc = ctypes.CDLL(None, use_errno=True)
+libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
+assert libc.prctl(22, 2, ctypes.c_char_p(program), 0, 0) == 0  # PR_SET_SECCOMP
+"""
+
+
+def test_a_seccomp_filter_is_named_as_it_cannot_be_tried(started):
+    source = "import os\nos.getpriority(os.PRIO_PROCESS, 0)"
+    found = started(source, FILTER, [sys.executable, "-c", SEARCH]).stdout
+    text = found.splitlines()[0]
+    filter_clause = "the seccomp filter of this process, which forbids system calls"
+    assert f"Not tried: {filter_clause}" in text
+
+
 def typed(step, program):
     """Return the command that a user types to follow the step, and to start the program."""
     if "start the program with" in step:

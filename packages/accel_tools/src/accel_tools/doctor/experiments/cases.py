@@ -377,9 +377,9 @@ def _proof_without_cause(failed_program: FailedProgram, result: Result) -> Proof
         )
     clauses += describe_unusual_files(failed_program.program, failed_program.outcome)
     clauses += describe_unproven(result)
-    fixed_limits = process_settings.describe_fixed_limits(failed_program.outcome)
-    if fixed_limits:
-        clauses.append(f"Not tried: {', '.join(fixed_limits)}")
+    fixed_settings = process_settings.describe_fixed_settings(failed_program.outcome)
+    if fixed_settings:
+        clauses.append(f"Not tried: {', '.join(fixed_settings)}")
     tried = ", ".join(str(experiment) for experiment in result.tried)
     step = _step_without_cause(failed_program, denied)
     unset_variables = [experiment.change.unset_variables for experiment in result.tried]

@@ -29,6 +29,10 @@ from accel_tools.doctor.experiments.trial import Change, Outcome, Program
 _IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ")
 #: The names of scheduling policies on Linux, by number (sched(7)).
 _POLICIES = {1: "SCHED_FIFO", 2: "SCHED_RR", 3: "SCHED_BATCH", 5: "SCHED_IDLE"}
+#: A pattern of the errors of system calls that a seccomp filter forbids.
+_ERRORS_OF_FILTER = (
+    r"not permitted|not implemented|SIGSYS|[Pp]ermission denied|EPERM|ENOSYS"
+)
 #: The usual umask, with which other users may read new files.
 _USUAL_UMASK = 0o022
 #: The actual machine of a 64-bit process, by the 32-bit machine that `setarch` makes it appear as.
@@ -170,8 +174,11 @@ def step_for_limit(outcome: Outcome) -> str:
     return ""
 
 
-def describe_fixed_limits(outcome: Outcome) -> list[str]:
-    """Describe the resource limits that may explain a failure, but that this user may not raise."""
+def describe_fixed_settings(outcome: Outcome) -> list[str]:
+    """Describe the settings that may explain a failure, but that no experiment can change.
+
+    These are resource limits that this user may not raise, and a filter of system calls.
+    """
     clauses = []
     for limit, value in _finite_limits():
         is_fixed = _highest_permitted(limit, value) is None
@@ -179,6 +186,10 @@ def describe_fixed_limits(outcome: Outcome) -> list[str]:
             clauses.append(
                 f"{_describe_limit(limit, value)}, which this user is not permitted to raise"
             )
+    # The value 2 means that a filter is active (proc_pid_status(5)). A filter stays until the process ends.
+    has_filter = "Seccomp:\t2" in hardware.read_text("/proc/self/status")
+    if has_filter and outcome.matches(_ERRORS_OF_FILTER):
+        clauses.append("the seccomp filter of this process, which forbids system calls")
     return clauses
 
 
