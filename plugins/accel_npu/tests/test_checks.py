@@ -2,7 +2,7 @@
 
 import pytest
 
-from accel_npu.checks import check_cann_version, check_variables
+from accel_npu.checks import check_cann_version, check_variables, explain_missing_cann
 
 
 @pytest.fixture
@@ -38,6 +38,12 @@ def test_without_variables_cann_is_missing(cann):
     assert found.level == "error"
     assert found.what == "torch_npu 2.8.0 needs CANN, which is not installed"
     assert found.step == "accel setup npu"
+
+
+def test_a_simulated_torch_npu_needs_no_cann(cann):
+    cann("8.3.RC1", npu="2.13.0+simulated")
+    assert check_variables().level == "ok"
+    assert explain_missing_cann() == ""
 
 
 def test_a_variable_that_leads_to_no_folder_is_named(cann):

@@ -22,6 +22,7 @@ __all__ = [
 ]
 
 _NOT_INSTALLED = CheckResult("ok", "torch_npu is not installed, so CANN is not needed")
+_SIMULATED = CheckResult("ok", "torch_npu is simulated, so CANN is not needed")
 
 #: The version of CANN that torch_npu was built for, by the minor version of torch.
 #: Source: Ascend/pytorch, README.md, "Ascend Auxiliary Software", at v2.8.0-7.2.0. Newer
@@ -38,6 +39,8 @@ def check_variables() -> CheckResult:
     """
     if torch_npu_version() is None:
         return _NOT_INSTALLED
+    if _is_simulated():
+        return _SIMULATED
     home = os.environ.get("ASCEND_HOME_PATH", "")
     operators = os.environ.get("ASCEND_OPP_PATH", "")
     facts = {
@@ -109,11 +112,17 @@ def check_cann_version() -> CheckResult:
 
 def explain_missing_cann() -> str:
     """Return the message that CANN is missing, or an empty string if CANN is installed."""
-    if os.environ.get("ASCEND_HOME_PATH"):
+    if os.environ.get("ASCEND_HOME_PATH") or _is_simulated():
         return ""
     if cann_script() is not None:
         return ""
     return f"torch_npu {torch_npu_version()} needs CANN, which is not installed"
+
+
+def _is_simulated() -> bool:
+    """Return whether torch_npu is the package of accel-simulated, such as 2.13.0+simulated."""
+    version = torch_npu_version() or ""
+    return version.endswith("+simulated")
 
 
 def torch_npu_version() -> str | None:
