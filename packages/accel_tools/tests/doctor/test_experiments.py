@@ -2,6 +2,7 @@
 
 import os
 import py_compile
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -124,6 +125,14 @@ def test_a_damaged_compiled_file_is_proven(program, tmp_path):
     assert found.step == f"find {library} -name '*.pyc' -delete"
 
 
+#: A program that locks a file and keeps the lock.
+LOCK = """
+import fcntl, time
+handle = open({file!r}, 'a')
+fcntl.lockf(handle, fcntl.LOCK_EX)
+print('locked', flush=True)
+time.sleep(600)
+"""
 #: A program that fails by the content of a file, unless the file does not exist.
 READS_FILE = """
 import os
@@ -156,6 +165,40 @@ if names: raise ValueError('err 12')
 """
     found = proof(program(source))
     assert found.text == f"without the folder {folder}, `import stub` works"
+
+
+def test_a_file_that_the_program_would_create_is_proven(program, tmp_path):
+    """A lock file of another user, in a folder where the system protects such files, for example."""
+    file = tmp_path / "device.lock"
+    file.write_text("4711")
+    source = f"""
+import os
+descriptor = os.open({str(file)!r}, os.O_RDWR | os.O_CREAT)
+if os.read(descriptor, 9): raise OSError('lock: operation not permitted (800)')
+"""
+    found = proof(program(source))
+    assert found.text == f"without the file {file}, `import stub` works"
+
+
+def test_a_process_that_locks_a_file_of_the_program_is_named(program, tmp_path):
+    file = tmp_path / "device.lock"
+    file.touch()
+    source = f"""
+import fcntl
+handle = open({str(file)!r}, 'a')
+try:
+    fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    raise RuntimeError('err 14')
+raise RuntimeError('err 15')
+"""
+    lock = [sys.executable, "-c", LOCK.format(file=str(file))]
+    with subprocess.Popen(lock, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        found = proof(program(source))
+        process.kill()
+    assert not found.is_proven
+    assert f"Process {process.pid} has a lock on {file}" in found.text
 
 
 def test_a_file_that_the_program_needs_is_not_the_cause(program, tmp_path):

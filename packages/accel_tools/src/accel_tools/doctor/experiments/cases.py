@@ -20,7 +20,10 @@ from accel_tools.doctor.experiments.loaded_files import (
     describe_unusual_files,
     hidden_module_experiments,
 )
-from accel_tools.doctor.experiments.opened_files import opened_file_experiments
+from accel_tools.doctor.experiments.opened_files import (
+    describe_locks,
+    opened_file_experiments,
+)
 from accel_tools.doctor.experiments.search import (
     Experiment,
     OutOfTimeError,
@@ -184,8 +187,12 @@ def find_cause(
         max_parallel=max_parallel,
         on_experiment=on_experiment,
     )
-    experiments = _experiments_to_try(program, failed)
+    failed_program = replace(failed_program, outcome=failed)
+    experiments, slow_experiments = _experiments_to_try(program, failed)
     result = search.find_causes(experiments, failed)
+    if slow_experiments and not result.causes and not result.stops_search:
+        last_result = search.find_first_cause(slow_experiments)
+        result = last_result if last_result.causes else result + last_result
     changes = [cause.change for cause in result.causes]
     is_autoload_the_cause = changes == [table.WITHOUT_AUTOLOAD]
     if is_autoload_the_cause:
@@ -232,17 +239,23 @@ def _proof_of_unusable_devices(
     return Proof(f"{causes}, {success}, but a computation fails: {outcome.failure}")
 
 
-def _experiments_to_try(program: Program, failed: Outcome) -> list[Experiment]:
-    """Return the experiments for a program, without slow ones that `failed` makes unlikely."""
-    experiments = []
+def _experiments_to_try(
+    program: Program, failed: Outcome
+) -> tuple[list[Experiment], list[Experiment]]:
+    """Return the experiments for a program, and the slow ones that `failed` makes unlikely."""
+    experiments: list[Experiment] = []
+    slow_experiments: list[Experiment] = []
     for experiment in table.experiments(program):
-        if experiment.only_if_likely and not experiment.is_likely(failed):
-            continue
-        experiments.append(experiment)
+        if experiment.is_likely(failed) or not (
+            experiment.only_if_likely or experiment.is_slow
+        ):
+            experiments.append(experiment)
+        elif experiment.is_slow:
+            slow_experiments.append(experiment)
     experiments += opened_file_experiments(program, failed)
     # Hiding a package may help whatever the cause is, so these experiments are the last.
     experiments += hidden_module_experiments(program, failed)
-    return experiments
+    return experiments, slow_experiments
 
 
 def _report_opened_files(runner: _Runner, failed: Outcome) -> Outcome:
@@ -375,6 +388,9 @@ def _proof_without_cause(failed_program: FailedProgram, result: Result) -> Proof
         clauses.append(
             f"This process has no permission to open {bus.enumerated(denied)}"
         )
+    locks = describe_locks(failed_program.program, failed_program.outcome)
+    if locks:
+        clauses.append(locks[0].upper() + locks[1:])
     clauses += describe_unusual_files(failed_program.program, failed_program.outcome)
     clauses += describe_unproven(result)
     fixed_settings = process_settings.describe_fixed_settings(failed_program.outcome)

@@ -55,6 +55,7 @@ def process_setting_experiments(_program: Program) -> Iterator[Experiment]:
     yield from _signal_experiments()
     yield from _processor_experiments()
     yield from _umask_experiments()
+    yield from _closed_input_experiments()
     yield from _scheduling_experiments()
     yield from _personality_experiments()
 
@@ -320,6 +321,21 @@ def _umask_experiments() -> Iterator[Experiment]:
         name=f"the umask {match[1]}",
         step=fixed_step(f"umask {_USUAL_UMASK:03o}"),
     )
+
+
+def _closed_input_experiments() -> Iterator[Experiment]:
+    """Yield an experiment with an empty standard input, if that of this process is closed.
+
+    The first file that a program opens then gets the descriptor 0, which some runtimes take for an error.
+    """
+    if sys.stdin is None:
+        yield Experiment(
+            change=Change(empty_input=True),
+            name="the closed standard input",
+            step=fixed_step(
+                "start the program with an empty standard input: < /dev/null"
+            ),
+        )
 
 
 def _scheduling_experiments() -> Iterator[Experiment]:

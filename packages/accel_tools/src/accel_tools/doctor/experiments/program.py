@@ -24,6 +24,7 @@ def main(folder: str, job: "dict[str, Any]") -> None:
     - `without_script_folder`: whether to remove the script's folder from `sys.path`.
     - `hidden_modules`: the modules that cannot be imported.
     - `hidden_files`: the files that do not exist for Python code.
+    - `empty_folder`: the folder in which Python code finds these files instead, or creates them.
     - `opened_files_report`: the file to which the paths of opened files are written, or an empty string.
     - `modules`: the modules to import, in this order. An entry `"module:function"` means that the function
       is called after the import.
@@ -59,7 +60,7 @@ def _run(job: "dict[str, Any]", stage: "Callable[[str], None]") -> "dict[str, An
     if job["opened_files_report"]:
         _report_opened_files(job["opened_files_report"])
     if job["hidden_files"]:
-        _hide_files(frozenset(job["hidden_files"]))
+        _hide_files(frozenset(job["hidden_files"]), job["empty_folder"])
     for module in job["hidden_modules"]:
         # `import` raises ModuleNotFoundError for such an entry.
         sys.modules[module] = None  # type: ignore[assignment]
@@ -120,34 +121,50 @@ def _report_opened_files(report: str) -> None:
     sys.addaudithook(hook)
 
 
-def _hide_files(paths: "frozenset[str]") -> None:
-    """Let Python code fail as if the files did not exist."""
+#: The functions of the module `os` whose first argument is a path.
+_FUNCTIONS_OF_PATHS = (
+    "access", "chmod", "listdir", "lstat", "mkdir", "open", "readlink", "remove", "rmdir", "scandir", "stat",
+    "unlink", "utime",
+)  # fmt: skip
 
-    def check(value: object) -> None:
+
+def _hide_files(paths: "frozenset[str]", empty_folder: str) -> None:
+    """Let Python code find or create files in an empty folder instead of at the given paths."""
+
+    def replaced(value: object) -> object:
         path = _path_of(value)
-        if path in paths:
-            raise FileNotFoundError(2, "No such file or directory", path)
+        for hidden in paths:
+            if path == hidden or path.startswith(hidden + "/"):
+                return empty_folder + "/" + path.replace("/", "_")
+        return value
 
     def hook(event: str, arguments: "tuple[object, ...]") -> None:
-        if event in _PATH_ARGUMENTS:
-            check(arguments[_PATH_ARGUMENTS[event]])
+        address = _path_of(arguments[1]) if event == "socket.connect" else ""
+        if address in paths:
+            raise FileNotFoundError(2, "No such file or directory", address)
 
     sys.addaudithook(hook)
-    # Python reports no event for these functions. The module was loaded before the program started.
-    os_module: Any = sys.modules.get("os")
-    for name in ("stat", "lstat"):
-        if os_module is not None:
-            setattr(os_module, name, _checked(getattr(os_module, name), check))
+    # These modules were loaded before the program started.
+    builtins_module, io_module = sys.modules["builtins"], sys.modules.get("io")
+    targets: list[tuple[Any, str]] = [(builtins_module, "open"), (io_module, "open")]
+    os_module = sys.modules.get("os")
+    targets += [(os_module, name) for name in _FUNCTIONS_OF_PATHS]
+    for module, name in targets:
+        if hasattr(module, name):
+            setattr(module, name, _with_replaced_path(getattr(module, name), replaced))
 
 
-def _checked(function: "Any", check: "Callable[[object], None]") -> "Any":
-    """Return a function that checks its first argument and then calls `function`."""
+def _with_replaced_path(
+    function: "Callable[..., object]", replaced: "Callable[[object], object]"
+) -> "Callable[..., object]":
+    """Return a function that replaces the path in its first argument, and then calls `function`."""
 
-    def checked_function(path: object, *arguments: object, **options: object) -> object:
-        check(path)
-        return function(path, *arguments, **options)
+    def call(*arguments: object, **options: object) -> object:
+        if arguments:
+            arguments = (replaced(arguments[0]), *arguments[1:])
+        return function(*arguments, **options)
 
-    return checked_function
+    return call
 
 
 def _import_and_call(name: str) -> None:

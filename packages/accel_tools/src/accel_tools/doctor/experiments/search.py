@@ -56,8 +56,10 @@ class Experiment:
     #: Whether the change concerns the vendor, or a file that does not exist. Such changes are tried
     #: together before all others.
     is_related: bool = False
-    #: Whether the experiment takes long, and runs only if it is likely.
+    #: Whether the experiment runs only if it is likely.
     only_if_likely: bool = False
+    #: Whether the experiment takes as long as many others. If it is not likely, it runs last, and alone.
+    is_slow: bool = False
 
     def __str__(self) -> str:
         return f"{self.preposition} {self.name}"

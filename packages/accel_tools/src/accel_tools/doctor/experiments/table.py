@@ -49,6 +49,7 @@ _KEPT_VARIABLES = (
     "ACCEL_SIMULATE_DECLARED",
     "ACCEL_SIMULATE_LIBRARY",
     "ACCEL_SIMULATE_RECORD",
+    "ACCEL_CACHE",
 )
 #: Beginnings of variables' names that are also words of errors that the variables do not cause.
 _PREFIXES_IN_ANY_ERROR = ("PYTHON", "TORCH", "PYTORCH", "SSL", "LIB", "FILE", "HOME")
@@ -280,7 +281,7 @@ def _compiled_file_experiments(program: Program) -> Iterator[Experiment]:
             r"marshal|Non-code object|magic number|cannot import name|has no attribute|NameError|argument"
         ),
         # Compiling torch's modules again takes as long as many other experiments.
-        only_if_likely=True,
+        is_slow=True,
     )
 
 

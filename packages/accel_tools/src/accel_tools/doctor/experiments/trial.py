@@ -47,6 +47,8 @@ class Change:
     processors: frozenset[int] = frozenset()
     #: The umask, or 0 for no change.
     umask: int = 0
+    #: Whether the program has an empty standard input, although that of this process is closed.
+    empty_input: bool = False
     #: Whether the program has the normal scheduling policy.
     normal_scheduling: bool = False
     #: Whether the program has the normal personality of a process, see personality(2).
@@ -209,11 +211,11 @@ def run(program: Program, change: Change = NO_CHANGE) -> Outcome:
 
     The program runs like a script in the working folder.
     """
-    if not change.reports_opened_files:
+    if not (change.reports_opened_files or change.hidden_files):
         return _run(program, change)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "opened")
-        outcome = _run(program, change, str(report))
+        outcome = _run(program, change, folder)
         opened_files: tuple[str, ...] = ()
         if report.exists():
             text = report.read_text(encoding="utf-8", errors="surrogateescape")
@@ -221,11 +223,12 @@ def run(program: Program, change: Change = NO_CHANGE) -> Outcome:
     return replace(outcome, opened_files=opened_files)
 
 
-def _run(program: Program, change: Change, opened_files_report: str = "") -> Outcome:
+def _run(program: Program, change: Change, folder: str = "") -> Outcome:
     """Run a program in a child process with a change applied, and return the outcome.
 
-    If `opened_files_report` is a path, the program writes the paths of the files that it opens to this file.
+    `folder` is an empty folder for the report on opened files, and for the files that replace hidden files.
     """
+    opened_files_report = f"{folder}/opened" if change.reports_opened_files else ""
     encoded_verdict = None
     if program.verdict is not None:
         encoded_verdict = isolation.encode(program.verdict)
@@ -235,6 +238,7 @@ def _run(program: Program, change: Change, opened_files_report: str = "") -> Out
         "without_script_folder": change.without_script_folder,
         "hidden_modules": tuple(change.hidden_modules),
         "hidden_files": tuple(change.hidden_files),
+        "empty_folder": folder,
         "opened_files_report": opened_files_report,
         "modules": program.modules,
         "verdict": encoded_verdict,
@@ -248,6 +252,9 @@ def _run(program: Program, change: Change, opened_files_report: str = "") -> Out
     ) -> subprocess.Popen[bytes]:
         del env  # The program's variables with the change are used instead.
         report_folder = command[-1]
+        is_input_closed = sys.stdin is None
+        if is_input_closed and not change.empty_input:
+            options["stdin"] = None  # The program's standard input is closed too.
         return subprocess.Popen(
             _command(change, [report_folder, repr(job)]),
             env=change.apply_to_environment(program.environ),

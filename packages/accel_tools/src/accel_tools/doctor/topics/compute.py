@@ -7,7 +7,7 @@ folder: with the `sys.path` of a script, all environment variables, and torch's 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from accel_core import Status, Verdict, hardware, torch_build
@@ -36,6 +36,8 @@ COMPUTED = "compute.computed"
 #: The statuses of backends on which a program is tried, because the program may get a different result
 #: than the probe.
 _TRIED_STATUSES = (Status.USABLE, Status.BROKEN, Status.CRASHED, Status.TIMED_OUT)
+#: The statuses of backends whose installed package fails.
+_FAILING_STATUSES = (Status.BROKEN, Status.CRASHED, Status.TIMED_OUT)
 #: The reasons for a missing device with which a program is tried too.
 _TRIED_REASONS = (Reason.COUNTS_NONE, Reason.HIDDEN, Reason.PINNED_WITHOUT_DEVICE)
 
@@ -103,7 +105,11 @@ def _is_pinned(verdict: Verdict, context: DiagnosticContext) -> bool:
 def _is_expected_to_work(
     verdict: Verdict, context: DiagnosticContext, survey: Survey
 ) -> bool:
-    """Return whether the backend's devices are present or simulated, but only the CPU may be usable."""
+    """Return whether only the CPU may be usable, although the backend's devices or its package are there.
+
+    The devices are present or simulated, or an installed package fails in another way than by a missing
+    device.
+    """
     selection = survey.selection
     is_other_chosen = (
         selection is not None
@@ -114,7 +120,8 @@ def _is_expected_to_work(
     if is_other_chosen or verdict.builtin:
         return False
     is_simulated = _simulated_devices(verdict, context, survey) is not None
-    return is_simulated or bool(verdict.hardware_signs)
+    is_package_failing = verdict.status in _FAILING_STATUSES
+    return is_simulated or is_package_failing or bool(verdict.hardware_signs)
 
 
 def _may_compute(verdict: Verdict) -> bool:
@@ -140,7 +147,7 @@ def _make_program(
     path = table.python_path()
     return Program(
         modules=tuple(modules),
-        environ=dict(context.environ),
+        environ=_with_cache_of_simulated_devices(context.environ),
         timeout=context.settings.probe_timeout,
         verdict=verdict,
         other_verdicts=other_verdicts,
@@ -148,6 +155,19 @@ def _make_program(
         user_site=path.user_folder,
         start_files=path.start_files,
     )
+
+
+def _with_cache_of_simulated_devices(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return a copy of the variables in which `ACCEL_CACHE` is set if devices are simulated.
+
+    Otherwise an experiment without the home folder would compile the simulated device again, which takes a
+    minute.
+    """
+    variables = dict(environ)
+    if variables.get("ACCEL_SIMULATE") and not variables.get("ACCEL_CACHE"):
+        user_cache = variables.get("XDG_CACHE_HOME") or "~/.cache"
+        variables["ACCEL_CACHE"] = os.path.expanduser(f"{user_cache}/accel-core")  # noqa: PTH111
+    return variables
 
 
 def _expected_devices(
