@@ -1,16 +1,22 @@
-"""Facts about the machine for reports and benchmarks: its CPU, caches and device drivers.
+"""Facts about the machine for reports and benchmarks: its CPU, caches, device drivers and loopback interface.
 
-Every function takes `root`, the folder that contains `/sys` and `/proc`.
+The functions that read files take `root`, the folder that contains `/sys` and `/proc`.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import socket
+import struct
+import sys
 
 from accel_core import hardware
 
-__all__ = ["cpu_name", "driver_of", "last_level_cache"]
+__all__ = ["cpu_name", "driver_of", "is_loopback_down", "last_level_cache"]
+
+#: The request SIOCGIFFLAGS and the flag IFF_UP of netdevice(7).
+_GET_INTERFACE_FLAGS, _IS_UP = 0x8913, 1
 
 
 def cpu_name(root: str = "/") -> str:
@@ -85,3 +91,22 @@ def driver_of(pci_address: str | None, root: str = "/") -> str:
             break
     version = hardware.read_text(f"{device}/driver/module/version", root)
     return f"{name} {version}".strip()
+
+
+def is_loopback_down() -> bool:
+    """Return whether the network interface `lo` exists and is not up (Linux).
+
+    The files in /sys describe the network namespace in which /sys was mounted, so the kernel is asked.
+    """
+    if sys.platform != "linux":
+        return False
+    import fcntl
+
+    request = struct.pack("16sH14x", b"lo", 0)  # struct ifreq of netdevice(7)
+    try:
+        with socket.socket() as any_socket:
+            response = fcntl.ioctl(any_socket, _GET_INTERFACE_FLAGS, request)
+    except OSError:  # There is no such interface.
+        return False
+    _name, flags = struct.unpack("16sH14x", response)
+    return not flags & _IS_UP

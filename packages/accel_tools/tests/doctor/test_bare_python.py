@@ -89,6 +89,23 @@ def test_of_a_users_limit_the_value_is_named(printed, monkeypatch):
     assert "(`ulimit -u` is 30)" in find_failed_need({}, FAILED).step
 
 
+def test_a_loopback_interface_that_is_down_is_named():
+    """In a network namespace of its own, for real."""
+    if subprocess.run(["unshare", "--net", "true"], check=False).returncode:
+        pytest.skip("no permission to create a network namespace")
+    program = (
+        "from accel_tools.doctor.experiments.bare_python import find_failed_need\n"
+        "from accel_tools.doctor.experiments.trial import Outcome\n"
+        "found = find_failed_need({}, Outcome(error='no response', is_timed_out=True))\n"
+        "print(found.what)\nprint(found.step)"
+    )
+    command = ["unshare", "--net", sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    what, step = done.stdout.splitlines()
+    assert what.startswith("connect to itself at 127.0.0.1: ")
+    assert step == "run as root: ip link set lo up"
+
+
 def test_a_filter_of_system_calls_is_named(printed, monkeypatch):
     printed(NO_THREAD)
     monkeypatch.setattr(hardware, "cgroup_process_limit", lambda _: None)

@@ -11,6 +11,7 @@ from accel_tools.doctor import torch_itself
 from accel_tools.doctor.damage import find_damage, find_damage_of_import
 from accel_tools.doctor.defects import (
     describe_file_defect,
+    find_doubled_metadata,
     find_library_defect,
     find_stale_metadata,
 )
@@ -108,11 +109,47 @@ def test_a_requirement_of_another_version_is_named_if_the_error_names_it(site):
     site("typing_extensions", "4.5.0")
     error = "ImportError: cannot import name 'TypeIs' from 'typing_extensions'"
     found = find_damage_of_import("torch", error)
-    assert found.what == (
+    assert found.what.startswith(
         "torch 2.9.0 requires typing-extensions>=4.10.0, but 4.5.0 is installed"
     )
     assert found.step == "pip install 'typing-extensions>=4.10.0'"
     assert find_damage_of_import("torch", "ImportError: no name") is None
+
+
+def test_a_version_that_hides_another_one_is_named_with_its_folder(
+    site, tmp_path, monkeypatch
+):
+    """`easy-install.pth` puts old eggs in front of the other packages, for example."""
+    site("zap", "1.0", "boom>=2")
+    site("boom", "2.1")
+    egg = tmp_path / "old.egg"
+    shutil.copytree(site("boom", "1.9"), egg / "boom-1.9.dist-info")
+    shutil.rmtree(tmp_path / "boom-1.9.dist-info")
+    monkeypatch.syspath_prepend(str(egg))
+    damage = find_damage_of_import("zap", "cannot import name 'x' from 'boom'")
+    assert damage.what == (
+        f"zap 1.0 requires boom>=2, but 1.9 is installed in {egg}, which comes first in sys.path and hides a "
+        "version that fits"
+    )
+
+
+def test_metadata_without_files_that_python_reads_first_is_named(site):
+    """An interrupted upgrade leaves it. A package that asks for the version then refuses the new one."""
+    site("zap", "1.0")
+    first = site("boom", "2.0", files=[("boom.py", 1)])
+    second = site("boom", "2.1", files=[("boom.py", 1)])
+    failure = "ImportError: boom {} is too old"
+    assert find_doubled_metadata(failure.format("2.0")) is None
+    # Which of them Python reads first depends on the file system.
+    for stale, version in ((first, "2.0"), (second, "2.1")):
+        record = (stale / "RECORD").read_text()
+        (stale / "RECORD").write_text("")
+        found = find_doubled_metadata(failure.format(version))
+        (stale / "RECORD").write_text(record)
+        if found is not None:
+            break
+    assert found.folder == str(stale)
+    assert find_doubled_metadata("ImportError: another error") is None
 
 
 def test_metadata_of_another_version_is_stale(site):

@@ -89,6 +89,12 @@ SETTINGS = {
         "without the scheduling policy SCHED_BATCH",
         "start the program with `chrt --other 0`",
     ),
+    "a closed standard input": (
+        "os.close(0)",
+        "import os\nif os.open('/dev/zero', os.O_RDONLY) == 0: raise OSError('err 10')",
+        "without the closed standard input",
+        "start the program with an empty standard input: < /dev/null",
+    ),
     "a personality": (
         "import ctypes; ctypes.CDLL(None).personality(0x0040000)",
         (
@@ -146,6 +152,8 @@ def test_a_seccomp_filter_is_named_as_it_cannot_be_tried(started):
 
 def typed(step, program):
     """Return the command that a user types to follow the step, and to start the program."""
+    if step.endswith("< /dev/null"):
+        return ["sh", "-c", f"{shlex.join(program)} < /dev/null"]
     if "start the program with" in step:
         prefix = step.partition("`")[2].removesuffix("`")
         return [*shlex.split(prefix), *program]

@@ -1,6 +1,7 @@
 """The doctor's topic on the machine, on simulated file systems."""
 
 import os
+import subprocess
 import sys
 
 import pytest
@@ -298,3 +299,37 @@ def test_a_closed_standard_input_is_named(said, monkeypatch):
     assert "machine.closed-input" not in said(CPU_BUILD)
     monkeypatch.setattr(sys, "stdin", None)
     assert said(CPU_BUILD)["machine.closed-input"].step.endswith("< /dev/null")
+
+
+def test_a_loopback_interface_that_is_down_is_named():
+    """In a new network namespace, which has one that is down."""
+    program = (
+        "from accel_tools.doctor.topics import machine\n"
+        "print([finding.code for finding in machine._loopback_findings()])"
+    )
+    command = [sys.executable, "-c", program]
+    here = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert here.stdout == "[]\n"
+    if subprocess.run(["unshare", "--net", "true"], check=False).returncode:
+        pytest.skip("no permission to create a network namespace")
+    there = subprocess.run(
+        ["unshare", "--net", *command], capture_output=True, text=True, check=True
+    )
+    assert there.stdout == "['machine.loopback']\n"
+
+
+def test_another_python_before_that_of_the_activated_environment_is_named(
+    said, tmp_path
+):
+    """After `module load python`, for example."""
+    own = f"{sys.prefix}/bin"
+    other = tmp_path / "python"
+    other.symlink_to(sys.executable)
+    other_first = {"VIRTUAL_ENV": sys.prefix, "PATH": f"{tmp_path}:{own}"}
+    found = said(CPU_BUILD, **other_first)["machine.other-python"]
+    assert f"`python` is {other}" in found.what
+    assert found.step == f"export PATH={own}:$PATH"
+    own_first = {"VIRTUAL_ENV": sys.prefix, "PATH": f"{own}:{tmp_path}"}
+    assert "machine.other-python" not in said(CPU_BUILD, **own_first)
+    not_activated = {"PATH": str(tmp_path)}
+    assert "machine.other-python" not in said(CPU_BUILD, **not_activated)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
+import sys
 import threading
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 
 import click
 
@@ -219,6 +222,13 @@ def _page(report: Report, *, in_unicode: bool, show_all: bool) -> list[page.Part
     parts.append(page.paragraph())
     if not show_all:
         parts.append(page.paragraph(("All observations: `accel doctor --all`.", "dim")))
+    if report.level is not Level.OK and find_spec("pip") is None:
+        python = shlex.quote(sys.executable)
+        note = (
+            f"This environment has no pip. Before a step with `pip`, run `{python} -m ensurepip`, and type "
+            f"`{python} -m pip` in place of `pip`."
+        )
+        parts.append(page.paragraph((note, "dim")))
     is_healthy = report.level is Level.OK and report.chosen not in (None, "cpu")
     if not is_healthy:
         parts.append(page.paragraph((troubleshooting_line(), "dim")))

@@ -10,13 +10,18 @@ import csv
 import errno
 import os
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from accel_core import package_folders
-from accel_tools.doctor.defects import find_library_defect, find_unmet_requirement
+from accel_tools.doctor.defects import (
+    find_doubled_metadata,
+    find_library_defect,
+    find_unmet_requirement,
+)
 from accel_tools.doctor.experiments.loaded_files import hash_in_record
 from accel_tools.doctor.records import Finding, Level, TopicResult
 from accel_tools.setup.builds import INDEX
@@ -104,6 +109,9 @@ def _find_defect(
         defect = find_library_defect(folder, failure)
         if defect:
             return Damage(defect, _reinstall_command(distribution, version))
+    doubled = find_doubled_metadata(failure)
+    if doubled is not None:
+        return Damage(doubled.what, f"rm -r {shlex.quote(doubled.folder)}")
     unmet = find_unmet_requirement(distribution, words_in_error)
     if unmet is not None:
         return Damage(unmet.what, f"pip install '{unmet.requirement}'")

@@ -19,6 +19,7 @@ from packaging.version import InvalidVersion, Version
 
 __all__ = [
     "describe_file_defect",
+    "find_doubled_metadata",
     "find_library_defect",
     "find_stale_metadata",
     "find_unmet_requirement",
@@ -149,8 +150,26 @@ def find_unmet_requirement(
                 f"{distribution} {installed.version} requires {required}, "
                 f"but {version} is installed"
             )
+            hiding = _hiding_folder(requirement, version)
+            if hiding:
+                what += f" in {hiding}, which comes first in sys.path and hides a version that fits"
             return UnmetRequirement(what, required)
     return None
+
+
+def _hiding_folder(requirement: Requirement, version: str) -> str:
+    """Return the folder with the given version, if another folder has a version that fits the requirement.
+
+    Python takes the version in the folder that comes first in `sys.path`, such as an egg that
+    `easy-install.pth` puts there.
+    """
+    hiding = ""
+    for installed in metadata.distributions(name=requirement.name):
+        if installed.version == version and not hiding:
+            hiding = str(installed.locate_file(""))
+        elif requirement.specifier.contains(installed.version, prereleases=True):
+            return hiding
+    return ""
 
 
 def _read_requirement(text: str) -> Requirement | None:
@@ -164,6 +183,40 @@ def _read_requirement(text: str) -> Requirement | None:
     if marker is not None and not marker.evaluate({"extra": ""}):
         return None
     return requirement
+
+
+class DoubledMetadata(NamedTuple):
+    """Metadata of several versions of one distribution, of which Python takes the wrong one."""
+
+    #: The problem as a clause, such as `"x 1.0 has no files, but hides the metadata of x 2.0"`.
+    what: str
+    #: The folder with the stale metadata.
+    folder: str
+
+
+def find_doubled_metadata(failure: str) -> DoubledMetadata | None:
+    """Return stale metadata that is the first in `sys.path`, and whose version the error `failure` contains.
+
+    An interrupted upgrade leaves the folder of the old version's metadata without its RECORD. Returns `None`
+    if there is no such folder.
+    """
+    first_by_name: dict[str, metadata.Distribution] = {}
+    for installed in metadata.distributions():
+        name = str(installed.metadata["Name"]).lower()
+        first = first_by_name.setdefault(name, installed)
+        is_first_stale = first is not installed and not first.read_text("RECORD")
+        if (
+            is_first_stale
+            and installed.read_text("RECORD")
+            and first.version in failure
+        ):
+            folder = getattr(first, "_path", None)  # There is no public attribute.
+            what = (
+                f"the metadata of {name} {first.version} remains beside {name} {installed.version}, and "
+                "Python reads it first"
+            )
+            return DoubledMetadata(what, str(folder))
+    return None
 
 
 def find_stale_metadata(distribution: str, version: str) -> list[str]:

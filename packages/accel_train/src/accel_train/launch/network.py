@@ -177,7 +177,7 @@ def _step_for_loopback(error: OSError) -> str:
             )
         return (
             "free a port of the range in /proc/sys/net/ipv4/ip_local_port_range, or widen the range: `ss "
-            "-tan` shows the ports in use"
+            "-tanp` shows the ports in use, and as root their processes"
         )
     # A packet filter either drops a packet or rejects it.
     is_rejected = error.errno in (errno.EPERM, errno.EACCES, errno.ECONNREFUSED)

@@ -16,11 +16,12 @@ from typing import NamedTuple
 from accel_core import hardware
 from accel_core.text import one_line
 from accel_tools.doctor.experiments.trial import Outcome
+from accel_tools.machine import is_loopback_down
 
 #: The program that tries the needs. It prints the name of each need before it tries the need. If a need
 #: fails, the last line is the need's name, a tab and the error; otherwise the last line is "end".
 #: The arguments are the number of threads to start, as torch's libraries do, the seconds of CPU time to use,
-#: and a module of the standard library to import, or an empty string.
+#: a module of the standard library to import, or an empty string, and 1 to connect over the network, or 0.
 _PROGRAM = """
 import os, subprocess, sys, threading, time
 
@@ -43,6 +44,11 @@ def use_null_device():
     if os.name == "posix" and not stat.S_ISCHR(os.stat(os.devnull).st_mode):
         raise OSError(os.devnull + " is not a device")
 
+def connect_to_itself():
+    import socket
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        socket.create_connection(server.getsockname(), timeout=3).close()
+
 def compute():
     while time.process_time() < int(sys.argv[2]):
         pass
@@ -53,6 +59,8 @@ needs = [
 ]
 if sys.argv[3]:
     needs.append(("import " + sys.argv[3], lambda: __import__(sys.argv[3])))
+if int(sys.argv[4]):
+    needs.append(("connect to itself at 127.0.0.1", connect_to_itself))
 if int(sys.argv[2]):
     needs.append(("run for " + sys.argv[2] + " s of CPU time", compute))
 for name, need in needs:
@@ -83,9 +91,10 @@ def find_failed_need(environ: Mapping[str, str], outcome: Outcome) -> FailedNeed
     """Try what every program needs in a Python without torch, and return the first need that fails.
 
     The needs are threads, a child process, the null device, and a module of the standard library that the
-    error of the failed program names. CPU time is tried too if a limit on CPU time
-    may have ended the failed program, whose outcome is `outcome`. Returns `None` if no need fails, or if no
-    next step is known, because other experiments may find one.
+    error of the failed program names. A connection to this host is tried too if the program waits for one,
+    and CPU time is tried too if a limit may have ended the failed program, whose outcome is `outcome`.
+
+    Returns `None` if no need fails, or if no next step is known, because other experiments may find one.
     """
     threads = _threads_to_start()
     cpu_seconds = _cpu_seconds_to_try(outcome)
@@ -98,6 +107,7 @@ def find_failed_need(environ: Mapping[str, str], outcome: Outcome) -> FailedNeed
         str(threads),
         str(cpu_seconds),
         _missing_standard_module(outcome),
+        str(int(_is_waiting_for_network(outcome))),
     ]
     try:
         completed = subprocess.run(
@@ -128,6 +138,12 @@ def _missing_standard_module(outcome: Outcome) -> str:
     if match is not None and match[1] in sys.stdlib_module_names:
         return match[1]
     return ""
+
+
+def _is_waiting_for_network(outcome: Outcome) -> bool:
+    """Return whether the program hangs, or reports that it could not connect."""
+    pattern = r"[Rr]efused|[Uu]nreachable|timed out|[Cc]onnect"
+    return outcome.is_timed_out or outcome.matches(pattern)
 
 
 def _describe_end(returncode: int) -> str:
@@ -195,6 +211,8 @@ def _step(need: str, error: str, threads: int) -> str:
         return f"run the program where a process may use more than {limit} s of CPU time (ulimit -t)"
     if need == f"use {os.devnull}":
         return f"run as root: rm -f {os.devnull} && mknod -m 666 {os.devnull} c 1 3"
+    if need.startswith("connect "):
+        return "run as root: ip link set lo up" if is_loopback_down() else ""
     if need.startswith("import "):
         module = need.removeprefix("import ")
         return f"use a Python with the module {module}: {sys.executable} was installed without it"

@@ -310,10 +310,7 @@ def _prove_failing_autoload_function(
                 f"fails even without the autoload: {outcome.error}"
             )
             name, _, _version = function.distribution.partition(" ")
-            step = (
-                f"repair {name}, or pip uninstall {name}; "
-                f"for a program that does not need {name}: export {AUTOLOAD}=0"
-            )
+            step = f"for a program that does not need {name}: export {AUTOLOAD}=0, or pip uninstall {name}"
             return Proof(text, step, is_proven=True)
     return None
 

@@ -81,6 +81,10 @@ def _is_of_interest(path: str, program: Program) -> bool:
     # The examined program writes its results to the folder for temporary files.
     if f"{tempfile.gettempdir()}/".startswith(f"{path.rstrip('/')}/"):
         return False
+    # Python lists the folders in which it searches for modules.
+    searched = program.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if path in (os.path.abspath(os.curdir), *searched):  # noqa: PTH100
+        return False
     python_folders = (sys.prefix, sys.base_prefix, os.path.dirname(os.__file__))  # noqa: PTH120
     folders: Sequence[str] = (*program.package_folders, *python_folders, *sys.path)
     for folder in folders:

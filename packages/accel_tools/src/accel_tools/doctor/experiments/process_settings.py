@@ -33,6 +33,8 @@ _POLICIES = {1: "SCHED_FIFO", 2: "SCHED_RR", 3: "SCHED_BATCH", 5: "SCHED_IDLE"}
 _ERRORS_OF_FILTER = (
     r"not permitted|not implemented|SIGSYS|[Pp]ermission denied|EPERM|ENOSYS"
 )
+#: A pattern of the errors of programs that do not reach a service or an address.
+_ERRORS_OF_NETWORK = r"[Rr]efused|[Uu]nreachable|not known|timed out"
 #: The usual umask, with which other users may read new files.
 _USUAL_UMASK = 0o022
 #: The actual machine of a 64-bit process, by the 32-bit machine that `setarch` makes it appear as.
@@ -178,7 +180,7 @@ def step_for_limit(outcome: Outcome) -> str:
 def describe_fixed_settings(outcome: Outcome) -> list[str]:
     """Describe the settings that may explain a failure, but that no experiment can change.
 
-    These are resource limits that this user may not raise, and a filter of system calls.
+    These are resource limits that this user may not raise, a filter of system calls, and a network namespace.
     """
     clauses = []
     for limit, value in _finite_limits():
@@ -191,7 +193,23 @@ def describe_fixed_settings(outcome: Outcome) -> list[str]:
     has_filter = "Seccomp:\t2" in hardware.read_text("/proc/self/status")
     if has_filter and outcome.matches(_ERRORS_OF_FILTER):
         clauses.append("the seccomp filter of this process, which forbids system calls")
+    if _has_own_network() and outcome.matches(_ERRORS_OF_NETWORK):
+        clauses.append(
+            "the network namespace of this process, which is not that of the system's first process"
+        )
     return clauses
+
+
+def _has_own_network() -> bool:
+    """Return whether the network namespace of this process is known to differ from that of process 1."""
+    try:
+        own, first = (
+            os.readlink(f"/proc/{process}/ns/net")  # noqa: PTH115
+            for process in ("self", "1")
+        )
+    except OSError:  # Only root may read the namespaces of process 1.
+        return False
+    return own != first
 
 
 def _finite_limits() -> Iterator[tuple[_Limit, _LimitValue]]:

@@ -33,7 +33,7 @@ def main(folder: str, job: "dict[str, Any]") -> None:
     - `counts_only`: whether to only count the devices.
     - `accel_path`: the folders that contain accel's packages.
     """
-    with open(folder + "/log", "w", encoding="ascii") as log:  # noqa: PTH123
+    with _open_log(folder + "/log") as log:
         result = _run(job, lambda stage: _write(log, {"stage": stage}))
     with open(folder + "/answer.json", "w", encoding="ascii") as file:  # noqa: PTH123
         _write(file, result)
@@ -43,6 +43,19 @@ def main(folder: str, job: "dict[str, Any]") -> None:
     # it is built in, so a module in the working folder cannot shadow it.
     os_module = "posix" if "posix" in sys.modules else "nt"
     sys.modules[os_module]._exit(0)
+
+
+def _open_log(path: str) -> "TextIO":
+    """Return the opened log, whose descriptor is not 0.
+
+    If the standard input is closed, the first file that the program opens has the descriptor 0.
+    """
+    log = open(path, "w", encoding="ascii")  # noqa: PTH123, SIM115
+    posix: Any = sys.modules.get("posix")
+    if log.fileno() != 0 or posix is None:
+        return log
+    with log:
+        return open(posix.dup(0), "w", encoding="ascii")  # noqa: PTH123
 
 
 def _run(job: "dict[str, Any]", stage: "Callable[[str], None]") -> "dict[str, Any]":

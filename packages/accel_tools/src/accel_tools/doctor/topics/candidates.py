@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from accel_core import Selection, Status, Verdict
+from accel_core import Selection, Status, Verdict, torch_build
 from accel_core.checks import may_have_broken_package
 from accel_core.explain import messages
 from accel_core.explain.reasons import words_of
@@ -19,6 +19,7 @@ from accel_core.survey import Survey
 from accel_core.text import did_you_mean, strip_period
 from accel_core.verdict import How, Reason, Words
 from accel_tools.doctor.damage import Damage, find_damage_of_import
+from accel_tools.doctor.defects import find_stale_metadata
 from accel_tools.doctor.evidence import (
     describe_hardware,
     find_libraries,
@@ -348,10 +349,18 @@ def _next_step(verdict: Verdict, unmet: Sequence[UnmetDependency]) -> str:
     """Return the verdict's next step, or otherwise the step that provides a missing library."""
     if _is_crash_of_vendor(verdict):
         return ""  # Experiments look for the cause.
+    if verdict.status is Status.INCOMPATIBLE and _has_stale_metadata():
+        return ""  # The finding about torch has the step.
     if verdict.hint or not unmet:
         return verdict.hint
     library = unmet[0].name
     return f"install the package that contains {library}, or add the library's folder to LD_LIBRARY_PATH"
+
+
+def _has_stale_metadata() -> bool:
+    """Return whether metadata of another torch version remains, so that a backend may seem incompatible."""
+    build = torch_build()
+    return build is not None and bool(find_stale_metadata("torch", build.version))
 
 
 def _is_crash_of_vendor(verdict: Verdict) -> bool:

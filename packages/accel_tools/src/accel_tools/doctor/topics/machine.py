@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from accel_core.plugins import installed_names
 from accel_core.settings import OWN_DISTRIBUTIONS
 from accel_tools.doctor.child_functions import read_gpu_architectures
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
-from accel_tools.machine import cpu_name, driver_of
+from accel_tools.machine import cpu_name, driver_of, is_loopback_down
 from accel_tools.setup import installed
 from accel_tools.setup.machines import driver_version
 
@@ -69,6 +70,8 @@ def findings(context: DiagnosticContext, root: str = "/") -> Iterator[Finding]:
     yield from _cpu_time_findings()
     yield from _umask_findings(root)
     yield from _closed_input_findings()
+    yield from _other_python_findings(context.environ)
+    yield from _loopback_findings()
     yield from _shared_memory_findings(present, root)
     yield from _stale_lock_findings(context)
 
@@ -424,6 +427,34 @@ def _closed_input_findings() -> Iterator[Finding]:
         )
         step = "start the program with an empty standard input: < /dev/null"
         yield Finding(Level.WARNING, "machine.closed-input", what, step)
+
+
+def _other_python_findings(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield a finding if the environment of this Python is activated, but `python` is another Python.
+
+    For example, `module load python` puts a folder in front of the environment's folder in `PATH`. Without an
+    activated environment, users call Python by its path.
+    """
+    active = environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX", "")
+    python = shutil.which("python", path=environ.get("PATH"))
+    if not active or python is None:
+        return
+    own_folder = Path(sys.executable).parent
+    is_own_active = Path(active).resolve() == Path(sys.prefix).resolve()
+    is_own_first = Path(python).parent.resolve() == own_folder.resolve()
+    if not is_own_active or is_own_first:
+        return
+    what = f"the environment {active} is activated, but `python` is {python}, which has other packages"
+    step = f"export PATH={shlex.quote(str(own_folder))}:$PATH"
+    yield Finding(Level.WARNING, "machine.other-python", what, step)
+
+
+def _loopback_findings() -> Iterator[Finding]:
+    """Yield a finding if the loopback interface is down, as in a new network namespace."""
+    if is_loopback_down():
+        what = "the network interface lo is down, so processes on this host cannot connect to each other"
+        step = "run as root: ip link set lo up"
+        yield Finding(Level.WARNING, "machine.loopback", what, step)
 
 
 def _shared_memory_findings(present: _Vendors, root: str) -> Iterator[Finding]:
