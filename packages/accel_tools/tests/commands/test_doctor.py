@@ -3,7 +3,9 @@
 import json
 import os
 import signal
+import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import jsonschema
@@ -467,3 +469,13 @@ def test_an_interrupt_ends_it_at_once_with_all_its_children(accel, tmp_path):
     ):  # they end after us
         assert time.monotonic() - before < 10
         time.sleep(0.02)
+
+
+def test_without_pip_in_this_environment_the_page_says_how_to_get_it(accel):
+    """Environments of uv have none, and `pip` in the shell would change another environment."""
+    accel.world.backend("npu", 990, extra="raise OSError('err 5')")
+    page = accel(*ONE).stdout
+    has_pip = find_spec("pip") is not None
+    assert ("This environment has no pip." in page) == (not has_pip)
+    if not has_pip:
+        assert f"run `{sys.executable} -m ensurepip`" in " ".join(page.split())
