@@ -12,6 +12,8 @@ import pytest
 
 from accel_tools.doctor.experiments import table, trial
 from accel_tools.doctor.experiments.cases import (
+    FailedProgram,
+    Phase,
     find_cause,
     find_failed_programs,
 )
@@ -123,6 +125,15 @@ def test_a_damaged_compiled_file_is_proven(program, tmp_path):
     assert found.is_proven
     assert found.text.startswith("without Python's compiled files in ")
     assert found.step == f"find {library} -name '*.pyc' -delete"
+
+
+def test_what_a_program_printed_that_counts_too_few_devices_is_told(program):
+    """Vendors' runtimes warn, and then count no device."""
+    counting = program("")
+    outcome = Outcome(imported=("stub",), count=0, printed="last words: driver: 507805")
+    case = FailedProgram(counting, outcome, Phase.COUNT, "npu", expected=2)
+    found = find_cause(case, time.monotonic() + 20, lambda _: None)
+    assert found.text.startswith("The program printed its last words: driver: 507805. ")
 
 
 #: A program that locks a file and keeps the lock.

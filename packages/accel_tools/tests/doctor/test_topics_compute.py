@@ -5,7 +5,9 @@ from types import SimpleNamespace
 import pytest
 from accel_tests.plugins import ACCELERATOR
 
+from accel_core import Backend, Provenance, Verdict
 from accel_core.backend import Visibility
+from accel_tools.doctor.experiments.trial import Outcome
 from accel_tools.doctor.topics import compute
 
 COMPUTE = ("doctor", "--topic", "compute", "--no-experiments")
@@ -74,3 +76,21 @@ def test_simulated_devices_that_are_missing_are_told():
     assert count(cuda, "CUDA") == 1
     assert count(cpu, "cuda:4") is None
     assert count(SimpleNamespace(name="generic"), "acme:3") == 3
+
+
+def test_a_simulated_backend_that_counts_no_device_is_told_without_experiments():
+    """No other topic reports it: the simulated device is on no bus."""
+    verdict = Verdict("npu", Provenance("accel-npu", "1"), Backend("npu", 900, "npu"))
+    program = SimpleNamespace(verdict=verdict)
+    survey = SimpleNamespace(verdicts=(verdict,))
+
+    def missing(**environ):
+        context = SimpleNamespace(environ=environ)
+        found = compute._missing_devices_findings(
+            context, program, Outcome(count=0), 2, survey
+        )
+        return [finding.what for finding in found]
+
+    told = ["only 0 of 2 devices can be counted"]
+    assert missing(ACCEL_SIMULATE="npu:2") == told
+    assert missing() == []  # the topic `candidates` reports it

@@ -377,6 +377,10 @@ def _proof_without_cause(failed_program: FailedProgram, result: Result) -> Proof
     awaited = failed_program.outcome.awaited
     if awaited:
         clauses.append(f"The program waits in {awaited}")
+    is_counting = failed_program.phase is Phase.COUNT
+    if is_counting and failed_program.outcome.printed:
+        # Other failures are reported with what the program printed.
+        clauses.append(f"The program printed its {failed_program.outcome.printed}")
     holders = _describe_holders(failed_program)
     if holders:
         clauses.append(holders)

@@ -334,8 +334,11 @@ def _autoload_experiments(program: Program) -> Iterator[Experiment]:
     distributions = sorted({entry.distribution for entry in entry_points})
     name, step = "torch's autoload", f"export {AUTOLOAD}=0"
     if distributions:
-        name = f"{name} of {', '.join(distributions)}"
-        step = f"{step}, or uninstall {', '.join(distributions)}"
+        listed = ", ".join(distributions)
+        name = f"{name} of {listed}"
+        step = (
+            f"for a program that does not need {listed}: {step}, or uninstall {listed}"
+        )
     unreadable = _distributions_with_unreadable_entry_points()
     if unreadable:
         step = f"reinstall {', '.join(unreadable)}: its file entry_points.txt cannot be read"

@@ -60,7 +60,9 @@ def _examine_computation(context: DiagnosticContext) -> Iterator[Finding]:
         expected = _expected_devices(context, program.verdict, survey)
         if not outcome.start_failed:
             context.failed_programs += find_failed_programs(program, outcome, expected)
-        yield from _missing_devices_findings(context, program, outcome, expected)
+        yield from _missing_devices_findings(
+            context, program, outcome, expected, survey
+        )
         level = _failure_level(program, outcome, context, survey)
         yield from _outcome_findings(program, outcome, level)
 
@@ -235,13 +237,18 @@ def _missing_devices_findings(
     program: Program,
     outcome: Outcome,
     expected: int | None,
+    survey: Survey,
 ) -> Iterator[Finding]:
-    """Yield a finding if a program counts fewer devices than expected, but at least one.
+    """Yield a finding if a program counts fewer devices than expected.
 
-    A wrong value of a variable also hides devices; the topic `visible-devices` reports it.
+    A wrong value of a variable also hides devices; the topic `visible-devices` reports it. The topic
+    `candidates` reports a backend without any device, except for simulated devices.
     """
     verdict = program.verdict
-    if verdict is None or expected is None or not outcome.count:
+    if verdict is None or expected is None or outcome.count is None:
+        return
+    is_simulated = _simulated_devices(verdict, context, survey) is not None
+    if outcome.count == 0 and not is_simulated:
         return
     visibility = read_visible_devices(verdict.declaration, context.environ)
     # A wrong variable has a finding of its own.
