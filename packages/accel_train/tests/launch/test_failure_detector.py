@@ -7,16 +7,16 @@ from accel_train.launch.failure_detector import FailureDetector, default_silence
 RANKS = (2, 256, 1000, 4000, 8000, 100_000)
 
 
-@pytest.mark.parametrize(("ranks", "seconds"), [(2, 10), (4000, 10), (8000, 20)])
+@pytest.mark.parametrize(("ranks", "seconds"), [(2, 10), (2000, 10), (8000, 40)])
 def test_a_rank_counts_as_lost_later_in_a_job_of_very_many_ranks(ranks, seconds):
     assert default_silence(ranks) == seconds
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-def test_rank_0_serves_at_most_a_thousand_heartbeats_in_a_second(ranks):
+def test_rank_0_serves_at_most_five_hundred_heartbeats_in_a_second(ranks):
     """Which use about 3 % of a core: `python -m benchmarks.heartbeats`."""
     detector = FailureDetector(0, ["host"] * ranks, default_silence(ranks), None)
-    assert ranks / detector.interval <= 1000
+    assert ranks / detector.interval <= 500
 
 
 @pytest.mark.parametrize("ranks", RANKS)

@@ -47,7 +47,7 @@ _REPORTS = "reports"
 _STOPPED_INTERVALS = 3
 #: How many heartbeats all ranks together send in a second, which limits rank 0's load: in normal operation,
 #: and at most while they wait for other ranks.
-_HEARTBEATS_PER_SECOND = 1000
+_HEARTBEATS_PER_SECOND = 500
 _MAX_HEARTBEATS_PER_SECOND = 20000
 #: How many intervals fit into the time without a heartbeat after which a rank counts as lost. Rank 0 reads up
 #: to one interval late, twice, and the other ranks read its status up to one interval late, so a loss is
@@ -87,8 +87,8 @@ class _Status:
 def default_silence(rank_count: int) -> float:
     """Return the number of seconds without a heartbeat after which a rank counts as lost, by default.
 
-    The result is 10 for jobs of up to 4,000 ranks, and grows with the number of ranks above: rank 0 serves
-    1,000 heartbeats in a second, which use about 3 % of a core.
+    The result is 10 for jobs of up to 2,000 ranks, and grows with the number of ranks above: rank 0 serves
+    500 heartbeats in a second, which use about 3 % of a core.
     """
     seconds_for_one_heartbeat_each = rank_count / _HEARTBEATS_PER_SECOND
     silence = _MIN_INTERVALS_OF_SILENCE * seconds_for_one_heartbeat_each

@@ -250,8 +250,8 @@ def init_process_group(
     `timeout`, a `timedelta` or a number of seconds, limits the start, each collective, and the wait at the
     end. `None` means torch's default: 10 minutes for nccl, and 30 minutes for all others. A collective with a
     lost host fails only after this time. `silence` is the number of seconds without a heartbeat after which a
-    rank counts as lost: by default 10, and in jobs of more than 4,000 ranks the number of ranks divided by
-    400. If such a rank was only busy and sends heartbeats again, it no longer counts as lost, except at the
+    rank counts as lost: by default 10, and in jobs of more than 2,000 ranks the number of ranks divided by
+    200. If such a rank was only busy and sends heartbeats again, it no longer counts as lost, except at the
     end of the job.
 
     Without `init_method` or `store`, the ranks connect using torchrun's variables. `rank`, `world_size`,
