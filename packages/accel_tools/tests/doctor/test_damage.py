@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 
 import pytest
 
@@ -80,6 +81,23 @@ def test_a_source_file_without_its_content_is_named_after_a_syntax_error(install
         "torch/__init__.py of torch 2.9.0+cpu does not have its installed content"
     )
     assert find_damage_of_import("torch", "ImportError: no") is None
+
+
+def test_an_init_file_in_the_stubs_of_an_extension_that_hides_it_is_named(installed):
+    record = installed.parent / "torch-2.9.0+cpu.dist-info" / "RECORD"
+    extension = f"_C{EXTENSION_SUFFIXES[0]}"
+    record.write_text(
+        f"{record.read_text()}\ntorch/{extension},sha256=x,{len(TEXT)}"
+        f"\ntorch/_C/__init__.pyi,sha256=x,{len(TEXT)}"
+    )
+    (installed / extension).write_text(TEXT)
+    (installed / "_C").mkdir()
+    (installed / "_C" / "__init__.pyi").write_text(TEXT)
+    assert find_damage("torch") is None
+    (installed / "_C" / "__init__.py").touch()
+    found = find_damage("torch")
+    assert found.what.startswith(f"torch/_C/__init__.py hides torch/{extension} of ")
+    assert found.step == f"rm {installed}/_C/__init__.py"
 
 
 def test_a_folder_of_an_older_version_that_hides_a_module_is_named(installed):

@@ -89,6 +89,12 @@ SETTINGS = {
         "without the scheduling policy SCHED_BATCH",
         "start the program with `chrt --other 0`",
     ),
+    "inherited open files": (
+        "for number in range(8): os.set_inheritable(os.open('/dev/null', 0), True)",
+        "import os\nif len(os.listdir('/proc/self/fd')) > 10: raise OSError('err 17')",
+        "without 8 open files that the parent process passes on",
+        None,
+    ),
     "a closed standard input": (
         "os.close(0)",
         "import os\nif os.open('/dev/zero', os.O_RDONLY) == 0: raise OSError('err 10')",
@@ -152,6 +158,9 @@ def test_a_seccomp_filter_is_named_as_it_cannot_be_tried(started):
 
 def typed(step, program):
     """Return the command that a user types to follow the step, and to start the program."""
+    if "`ls -l /proc/self/fd`" in step:
+        close_all = 'for number in {3..20}; do eval "exec $number>&-"; done'
+        return ["bash", "-c", f"{close_all}; {shlex.join(program)}"]
     if step.endswith("< /dev/null"):
         return ["sh", "-c", f"{shlex.join(program)} < /dev/null"]
     if "start the program with" in step:

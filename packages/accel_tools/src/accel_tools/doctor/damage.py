@@ -13,6 +13,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from importlib import metadata
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -199,9 +200,10 @@ def _find_hidden_module(installed: metadata.Distribution) -> Damage | None:
     """
     recorded = {path for path, _size in _recorded_sizes(installed)}
     for path in recorded:
-        if not path.endswith(".py"):
+        module = _module_path(path)
+        if not module:
             continue
-        hiding_path = f"{path.removesuffix('.py')}/__init__.py"
+        hiding_path = f"{module}/__init__.py"
         hiding_file = Path(str(installed.locate_file(hiding_path)))
         if hiding_path not in recorded and hiding_file.is_file():
             name = installed.metadata["Name"]
@@ -209,8 +211,23 @@ def _find_hidden_module(installed: metadata.Distribution) -> Damage | None:
                 f"{hiding_path} hides {path} of {name} {installed.version}, although it is not a file of "
                 f"this version"
             )
+            is_folder_recorded = any(
+                other.startswith(f"{module}/") for other in recorded
+            )
+            if (
+                is_folder_recorded
+            ):  # It contains other files, such as stubs of an extension.
+                return Damage(what, f"rm {shlex.quote(str(hiding_file))}")
             return Damage(what, f"remove the folder {hiding_file.parent}")
     return None
+
+
+def _module_path(path: str) -> str:
+    """Return the path of a module without its suffix, or an empty string for another file."""
+    for suffix in (".py", *EXTENSION_SUFFIXES):
+        if path.endswith(suffix):
+            return path.removesuffix(suffix)
+    return ""
 
 
 def _recorded_sizes(installed: metadata.Distribution) -> Iterator[tuple[str, int]]:

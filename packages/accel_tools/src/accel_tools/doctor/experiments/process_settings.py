@@ -58,6 +58,7 @@ def process_setting_experiments(_program: Program) -> Iterator[Experiment]:
     yield from _processor_experiments()
     yield from _umask_experiments()
     yield from _closed_input_experiments()
+    yield from _inherited_file_experiments()
     yield from _scheduling_experiments()
     yield from _personality_experiments()
 
@@ -354,6 +355,37 @@ def _closed_input_experiments() -> Iterator[Experiment]:
                 "start the program with an empty standard input: < /dev/null"
             ),
         )
+
+
+def _inherited_file_experiments() -> Iterator[Experiment]:
+    """Yield an experiment without the open files that this process has inherited, if there are any."""
+    count = _count_inherited_files()
+    if count:
+        yield Experiment(
+            change=Change(without_inherited_files=True),
+            name=f"{count} open files that the parent process passes on",
+            step=fixed_step(
+                "close these files in the process that starts the program, or do not let the program inherit "
+                "them: `ls -l /proc/self/fd` lists them"
+            ),
+        )
+
+
+def _count_inherited_files() -> int:
+    """Return the number of inherited open files, without the standard streams."""
+    count = 0
+    try:
+        descriptors = os.listdir("/proc/self/fd")
+    except OSError:
+        return 0
+    for descriptor in descriptors:
+        try:
+            is_inherited = os.get_inheritable(int(descriptor))
+        except OSError:  # The descriptor of the listing itself is closed by now.
+            continue
+        if is_inherited and int(descriptor) > 2:
+            count += 1
+    return count
 
 
 def _scheduling_experiments() -> Iterator[Experiment]:

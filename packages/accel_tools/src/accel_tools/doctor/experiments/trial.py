@@ -47,6 +47,8 @@ class Change:
     processors: frozenset[int] = frozenset()
     #: The umask, or 0 for no change.
     umask: int = 0
+    #: Whether the program gets none of the open files that this process has inherited.
+    without_inherited_files: bool = False
     #: Whether the program has an empty standard input, although that of this process is closed.
     empty_input: bool = False
     #: Whether the program has the normal scheduling policy.
@@ -252,6 +254,8 @@ def _run(program: Program, change: Change, folder: str = "") -> Outcome:
     ) -> subprocess.Popen[bytes]:
         del env  # The program's variables with the change are used instead.
         report_folder = command[-1]
+        # Files that this process has opened itself are not inheritable.
+        options["close_fds"] = change.without_inherited_files
         is_input_closed = sys.stdin is None
         if is_input_closed and not change.empty_input:
             options["stdin"] = None  # The program's standard input is closed too.
