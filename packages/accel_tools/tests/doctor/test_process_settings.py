@@ -51,7 +51,7 @@ SETTINGS = {
         "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
         "import os\npid = os.posix_spawn('/bin/true', ['true'], {})\nos.waitpid(pid, 0)",
         "without the inherited setting that ignores SIGCHLD",
-        "start the program with `env --default-signal=CHLD`",
+        "start the program with `env --default-signal=CHLD COMMAND`",
     ),
     "a blocked signal": (
         "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])",
@@ -87,7 +87,7 @@ SETTINGS = {
         "os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))",
         "import os\nif os.sched_getscheduler(0): raise OSError('err 8')",
         "without the scheduling policy SCHED_BATCH",
-        "start the program with `chrt --other 0`",
+        "start the program with `chrt --other 0 COMMAND`",
     ),
     "inherited open files": (
         "for number in range(8): os.set_inheritable(os.open('/dev/null', 0), True)",
@@ -164,7 +164,7 @@ def typed(step, program):
     if step.endswith("< /dev/null"):
         return ["sh", "-c", f"{shlex.join(program)} < /dev/null"]
     if "start the program with" in step:
-        prefix = step.partition("`")[2].removesuffix("`")
+        prefix = step.partition("`")[2].removesuffix(" COMMAND`")
         return [*shlex.split(prefix), *program]
     # A step such as "run `ulimit -s 8192` where …", or a command of the shell alone.
     command = step.split("`")[1] if "`" in step else step

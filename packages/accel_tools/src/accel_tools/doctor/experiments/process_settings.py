@@ -292,7 +292,7 @@ def _signal_experiments() -> Iterator[Experiment]:
                 change=Change(default_signals=frozenset({int(number)})),
                 name=f"the inherited setting that ignores {name}",
                 step=fixed_step(
-                    f"start the program with `env --default-signal={name.removeprefix('SIG')}`"
+                    f"start the program with `env --default-signal={name.removeprefix('SIG')} COMMAND`"
                 ),
             )
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -301,7 +301,9 @@ def _signal_experiments() -> Iterator[Experiment]:
         yield Experiment(
             change=Change(default_signals=frozenset(map(int, blocked))),
             name=f"the inherited setting that blocks {names}",
-            step=fixed_step(f"start the program with `python -c '{_UNBLOCKED}'`"),
+            step=fixed_step(
+                f"start the program with `python -c '{_UNBLOCKED}' COMMAND`"
+            ),
         )
 
 
@@ -325,7 +327,9 @@ def _processor_experiments() -> Iterator[Experiment]:
     yield Experiment(
         change=Change(processors=frozenset(range(count))),
         name=f"the restriction to the processors {listed} of 0 to {count - 1}",
-        step=fixed_step(f"start the program with `taskset --cpu-list 0-{count - 1}`"),
+        step=fixed_step(
+            f"start the program with `taskset --cpu-list 0-{count - 1} COMMAND`"
+        ),
     )
 
 
@@ -397,7 +401,7 @@ def _scheduling_experiments() -> Iterator[Experiment]:
         yield Experiment(
             change=Change(normal_scheduling=True),
             name=f"the scheduling policy {_POLICIES.get(policy, policy)}",
-            step=fixed_step("start the program with `chrt --other 0`"),
+            step=fixed_step("start the program with `chrt --other 0 COMMAND`"),
         )
 
 
@@ -411,5 +415,5 @@ def _personality_experiments() -> Iterator[Experiment]:
     yield Experiment(
         change=Change(normal_personality=True),
         name=f"the personality {personality} of `setarch`",
-        step=fixed_step(f"start the program with `setarch {actual_machine}`"),
+        step=fixed_step(f"start the program with `setarch {actual_machine} COMMAND`"),
     )
