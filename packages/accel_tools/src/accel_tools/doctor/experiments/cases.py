@@ -180,18 +180,21 @@ def find_cause(
     runner = _Runner(failed_program, program, deadline)
     on_experiment("the same program again")
     failed = _report_opened_files(runner, failed_program.outcome)
-    search = Search(
-        run=runner.run,
-        is_better=failed_program.is_better,
-        deadline=deadline,
-        max_parallel=max_parallel,
-        on_experiment=on_experiment,
-    )
+
+    def new_search() -> Search:
+        return Search(
+            run=runner.run,
+            is_better=failed_program.is_better,
+            deadline=deadline,
+            max_parallel=max_parallel,
+            on_experiment=on_experiment,
+        )
+
     failed_program = replace(failed_program, outcome=failed)
     experiments, slow_experiments = _experiments_to_try(program, failed)
-    result = search.find_causes(experiments, failed)
+    result = new_search().find_causes(experiments, failed)
     if slow_experiments and not result.causes and not result.stops_search:
-        last_result = search.find_first_cause(slow_experiments)
+        last_result = new_search().find_first_cause(slow_experiments)
         result = last_result if last_result.causes else result + last_result
     changes = [cause.change for cause in result.causes]
     is_autoload_the_cause = changes == [table.WITHOUT_AUTOLOAD]
