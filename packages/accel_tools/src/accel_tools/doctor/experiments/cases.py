@@ -174,28 +174,7 @@ def find_cause(
     proof = _prove_without_torch(failed_program, program, on_experiment)
     if proof is not None:
         return proof
-    max_parallel = min(hardware.usable_cores(), _MAX_PARALLEL)
-    if failed_program.phase is Phase.COMPUTE:
-        max_parallel = min(max_parallel, _MAX_PARALLEL_ON_DEVICES)
-    runner = _Runner(failed_program, program, deadline)
-    on_experiment("the same program again")
-    failed = _report_opened_files(runner, failed_program.outcome)
-
-    def new_search() -> Search:
-        return Search(
-            run=runner.run,
-            is_better=failed_program.is_better,
-            deadline=deadline,
-            max_parallel=max_parallel,
-            on_experiment=on_experiment,
-        )
-
-    failed_program = replace(failed_program, outcome=failed)
-    experiments, slow_experiments = _experiments_to_try(program, failed)
-    result = new_search().find_causes(experiments, failed)
-    if slow_experiments and not result.causes and not result.stops_search:
-        last_result = new_search().find_first_cause(slow_experiments)
-        result = last_result if last_result.causes else result + last_result
+    failed_program, result = _search(failed_program, program, deadline, on_experiment)
     changes = [cause.change for cause in result.causes]
     is_autoload_the_cause = changes == [table.WITHOUT_AUTOLOAD]
     if is_autoload_the_cause:
@@ -208,6 +187,51 @@ def find_cause(
         if proof is not None:
             return proof
     return _proof_of_result(failed_program, result)
+
+
+def _search(
+    failed_program: FailedProgram,
+    program: Program,
+    deadline: float,
+    on_experiment: Callable[[str], None],
+) -> tuple[FailedProgram, Result]:
+    """Search for the changes with which the program succeeds.
+
+    Returns the failed program with the files that it opens, and the result of the search.
+    """
+    runner = _Runner(failed_program, program, deadline)
+    max_parallel = min(hardware.usable_cores(), _MAX_PARALLEL)
+    if failed_program.phase is Phase.COMPUTE:
+        max_parallel = min(max_parallel, _MAX_PARALLEL_ON_DEVICES)
+
+    def new_search() -> Search:
+        return Search(
+            run=runner.run,
+            is_better=failed_program.is_better,
+            deadline=deadline,
+            max_parallel=max_parallel,
+            on_experiment=on_experiment,
+        )
+
+    on_experiment("the same program again")
+    try:
+        reporting = runner.run(trial.Change(reports_opened_files=True))
+    except OutOfTimeError:
+        experiments, _ = _experiments_to_try(program, failed_program.outcome)
+        return failed_program, Result(untried=tuple(experiments))
+    if failed_program.is_better(reporting):
+        return failed_program, Result(is_flaky=True)
+    failed = replace(failed_program.outcome, opened_files=reporting.opened_files)
+    failed_program = replace(failed_program, outcome=failed)
+    experiments, slow_experiments = _experiments_to_try(program, failed)
+    # The run that reported the files is the only repetition of a program that hangs. Other programs are
+    # repeated in parallel too, to find out whether they disturb each other.
+    repeated = 1 if failed.is_timed_out else 0
+    result = new_search().find_causes(experiments, failed, repeated)
+    if slow_experiments and not result.causes and not result.stops_search:
+        last_result = new_search().find_first_cause(slow_experiments)
+        result = last_result if last_result.causes else result + last_result
+    return failed_program, result
 
 
 def _prove_without_torch(
@@ -259,15 +283,6 @@ def _experiments_to_try(
     # Hiding a package may help whatever the cause is, so these experiments are the last.
     experiments += hidden_module_experiments(program, failed)
     return experiments, slow_experiments
-
-
-def _report_opened_files(runner: _Runner, failed: Outcome) -> Outcome:
-    """Run the program again to learn which files it opens, and return `failed` with these files."""
-    try:
-        outcome = runner.run(trial.Change(reports_opened_files=True))
-    except OutOfTimeError:
-        return failed
-    return replace(failed, opened_files=outcome.opened_files)
 
 
 def _prove_kill_by_control_group(program: Program) -> Proof | None:

@@ -33,7 +33,7 @@ def main(folder: str, job: "dict[str, Any]") -> None:
     - `counts_only`: whether to only count the devices.
     - `accel_path`: the folders that contain accel's packages.
     """
-    with _open_log(folder + "/log") as log:
+    with _open_file_of_ours(folder + "/log") as log:
         result = _run(job, lambda stage: _write(log, {"stage": stage}))
     with open(folder + "/answer.json", "w", encoding="ascii") as file:  # noqa: PTH123
         _write(file, result)
@@ -45,17 +45,18 @@ def main(folder: str, job: "dict[str, Any]") -> None:
     sys.modules[os_module]._exit(0)
 
 
-def _open_log(path: str) -> "TextIO":
-    """Return the opened log, whose descriptor is not 0.
+def _open_file_of_ours(path: str) -> "TextIO":
+    """Open a file to write, whose descriptor is not 0.
 
-    If the standard input is closed, the first file that the program opens has the descriptor 0.
+    If the standard input is closed, the first file that the examined program opens has the descriptor 0.
     """
-    log = open(path, "w", encoding="ascii")  # noqa: PTH123, SIM115
+    options: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape"}
+    file = open(path, "w", **options)  # noqa: PTH123, SIM115
     posix: Any = sys.modules.get("posix")
-    if log.fileno() != 0 or posix is None:
-        return log
-    with log:
-        return open(posix.dup(0), "w", encoding="ascii")  # noqa: PTH123
+    if file.fileno() != 0 or posix is None:
+        return file
+    with file:
+        return open(posix.dup(0), "w", **options)  # noqa: PTH123
 
 
 def _run(job: "dict[str, Any]", stage: "Callable[[str], None]") -> "dict[str, Any]":
@@ -120,7 +121,7 @@ def _path_of(value: object) -> str:
 
 def _report_opened_files(report: str) -> None:
     """Write the path of each file that Python code opens to the file `report`, as one line."""
-    lines = open(report, "w", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115, PTH123
+    lines = _open_file_of_ours(report)
 
     def hook(event: str, arguments: "tuple[object, ...]") -> None:
         if event not in _PATH_ARGUMENTS:

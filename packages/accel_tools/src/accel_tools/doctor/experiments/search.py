@@ -165,10 +165,12 @@ class Search:
 
         return self._search_and_confirm(experiments, search, repeats=1)
 
-    def find_causes(self, experiments: Sequence[Experiment], failed: Outcome) -> Result:
+    def find_causes(
+        self, experiments: Sequence[Experiment], failed: Outcome, repeated: int = 0
+    ) -> Result:
         """Find the experiments that together make a failing program succeed, and return the result.
 
-        `failed` is the outcome of the unchanged program.
+        `failed` is the outcome of the unchanged program, and `repeated` is how often it has failed again.
         """
 
         def search(outcomes: list[Outcome]) -> list[Experiment]:
@@ -179,6 +181,7 @@ class Search:
 
         # Each run of a program that hangs takes its whole time limit.
         repeats = 1 if failed.is_timed_out else self.repeats
+        repeats = max(0, repeats - repeated)
         return self._search_and_confirm(experiments, search, repeats)
 
     def _search_and_confirm(
