@@ -184,7 +184,7 @@ README.md, "Use", has the four lines for a program of your own. `./dev test` run
 # Sessions of CI with environments of their own, most of them with frameworks.
 APART = (
     "site simulated npu-real tpu-real ipex-real deepspeed deepspeed-oldest trainers "
-    "integrations multinode torchfree"
+    "integrations multinode"
 )
 
 

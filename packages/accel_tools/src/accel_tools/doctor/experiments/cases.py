@@ -228,7 +228,10 @@ def _search(
     # repeated in parallel too, to find out whether they disturb each other.
     repeated = 1 if failed.is_timed_out else 0
     result = new_search().find_causes(experiments, failed, repeated)
-    if slow_experiments and not result.causes and not result.stops_search:
+    # Slow experiments are worth their time only where no error tells that they are unlikely.
+    has_no_error = failed_program.phase is Phase.COUNT
+    has_found_nothing = not result.causes and not result.stops_search
+    if slow_experiments and has_no_error and has_found_nothing:
         last_result = new_search().find_first_cause(slow_experiments)
         result = last_result if last_result.causes else result + last_result
     return failed_program, result

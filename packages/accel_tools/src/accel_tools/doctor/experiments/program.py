@@ -51,12 +51,13 @@ def _open_file_of_ours(path: str) -> "TextIO":
     If the standard input is closed, the first file that the examined program opens has the descriptor 0.
     """
     options: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape"}
-    file = open(path, "w", **options)  # noqa: PTH123, SIM115
+    file: TextIO = open(path, "w", **options)  # noqa: PTH123, SIM115
     posix: Any = sys.modules.get("posix")
     if file.fileno() != 0 or posix is None:
         return file
     with file:
-        return open(posix.dup(0), "w", **options)  # noqa: PTH123
+        other_file: TextIO = open(posix.dup(0), "w", **options)  # noqa: PTH123, SIM115
+    return other_file
 
 
 def _run(job: "dict[str, Any]", stage: "Callable[[str], None]") -> "dict[str, Any]":
