@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from accel_simulated import building
-from accel_tools.doctor import torch_itself
+from accel_tools.doctor import defects, torch_itself
 from accel_tools.doctor.damage import find_damage, find_damage_of_import
 from accel_tools.doctor.defects import (
     describe_file_defect,
@@ -150,6 +150,24 @@ def test_metadata_without_files_that_python_reads_first_is_named(site):
             break
     assert found.folder == str(stale)
     assert find_doubled_metadata("ImportError: another error") is None
+
+
+def test_metadata_of_a_development_install_is_not_to_be_removed(site, tmp_path):
+    """It has no RECORD either, and the package is in use."""
+    complete = site("boom", "2.1", files=[("boom.py", 1)])
+    complete.rename(tmp_path / "zz-boom-2.1.dist-info")
+    used = tmp_path / "boom.egg-info"
+    used.mkdir()
+    (used / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: boom\nVersion: 2.0\n")
+    for version in ("2.0", "2.1"):
+        assert find_doubled_metadata(f"ImportError: boom {version} is too old") is None
+
+
+def test_a_version_within_a_longer_number_is_not_that_version():
+    assert defects._contains_version("boom 2.0 is too old", "2.0")
+    assert defects._contains_version("found 2.0.", "2.0")
+    for text in ("boom 12.0", "boom 2.0.1", "boom 2.01"):
+        assert not defects._contains_version(text, "2.0")
 
 
 def test_metadata_of_another_version_is_stale(site):

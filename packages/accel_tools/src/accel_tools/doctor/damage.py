@@ -214,9 +214,8 @@ def _find_hidden_module(installed: metadata.Distribution) -> Damage | None:
             is_folder_recorded = any(
                 other.startswith(f"{module}/") for other in recorded
             )
-            if (
-                is_folder_recorded
-            ):  # It contains other files, such as stubs of an extension.
+            # The folder may contain other files, such as the stubs of an extension.
+            if is_folder_recorded:
                 return Damage(what, f"rm {shlex.quote(str(hiding_file))}")
             return Damage(what, f"remove the folder {hiding_file.parent}")
     return None

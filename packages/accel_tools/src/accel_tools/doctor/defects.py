@@ -167,7 +167,9 @@ def _hiding_folder(requirement: Requirement, version: str) -> str:
     for installed in metadata.distributions(name=requirement.name):
         if installed.version == version and not hiding:
             hiding = str(installed.locate_file(""))
-        elif requirement.specifier.contains(installed.version, prereleases=True):
+        elif installed.version and requirement.specifier.contains(
+            installed.version, prereleases=True
+        ):
             return hiding
     return ""
 
@@ -204,19 +206,42 @@ def find_doubled_metadata(failure: str) -> DoubledMetadata | None:
     for installed in metadata.distributions():
         name = str(installed.metadata["Name"]).lower()
         first = first_by_name.setdefault(name, installed)
-        is_first_stale = first is not installed and not first.read_text("RECORD")
-        if (
-            is_first_stale
-            and installed.read_text("RECORD")
-            and first.version in failure
-        ):
-            folder = getattr(first, "_path", None)  # There is no public attribute.
+        if first is installed or not installed.read_text("RECORD"):
+            continue
+        folder = _leftover_folder(first, installed)
+        if folder is not None and _contains_version(failure, first.version):
             what = (
                 f"the metadata of {name} {first.version} remains beside {name} {installed.version}, and "
                 "Python reads it first"
             )
             return DoubledMetadata(what, str(folder))
     return None
+
+
+def _leftover_folder(
+    first: metadata.Distribution, complete: metadata.Distribution
+) -> Path | None:
+    """Return the folder with the metadata of `first` if an interrupted upgrade to `complete` has left it.
+
+    The folder is a `.dist-info` folder without a RECORD, beside that of `complete`. Other metadata without a
+    RECORD, such as that of a development install, is in use.
+    """
+    # There is no public attribute.
+    folder = getattr(first, "_path", None)
+    complete_folder = getattr(complete, "_path", None)
+    if not isinstance(folder, Path) or not isinstance(complete_folder, Path):
+        return None
+    is_beside = folder.parent == complete_folder.parent
+    is_leftover = folder.suffix == ".dist-info" and not first.read_text("RECORD")
+    return folder if is_beside and is_leftover else None
+
+
+def _contains_version(failure: str, version: str | None) -> bool:
+    """Return whether an error contains a version that is not a part of a longer number."""
+    if not version:  # The metadata is damaged.
+        return False
+    pattern = rf"(?<![\w.]){re.escape(version)}(?![\w]|\.\d)"
+    return re.search(pattern, failure) is not None
 
 
 def find_stale_metadata(distribution: str, version: str) -> list[str]:
