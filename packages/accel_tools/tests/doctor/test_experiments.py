@@ -265,6 +265,9 @@ def test_a_file_in_the_traceback_that_someone_has_changed_is_named(program, tmp_
         "Metadata-Version: 2.1\nName: extra\nVersion: 1.0\n"
     )
     (metadata / "RECORD").write_text("extra.py,sha256=AAAA,20\n")
+    damaged = library / "broken-1.0.dist-info"
+    damaged.mkdir()
+    (damaged / "RECORD").write_bytes(b"\xff\xfe")  # has no effect
     sys.path.insert(0, str(library))
     try:
         found = proof(replace(failing, package_folders=(str(library),)))

@@ -114,7 +114,10 @@ def _find_in_records(files: list[str]) -> dict[str, _Installed]:
     if not files:
         return found
     for distribution in metadata.distributions():
-        record = distribution.read_text("RECORD") or ""
+        try:
+            record = distribution.read_text("RECORD") or ""
+        except (OSError, ValueError):  # It is unreadable, or not UTF-8.
+            continue
         for row in csv.reader(record.splitlines()):
             if len(row) != 3:  # The line is damaged.
                 continue
